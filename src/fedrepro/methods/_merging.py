@@ -42,14 +42,15 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Build the network whose tensors the clients have."""
+    """Build the network architecture whose tensors the clients' models have."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Make a `prepare` that asks clients for statistics of their data at their own models.
+    """Return a function `prepare` for a method, which asks clients for statistics of their data.
 
-    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
+    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments,
+    which each client evaluates at its own model with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -60,7 +61,7 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
 
 
 def shares_of(info: ClientInfo) -> np.ndarray:
-    """Compute each client's share p_i of all examples, float64 (J,)."""
+    """Return each client's share p_i of all training examples, float64 (J,)."""
     assert info.example_counts is not None
     return np.asarray(info.example_counts / info.example_counts.sum())
 
@@ -68,9 +69,10 @@ def shares_of(info: ClientInfo) -> np.ndarray:
 def merge_layers(
     clients: LocalModels, share: np.ndarray, layer: Callable[[str, np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Merge networks into one, float32 (1, *shape): layer(key, matrices (J, D, K)) of each layer.
+    """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    All else, as weights of normalisation, is the mean by these shares.
+    layer(key, matrices (J, D, K)) returns the merged matrix (D, K) of a layer. All other tensors,
+    such as weights of normalisation, are averaged by `share` (J,).
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -82,7 +84,10 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Add the clients' mean of each tensor that `made` lacks: float32 (1, *shape) of all."""
+    """Complete the merged tensors `made` by the clients' mean of every other tensor.
+
+    Means are by `share` (J,). Returns all tensors of the network, float32 (1, *shape).
+    """
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -93,7 +98,10 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Replace the buffers of a merged module, such as running statistics, by the clients' mean."""
+    """Replace buffers of a merged torch module (running statistics) by their mean by `share`.
+
+    Models of other kinds have no buffers and are returned as they are.
+    """
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -101,7 +109,11 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep the clients with the most common network architecture or widths, the first of equals."""
+    """Keep only the clients that have the most common architecture (or layer widths).
+
+    Of several equally common ones the first is kept. Returns their models and what is known of
+    them, for methods that average weights.
+    """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
         k = int(np.bincount(kind).argmax())
@@ -127,14 +139,17 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Stack what all clients answered under one name: (J, …)."""
+    """Return the arrays that clients answered under `name` as one array, (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Make a model of merged tensors; `left` is the residual of the equation that was solved."""
+    """Return merged tensors as a method's result, a `GlobalModel` of the clients' architecture.
+
+    `left` is the residual of the equation that was solved, reported as a diagnostic if given.
+    """
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
 
@@ -144,16 +159,17 @@ EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next o
 
 
 def mean_of(weights: Array, share: Array) -> Array:
-    """Compute sum_i p_i W_i: (J, …) and (J,) to (…), float64."""
+    """Return the mean sum_i p_i W_i of arrays (J, …) by shares p (J,), float64 (…)."""
     return np.asarray(np.tensordot(share, weights.astype(np.float64), 1))
 
 
 def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
-    """Solve W = (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), W̄ = sum_i p_i W_i: (D, K).
+    """Merge a layer as RegMean: (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), float64 (D, K).
 
-    If each W_i is the least-squares solution of client i, p_i its share of examples and A_i its
-    mean of x xᵀ, this is the pooled one; if the sum is singular, the solution nearest to W̄.
-    `weights` is (J, D, K), `inputs` A_i (J, D, D), λ is `ridge` times the diagonal's mean. float64.
+    `weights` W_i is (J, D, K), `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ is
+    `ridge` times the diagonal's mean. If each W_i is the least-squares solution of client i, p_i
+    its share of examples and A_i its mean of x xᵀ, this is the pooled solution; if the sum is
+    singular, the solution nearest to W̄.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
@@ -163,7 +179,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
-    """Solve a symmetric system; return the shortest of several solutions."""
+    """Solve the symmetric system matrix · X = wanted; return the shortest of several solutions."""
     if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
         return np.full_like(wanted, np.nan)
     import scipy.linalg  # planning, which lists the methods, must not wait for it
@@ -177,10 +193,10 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """Compute (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹ from pull = sum_i p_i A_i W_i G_i: (D, K).
+    """Return (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, pull = sum_i p_i A_i W_i G_i: float (D, K).
 
-    It solves this module's equation if either factor is equal for all clients. Shapes are those of
-    `applied_of`; float64.
+    It solves this module's equation if either factor is equal for all clients, and else is a start
+    for FedLPA's descent. `inputs` A_i, `errors` G_i and `share` are shaped as in `applied_of`.
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -189,11 +205,12 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 def plain_descent(
     applied: Callable[[Array], Array], start: Array, pull: Array, steps: int, basis: int = 400
 ) -> Array:
-    """Take steps of length 1 down the mean squared entry of applied(W) - pull, applied symmetric.
+    """Return the weights after gradient descent on the mean squared entry of applied(W) - pull.
 
-    All at once: of the residual r at the start and c = 2 / entries they add φ(applied) r, with
-    φ(λ) = (1 - (1 - c λ²)^steps) / λ, which is taken in the space of r, applied(r), … by Lanczos'
-    method with `basis` vectors at most. Where c λ² is above 2 for some λ, steps lead away.
+    `steps` steps of length 1 go from `start`; `applied` is symmetric. All steps are computed at
+    once: to the start they add φ(applied) r, with r the residual there, c = 2 / entries and φ(λ) =
+    (1 - (1 - c λ²)^steps) / λ, taken in the space of r, applied(r), … by Lanczos' method with
+    `basis` vectors at most. Where c λ² is above 2 for some λ, steps diverge.
     """
     import scipy.linalg
 
@@ -224,7 +241,10 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return W -> sum_i p_i A_i W G_i as a function, of A_i (J, D, D), G_i (J, K, K), p_i (J,)."""
+    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation of merging.
+
+    A_i are `inputs` (J, D, D), G_i `errors` (J, K, K), p_i `share` (J,).
+    """
     a, g = _double(inputs), _double(errors)
 
     def applied(value: Array) -> Array:
@@ -237,10 +257,12 @@ def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], 
 def conjugate_gradients(
     applied: Callable[[Array], Array], start: Array, residual: Array, steps: int, tolerance: float
 ) -> tuple[Array, float]:
-    """Solve a symmetric semi-definite system, applied(x) = its right side, from `start`.
+    """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
-    Returns the solution and the final residual's length as a share of the first one's. `residual`
-    is that of the start, of any shape.
+    `applied` is the system's left side as a function, `residual` the right side less
+    applied(start), of any shape. Stops after `steps`, or when the residual's length is `tolerance`
+    of the first one's. Returns the solution and the final residual's length as a share of the first
+    one's.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
@@ -263,9 +285,10 @@ def _double(values: Array) -> Array:
 
 
 def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
-    """Compute sum_i p_i F_i w_i / sum_i p_i F_i, elementwise, F_i at least `floor`: (J, …) to (…).
+    """Average weights by Fisher information: sum_i p_i F_i w_i / sum_i p_i F_i, elementwise.
 
-    Where no client has information it is the parameter average. float64.
+    `weights` and `information` F_i, raised to at least `floor`, are (J, …), `share` (J,); returns
+    (…). Where no client has information the result is the parameter average.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -276,11 +299,11 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
 def fisher_descent(
     gradient: Callable[[Array], Array], start: Array, steps: int, rate: float, within: bool
 ) -> Array:
-    """Run FedFisher's descent: m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01).
+    """Run FedFisher's descent from `start` for `steps` steps of size `rate`; return the weights.
 
-    v is the gradient at w; with `within`, 0.01 is added inside the root, as for Kronecker factors.
-    Flat directions hardly leave the start. Source: the authors' code; no sum is damped, so this is
-    not Adam.
+    m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01), where v is the gradient at w; with
+    `within`, 0.01 is added inside the root, as for Kronecker factors. Flat directions hardly leave
+    the start. Source: the authors' code; no sum is damped, so this is not Adam.
     """
     x, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for _ in range(steps):
@@ -297,13 +320,13 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the width of each hidden layer, the lowest first."""
+    """Return the wanted width of each hidden layer, lowest first: `units`, or a client's width."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Tell whether all clients together have as many units as asked for in each hidden layer."""
+    """Return whether all clients together have at least the wanted `units` in each hidden layer."""
     client_widths = widths(clients.tensors)
     each = zip(target_widths(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -29,7 +29,10 @@ def average(
     rng: RngKey,
     weighted: Annotated[bool, Arg("weigh clients by their number of examples")] = True,
 ) -> GlobalModel:
-    """sum_j (n_j / n) w_j, or the plain mean. Source: FedAvg, algorithm 1 (one round)."""
+    """Average the clients' weights, sum_j (n_j / n) w_j, or the plain mean.
+
+    Source: FedAvg, algorithm 1 (one round).
+    """
     assert info.example_counts is not None
     counts = info.example_counts if weighted else np.ones(clients.clients)
     share = (counts / counts.sum()).astype(np.float64)
@@ -52,7 +55,7 @@ def average(
     merges=True,
 )
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """sum_j (n_j / n) w_j, of clients that trained from one and the same start.
+    """Average the weights of clients that trained from one and the same start, sum_j (n_j / n) w_j.
 
     Its local models differ from those of other methods on the same partition. Source: FedAvg,
     algorithm 1 (one round).

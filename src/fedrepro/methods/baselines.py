@@ -23,7 +23,7 @@ from fedrepro.training.training_settings import settings_of
 
 @method("local", kind="control", label="clients alone", any_width=True)
 def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[GlobalModel]:
-    """Each client alone with its own model: the mean over clients, and the worst client."""
+    """Return each client's own model, scored by the mean over clients and the worst client."""
     return [clients.alone(j) for j in range(clients.clients)]
 
 
@@ -35,7 +35,7 @@ def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[Gl
     scenario={"partition": "pooled"},
 )
 def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """One client that holds all training data: the scenario with the partition `pooled`.
+    """Return the model of one client that holds all training data (the partition `pooled`).
 
     Raises:
         FedreproError: For local models of several clients.
@@ -50,7 +50,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
 
 @method("majority", kind="control", needs={"label_counts"}, label="majority class", any_width=True)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Predict always the class with most training examples: the floor."""
+    """Predict always the class with most training examples, as a floor for every other method."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
@@ -60,7 +60,7 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Start afresh, so that tuning trains on the public sample alone.
+    """Return a freshly drawn network, for training on the server's public sample alone.
 
     It starts as the local training procedure does, the same in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
@@ -81,7 +81,7 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
     any_width=True,
 )
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Choose the client's model that is best on all validation examples, w_j of argmax_j v_j.
+    """Choose the client's model that is best on all clients' validation examples: argmax_j v_j.
 
     v_j = sum_i (n_i / n) (its accuracy at client i), so that every client's examples count alike.
     Ties go to the first. A client without validation examples has no say.
@@ -98,7 +98,7 @@ def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Globa
 
 @method("uniform_ensemble", kind="one_shot", paper="pfnm", label="U-Ens", any_width=True)
 def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
+    """Predict by the mean of the clients' class probabilities. Source: PFNM, supplement 4.1."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights, widths=clients.widths)
 
@@ -132,10 +132,11 @@ def weighted_ensemble(
         ),
     ] = "class",
 ) -> GlobalModel:
-    """Class k of client j counts by n_jk / n_k, or by n_jk / n_j. Source: PFNM, supplement 4.1.
+    """Predict by the clients' class probabilities, weighted by n_jk / n_k, or by n_jk / n_j.
 
-    A class that no client has keeps equal weights. Shares within a client are divided by the
-    number of clients, so that all weights sum to one.
+    n_jk counts the examples of class k at client j. A class that no client has keeps equal weights.
+    Shares within a client are divided by the number of clients, so that all weights sum to one.
+    Source: PFNM, supplement 4.1.
     """
     assert info.label_counts is not None
     held = info.label_counts.sum(axis=1, keepdims=True)

@@ -55,10 +55,11 @@ def distillation(
     rng: RngKey,
     units: Annotated[int, Arg("units of each hidden layer of the new network", least=1)] = 500,
 ) -> GlobalModel:
-    """Cross-entropy against the clients' mean prediction on the pooled inputs, temperature 1.
+    """Train a new network on the clients' mean prediction for the pooled inputs (distillation).
 
-    The new network is trained as a client would be (optimiser, minibatch, epochs), with `units`
-    in each hidden layer. Source: PFNM, supplement 4.1, after Hinton et al. (2015).
+    The loss is cross-entropy at temperature 1. The network is trained as a client would be
+    (optimiser, minibatch, epochs), with `units` in each hidden layer. Source: PFNM, supplement 4.1,
+    after Hinton et al. (2015).
     """
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
@@ -96,12 +97,13 @@ def feddf(
     lr: Annotated[float, Arg("step size of Adam", above=0)] = 0.001,
     batch_size: Annotated[int, Arg("inputs of a step", "examples", least=1)] = 128,
 ) -> GlobalModel:
-    """min KL(softmax(mean_j z_j(x)) || softmax(z_w(x))) over inputs x, from the parameter average.
+    """Distil the clients' mean logits into their parameter average on public inputs.
 
-    z are logits. Source: FedDF, algorithm 1, with one round. There are at most 10,000 inputs. The
-    authors lower the step size to 0 along a cosine, clip gradients and stop by validation accuracy;
-    here Adam takes `epochs` epochs at one step size. Of networks of several forms the student has
-    that of most clients, and starts from their average.
+    Minimises KL(softmax(mean_j z_j(x)) || softmax(z_w(x))) over at most 10,000 inputs x; z are
+    logits. Source: FedDF, algorithm 1, with one round. The authors lower the step size to 0 along a
+    cosine, clip gradients and stop by validation accuracy; here Adam takes `epochs` epochs at one
+    step size. If clients' networks have several forms, the student has the most common one and
+    starts from the average of the clients that have it.
     """
     assert info.public_inputs is not None
     network = network_like(clients)
@@ -154,15 +156,16 @@ def dense(
     batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
     start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
 ) -> GlobalModel:
-    """Minimise T² KL(softmax(z̄/T) || softmax(z_w/T)) on made inputs, z̄ the clients' mean logits.
+    """Distil the clients' mean logits on inputs that a generator makes, without any data.
 
-    For each batch a new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the
-    student predicts otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch
-    of least loss is kept, and the student learns once from all that are. Source: DENSE, by its
-    formulas. The term of batch normalisation is left out, and the student keeps the running
-    statistics that it starts with; the generator is a perceptron whose outputs lie in [0, 1], where
-    inputs have to lie too. The authors make 200 batches and start afresh. Of networks of several
-    forms the student has that of most clients.
+    Minimises T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the clients' mean logits. For each batch a
+    new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the student predicts
+    otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch of least loss is
+    kept, and the student learns once from all that are. Source: DENSE, by its formulas. The term of
+    batch normalisation is left out, and the student keeps the running statistics that it starts
+    with; the generator is a perceptron whose outputs lie in [0, 1], where inputs have to lie too.
+    The authors make 200 batches and start afresh. If clients' networks have several forms, the
+    student has the most common one.
     """
     import torch
 
@@ -206,12 +209,12 @@ def dense(
 def divergence(
     wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Mean over examples of KL(softmax(wanted/T) || softmax(logits/T)); logits (B, K)."""
+    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)): from (B, K)."""
     return _divergences(wanted / temperature, logits / temperature).mean()
 
 
 def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """KL(softmax(wanted) || softmax(logits)) of each example (B,); logits (B, K)."""
+    """Return KL(softmax(wanted) || softmax(logits)) of each example, (B,); logits are (B, K)."""
     import torch
 
     log_wanted, log_logits = torch.log_softmax(wanted, dim=1), torch.log_softmax(logits, dim=1)
@@ -219,7 +222,10 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """Makes inputs (B, D) of random numbers; its weights and these numbers are trained."""
+    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation.
+
+    Its weights and the random numbers are trained.
+    """
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
@@ -236,7 +242,11 @@ class _Generator:
     def made(
         self, ensemble: Logits, student: Logits, steps: int, lr: float, adversarial: float
     ) -> tuple[torch.Tensor, float]:
-        """Train it; return its inputs of least loss, and the ensemble's cross-entropy."""
+        """Train the generator; return its inputs of least loss, and the ensemble's cross-entropy.
+
+        The loss asks for inputs that the `ensemble` is sure of and the `student` predicts
+        otherwise, the latter weighed by `adversarial`.
+        """
         import torch
 
         leaves = [self.noise, *self.tensors.values()]
@@ -258,9 +268,9 @@ class _Generator:
 
 
 def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
-    """Return the direction of Adam's step, counted from 1, and move its two moments in place.
+    """Return the direction of Adam's step number `step` (from 1); update both moments in place.
 
-    By hand, since the first optimiser of torch loads its compiler, which takes seconds.
+    Written by hand, since the first optimiser of torch loads its compiler, which takes seconds.
     """
     beta1, beta2 = BETAS
     mean.mul_(beta1).add_(slope, alpha=1 - beta1)
@@ -269,13 +279,13 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
 
 
 def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Compute the divergence on examples of unlike predictions, as a mean over all."""
+    """Return the divergence on examples that two models predict differently, as a mean over all."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
 
 
 def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:
-    """Average the logits of the clients' networks, tensors (J, *shape)."""
+    """Return a function from inputs to the mean logits of the networks `tensors` (J, *shape)."""
     held = {name: _on(value, device) for name, value in tensors.items()}
     count = len(next(iter(held.values())))
 

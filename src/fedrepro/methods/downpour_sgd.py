@@ -35,11 +35,11 @@ Messages = Annotated[
 )
 @dataclass(kw_only=True)
 class DownpourSgd:
-    """The master's Adam takes a step per client message, or one per round on their mean.
+    """Downpour SGD: the master's Adam takes a step per client message, or one on their mean.
 
-    A message is the mean of the minibatch gradients along the client's local epoch. The paper
-    does not say whether messages are applied one by one; that accuracy first rises with the
-    number of clients, "more communications", speaks for it, so it is the default.
+    A message is the mean of the minibatch gradients along the client's local epoch. The paper does
+    not say whether messages are applied one by one; that accuracy first rises with the number of
+    clients, "more communications", speaks for it, so it is the default.
     """
 
     rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10
@@ -51,7 +51,7 @@ class DownpourSgd:
     ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: drawn master weights, and Adam's moments of zero."""
+        """Return the state before round 1: drawn master weights, and Adam's zero moments."""
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = torch_of(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": new_memory(flat, _adam(clients))}
@@ -59,7 +59,7 @@ class DownpourSgd:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run local epochs, or minibatches, at every client, then the master's steps."""
+        """Train at every client, then take the master's steps; return the new state."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
         if self.messages == "sequential":
@@ -73,7 +73,7 @@ class DownpourSgd:
         return {"flat": flat, "optimiser": memory}, Report()
 
     def _messages(self, flat: torch.Tensor, clients: Clients, rng: RngKey) -> np.ndarray:
-        """Collect what the clients send: mean gradients of their local steps, (J, size), flat."""
+        """Return what clients send: mean gradients of their local steps, vectors (J, size)."""
         epochs = self.epochs
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
@@ -89,14 +89,14 @@ class DownpourSgd:
         return sent
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the master network."""
+        """Return the master network as the model to evaluate."""
         return GlobalModel(
             clients.model, Layout(clients.network.shapes).unpack(state["flat"].numpy())
         )
 
 
 def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
-    """Keep the examples of the clients' next `count` minibatches only.
+    """Return clients that hold only the examples of their next `count` minibatches.
 
     A client goes through its examples in a random order, then in another, without end; round r
     takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.

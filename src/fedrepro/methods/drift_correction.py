@@ -41,16 +41,17 @@ NUMBER_BYTES = 4
 @method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
 @dataclass(kw_only=True)
 class FedNova(DrawnForSteps):
-    """x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j.
+    """FedNova: averages clients' updates, each divided by how far its client's steps carry.
 
-    a_j: how far the steps of a client carry, see `effective_steps`. Equal a_j make it FedAvg. Each
-    client sends a_j with its model y_j. Source: FedNova, eq. (9) and table 1.
+    x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j; a_j: see
+    `effective_steps`. Equal a_j make it FedAvg. Each client sends a_j with its model y_j. Source:
+    FedNova, eq. (9) and table 1.
     """
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, and average their updates, each divided by its steps."""
+        """Train at drawn clients and average their normalised updates; return the new state."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
@@ -74,10 +75,10 @@ class FedNova(DrawnForSteps):
     merges=True,
 )
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j, x the common start: `fednova`'s first round.
+    """Run one round of `fednova` on trained models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    p_j = n_j / n; a_j of the minibatches of the local training, whose last of an epoch may be
-    short. Source: FedNova, eq. (9) and table 1.
+    x is the common start, p_j = n_j / n; a_j counts the minibatches of the local training, whose
+    last of an epoch may be short. Source: FedNova, eq. (9) and table 1.
 
     Raises:
         FedreproError: For training that may stop early, whose number of steps is not known.
@@ -106,7 +107,7 @@ def averaged(
     share: np.ndarray,
     length: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j of each tensor: (1, *shape), in x's type.
+    """Return FedNova's average x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j of each tensor.
 
     x is `start` (1, *shape), w_j `trained` (n, *shape), p_j `share` and a_j `length`, float64 (n,).
     """
@@ -118,7 +119,7 @@ def averaged(
 
 
 def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
-    """Count the steps without momentum that carry as far, a_j float64 (n,), as steps int (n,) do.
+    """Return how many steps without momentum carry as far as `steps` with it: a_j float64 (n,).
 
     Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
     """
@@ -127,16 +128,17 @@ def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Subtract weights before training from those after, float64 (n, *shape); 0 if it diverged."""
+    """Return weights after training minus those before, float64 (n, *shape); 0 if it diverged."""
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
 @dataclass(kw_only=True)
 class Scaffold(DrawnForSteps):
-    """y <- y - lr (gradient(y) - c_j + c) at the clients; c_j <- c_j - c + (x - y_j) / (a_j lr).
+    """SCAFFOLD: clients' steps are corrected by control variates that client and server keep.
 
-    The server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
+    Clients: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr). The
+    server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
     times the mean change of c_j. Clients keep c_j, and send its change with their models; the
     server sends c with the weights. a_j are the client's steps, or with momentum how many without
     it carry as far (`effective_steps`), since c_j would else be too large. Source: SCAFFOLD,
@@ -146,14 +148,14 @@ class Scaffold(DrawnForSteps):
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: weights drawn as clients draw theirs, and zero controls."""
+        """Return the state before the first round: weights drawn as by clients, zero controls."""
         start = super().init(clients, info, rng)
         return {**start, "control": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train with corrected steps, and move weights and controls."""
+        """Train at drawn clients by corrected steps; return new weights and controls."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["control"]).items()}
@@ -189,12 +191,13 @@ class Scaffold(DrawnForSteps):
 )
 @dataclass(kw_only=True)
 class FedDyn(DrawnForSteps):
-    """A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x).
+    """FedDyn: a client's loss gets a linear term and a quadratic pull to the received weights.
 
-    The server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by
-    the sum of what they sent. In the first round with all clients this is twice their mean less
-    the start, so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm
-    1; its code divides alpha by the client's relative size, which the paper does not.
+    A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x). The
+    server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by the
+    sum of what they sent. In the first round with all clients this is twice their mean less the
+    start, so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1;
+    its code divides alpha by the client's relative size, which the paper does not.
     """
 
     alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
@@ -203,14 +206,14 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: weights drawn as a client draws its own, and h of zero."""
+        """Return the state before the first round: weights drawn as by clients, h of zero."""
         start = super().init(clients, info, rng)
         return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let drawn clients train with a pull to x + h_j / alpha; update the weights and all h."""
+        """Train at drawn clients with a pull to x + h_j / alpha; return new weights and all h."""
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)
@@ -235,6 +238,6 @@ class FedDyn(DrawnForSteps):
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the global network, or the mean of the clients' of the last round."""
+        """Return the server's network, or the mean of clients' last ones (`predicts`)."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

@@ -71,23 +71,23 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 @dataclass(kw_only=True)
 class Drawn:
-    """Base of methods in rounds: some clients are drawn, and train from global weights."""
+    """Base of methods in rounds: in each some clients are drawn and train from global weights."""
 
     rounds: Rounds = 100
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: global weights, drawn as a client draws its own."""
+        """Return the state before round 1: global weights, drawn as a client draws its own."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """Return the global network."""
+        """Return the global network as the model to evaluate."""
         return GlobalModel(clients.model, state["weights"])
 
 
 @dataclass(kw_only=True)
 class DrawnForSteps(Drawn):
-    """Rounds whose drawn clients train for some epochs, or for a number of minibatches."""
+    """Base of methods whose drawn clients train for some epochs, or some minibatches, per round."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -95,34 +95,37 @@ class DrawnForSteps(Drawn):
     def trained(
         self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
     ) -> Trained:
-        """Let the chosen clients train from the global weights, as `Clients.train` with `how`."""
+        """Train at the chosen clients from the global weights; `how` goes to `Clients.train`."""
         how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
         return clients.train(state["weights"], rng, **how)
 
 
 @dataclass(kw_only=True)
 class Averaging(Drawn):
-    """Rounds that average the drawn clients' models, and then take a step at the server."""
+    """Base of methods that average the drawn clients' models and then take a server step."""
 
     weights: Weights = "selected"
     batchnorm: BatchNorm = "average"
 
     def terms(self) -> list[Term | WeightTerm]:
-        """List the terms that the clients add to cross-entropy."""
+        """Return the loss terms that clients add to cross-entropy; none unless overridden."""
         return []
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray] | None:
-        """Return tensors of the terms of the chosen clients, (chosen, *shape), if they have any."""
+        """Return the chosen clients' own tensors of loss terms, (chosen, *shape), or None."""
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step along the mean update, (1, *shape), and its next state."""
+        """Return the server's step along the mean update, (1, *shape), and the server's next state.
+
+        Unless overridden the step is the mean update itself.
+        """
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: global weights, drawn as a client draws its own."""
+        """Return the state before round 1: drawn global weights, and clients' kept layers."""
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -141,10 +144,10 @@ class Averaging(Drawn):
         lr: float | None = None,
         steps: int | None = None,
     ) -> State | None:
-        """Return the state after a round, or None if all trainings diverged.
+        """Run a round of training and averaging; return the new state, or None if all diverged.
 
-        A client whose training diverged is as if it had not been drawn. Rate and steps are those of
-        the training, and whole epochs, by default.
+        A client whose training diverged is as if it had not been drawn. `lr` and `steps` are by
+        default those of the training, and whole epochs.
         """
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -170,7 +173,7 @@ class Averaging(Drawn):
         return {"weights": weights, "server": server, **kept}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """Return the global network; where layers stay at clients, that of each of them."""
+        """Return the global network, or one for each client if BatchNorm stays there."""
         if self.batchnorm != "local":
             return super().model(state, clients)
         own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
@@ -182,7 +185,7 @@ class Averaging(Drawn):
 
 @dataclass(kw_only=True)
 class Scheduled(Averaging):
-    """Averaging with schedules of the learning rate and of the number of minibatches."""
+    """Base of averaging methods whose learning rate and minibatches per round follow a schedule."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -199,7 +202,7 @@ class Scheduled(Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Draw clients, let them train, average their models, and take the server's step."""
+        """Train at drawn clients, average, and step at the server; return the new state."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None
@@ -217,7 +220,7 @@ class Scheduled(Averaging):
         return None if self.last_lr is None else self._between(first, self.last_lr, done)
 
     def _steps(self, done: int) -> int | None:
-        """Count the minibatches of this round, None for whole epochs."""
+        """Return the number of local minibatches in round `done`, None for whole epochs."""
         if self.steps is None or self.last_steps is None:
             return self.steps
         return max(1, round(self._between(self.steps, self.last_steps, done)))
@@ -230,7 +233,7 @@ class Scheduled(Averaging):
 @method("fedavg", kind="federated", needs=NEEDS, paper="fedavg", label="FedAvg")
 @dataclass(kw_only=True)
 class FedAvg(Scheduled):
-    """The mean of the models of some clients, round by round. Source: FedAvg, algorithm 1.
+    """Federated averaging: the mean of some clients' models in each round. Source: FedAvg, alg. 1.
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v.
@@ -247,19 +250,19 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: global weights, and no past updates of the server."""
+        """Return the state before the first round: drawn global weights, no past updates."""
         state = super().init(clients, info, rng)
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step along the mean update, (1, *shape), and its next state."""
+        """Return the server's step along the mean update, with momentum, and the new momentum."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
     def terms(self) -> list[Term | WeightTerm]:
-        """List the pull to the received weights, and the entropy term."""
+        """Return the clients' loss terms: a pull to the received weights, and an entropy term."""
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
@@ -267,10 +270,10 @@ class FedAvg(Scheduled):
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
 @dataclass(kw_only=True)
 class FedAdam(Scheduled):
-    """The server's step is Adam's, along the mean update. Source: Reddi et al., 2021, algorithm 2.
+    """FedAdam: the server steps by Adam along the mean update. Source: Reddi et al., 2021, alg. 2.
 
-    m = beta1 m + (1 - beta1) U, v = beta2 v + (1 - beta2) U², v starting at tau², and
-    w = w + server_lr m / (sqrt(v) + tau).
+    m = beta1 m + (1 - beta1) U, v = beta2 v + (1 - beta2) U², v starting at tau², and w = w +
+    server_lr m / (sqrt(v) + tau).
     """
 
     server_lr: ServerLr = 0.01
@@ -279,13 +282,13 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: global weights, and moments m = 0 and v = tau²."""
+        """Return the state before the first round: drawn weights, moments m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
         return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Compute Adam's step without its correction of the first rounds, as printed."""
+        """Return Adam's step along the mean update, and the new moments; no bias is corrected."""
         first = {k: _mix(self.beta1, server["first"][k], v) for k, v in update.items()}
         second = {k: _mix(self.beta2, server["second"][k], v**2) for k, v in update.items()}
         step = {k: self.server_lr * first[k] / (np.sqrt(second[k]) + self.tau) for k in update}
@@ -298,14 +301,14 @@ class FedAdam(Scheduled):
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """List RM's entropy term, unless its coefficient is 0."""
+    """Return RM's entropy term in a list, or an empty list if its coefficient is 0."""
     return [Entropy(least, coefficient)] if coefficient else []
 
 
 def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
-    """Draw the clients of a round, ascending int64: max(C·K, 1). Source: FedAvg, algorithm 1.
+    """Draw the clients that train in a round, ascending int64: max(C·K, 1) of `clients`.
 
-    Of very many clients only those that are drawn cost anything.
+    Of very many clients only those that are drawn cost anything. Source: FedAvg, algorithm 1.
     """
     count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
     if clients > MANY:
@@ -316,11 +319,11 @@ def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
 def client_update(
     state: State, chosen: np.ndarray, share: np.ndarray, clients: Clients, rng: RngKey, **how: Any
 ) -> tuple[Averaged, State]:
-    """Let the chosen clients train from the global weights, and sum their models.
+    """Train at the chosen clients from the global weights, and sum their models by `share`.
 
-    Clients count by `share`, p_k, float64 (n,), and train as `Clients.train` says. Returns the
-    weighted sum (tensors (1, *shape), and the weight that went in), and what the state keeps of the
-    clients: their layers of BatchNorm, if these stay with them.
+    `share` is p_k, float64 (n,), `how` goes to `Clients.train`. Returns the weighted sum (tensors
+    (1, *shape), and the weight that went in), and the clients' BatchNorm layers for the next state,
+    if these stay with the clients.
     """
     how["chosen"] = chosen.tolist()
     if "kept" not in state:
@@ -336,7 +339,10 @@ def client_update(
 def gather_client_state(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Stack tensors that clients keep, (chosen, *shape); `new` (*shape) of one never drawn."""
+    """Stack tensors that clients keep between rounds, (chosen, *shape) by name.
+
+    A client that was never drawn has the tensors `new` (*shape).
+    """
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
 
@@ -344,7 +350,7 @@ def gather_client_state(
 def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Split tensors (chosen, *shape) by client: only clients that were drawn take memory."""
+    """Split tensors (chosen, *shape) into one entry per client, to keep between rounds."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 
@@ -353,7 +359,7 @@ def _norms(state: State, clients: Clients) -> dict[str, np.ndarray]:
 
 
 def zeros(weights: Weighted) -> Weighted:
-    """Return zeros of the shapes and types of these tensors."""
+    """Return zeros of the shapes and types of these tensors, by name."""
     return {k: np.zeros_like(v) for k, v in weights.items()}
 
 

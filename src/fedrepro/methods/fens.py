@@ -26,14 +26,17 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """Make the gate of one layer that gives sum_i w_ik z_ik from weights w (m, K)."""
+    """Return FENS's gate of one layer with logits sum_i w_ik z_ik, from weights w (m, K)."""
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
 
 
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
-    """Compute gradients of a gate's mean cross-entropy: one or two layers; (n, m · K), (n,)."""
+    """Return the gradients of a gate's mean cross-entropy, by tensor name.
+
+    `gate` has one or two layers; it takes the clients' logits (n, m · K) and predicts labels (n,).
+    """
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
     hidden = np.maximum(below, 0)
@@ -50,10 +53,10 @@ def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
 
 
 class GateServer:
-    """FedAdam: m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ).
+    """The server of FENS, which trains the gate by FedAdam along clients' weighted moves Δ.
 
-    It corrects no bias. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm
-    2.
+    m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ), without correction of
+    bias. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2.
     """
 
     def __init__(self, start: Gate, rate: float) -> None:
@@ -62,7 +65,10 @@ class GateServer:
         self.squares = {name: np.zeros_like(value) for name, value in start.items()}
 
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
-        """Apply one round of the clients' weighted moves; weights where `only` is 0 do not move."""
+        """Move the gate by one round of clients' moves, weighted by `share`.
+
+        Weights where `only` is 0 do not move.
+        """
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
             move = move * only[name] if only else move
@@ -98,12 +104,13 @@ def fens(
         bool, Arg("leave every second validation example to the choice of a setting", later=True)
     ] = False,
 ) -> GlobalModel:
-    """f(z_1, …, z_J) of the logits z_j: m K to m K to K with a ReLU, or sum_j w_jk z_jk per class.
+    """Predict by a small gate over all clients' logits z_j, which clients train together.
 
-    Every client gets all models. In each round each takes one step on its validation examples, or
-    on every second one, and the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of
-    theirs, weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code,
-    or the nearest to it that is known. Source: FENS, by the authors' code.
+    The gate f(z_1, …, z_J) is m K to m K to K with a ReLU, or sum_j w_jk z_jk per class. Every
+    client gets all models. In each round each takes one step on its validation examples, or on
+    every second one, and the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of theirs,
+    weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code, or the
+    nearest to it that is known. Source: FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

@@ -61,12 +61,13 @@ def fisher_merge(
         Literal["examples", "equal"], Arg("clients count by their examples, or equally")
     ] = "equal",
 ) -> GlobalModel:
-    """w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik, F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)².
+    """Average weights by Fisher information: w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik.
 
-    Source: Matena and Raffel, section 3: information divided by its L2 norm over all weights, and
-    at least 1e-6. They choose λ_i on validation examples; here it is 1 / J or n_i / n. All
-    clients have this floor, so their order does not matter. Weights of other layers than `Linear`
-    and `Conv2d` have no information and are averaged by λ_i.
+    F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)². Source: Matena and Raffel, section 3: information
+    divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on validation
+    examples; here it is 1 / J or n_i / n. All clients have this floor, so their order does not
+    matter. Weights of other layers than `Linear` and `Conv2d` have no information and are averaged
+    by λ_i.
     """
     share = shares_of(info)
     if clients_by == "equal":
@@ -106,7 +107,7 @@ def fedfisher_diagonal(
     prepared: list[Reply],
     steps: Steps = 2000,
 ) -> GlobalModel:
-    """Descent from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
+    """Descend from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
 
     `steps` of length 0.01 leave weights on which nobody has much information at the average; all
     the way down it is the Fisher-weighted average without norms. The authors return the best of
@@ -152,12 +153,13 @@ def fedfisher_kfac(
     ] = "conjugate_gradients",
     steps: Steps = 500,
 ) -> GlobalModel:
-    """sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i of each layer, from the average; p_i = n_i / n.
+    """Merge layers by Kronecker factors: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
     A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the gradients by what it gives, over the
-    model's labels. Nothing is damped: what no client has information on stays at the average.
-    Source: FedFisher, by the authors' code, which takes 2000 steps of a descent with momentum and
-    returns the best of every hundredth on 500 labelled examples.
+    model's labels; p_i = n_i / n. The search starts at the average. Nothing is damped: what no
+    client has information on stays at the average. Source: FedFisher, by the authors' code, which
+    takes 2000 steps of a descent with momentum and returns the best of every hundredth on 500
+    labelled examples.
     """
     return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
 
@@ -170,10 +172,11 @@ def solved(
     steps: int,
     damping: float,
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer; return weights and residual.
+    """Merge networks by solving sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer.
 
-    Each factor has `damping` on its diagonal. The residual is that of the worst layer, as a share
-    of what it was at the average.
+    `answers` hold the factors A_i, G_i; each gets `damping` on its diagonal. `solver` is a
+    parameter of `fedfisher_kfac`. Returns the tensors (1, *shape), and the residual of the worst
+    layer as a share of the residual at the average.
     """
     share, worst = shares_of(info), 0.0
 
@@ -227,13 +230,13 @@ def fedlpa(
     ] = "conjugate_gradients",
     steps: Steps = 500,
 ) -> GlobalModel:
-    """sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i of each layer, with biases; p_i = n_i / n.
+    """Merge layers by damped Kronecker factors: solve sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i.
 
-    A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g gᵀ] + √λ I of the gradients at the labels of
-    the data. Source: FedLPA, section 4.1. It is solved by conjugate gradients from the average. The
-    authors' code takes 10,000 steps of plain descent, and of their end and their beginning the
-    better on test data; there a convolution's A_i is divided, and its B_i multiplied, by the places
-    at which its kernel is laid, before λ is added.
+    M_i are weights with biases, p_i = n_i / n, A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g
+    gᵀ] + √λ I of the gradients at the labels of the data. Source: FedLPA, section 4.1. It is solved
+    by conjugate gradients from the average. The authors' code takes 10,000 steps of plain descent,
+    and of their end and their beginning the better on test data; there a convolution's A_i is
+    divided, and its B_i multiplied, by the places at which its kernel is laid, before λ is added.
     """
     root = float(np.sqrt(damping))
     if solver == "conjugate_gradients":
@@ -245,7 +248,7 @@ def fedlpa(
 def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Solve the equation of `solved` by the descent of FedLPA's authors."""
+    """Merge networks as `solved` does, by `steps` steps of plain descent, as FedLPA's authors."""
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0

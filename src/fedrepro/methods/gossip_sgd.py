@@ -29,10 +29,11 @@ Steps = Annotated[
 @method("gossip_sgd", kind="peer", needs={"rounds"}, label="Gossip SGD")
 @dataclass(kw_only=True)
 class GossipSgd:
-    """b_i = what node i trains from w_i, and w_i = sum_j W_ij b_j. All start from one network.
+    """Gossip SGD: nodes train by themselves, then average weights over their neighbours.
 
-    Source: Koloskova et al., 2020, algorithm 1; with one step a round Lian et al., 2017, but for
-    the order of step and average.
+    b_i = what node i trains from w_i, and w_i = sum_j W_ij b_j. All start from one network. Source:
+    Koloskova et al., 2020, algorithm 1; with one step a round Lian et al., 2017, but for the order
+    of step and average.
     """
 
     rounds: Rounds = 100
@@ -40,7 +41,7 @@ class GossipSgd:
     steps: Steps = None
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Return the first state: the same drawn network at every node."""
+        """Return the state before the first round: the same drawn network at every node."""
         initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}
@@ -48,7 +49,10 @@ class GossipSgd:
     def round(
         self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let every node train; one whose training diverged goes on with what it had."""
+        """Let every node train, then average over neighbours; return the new state.
+
+        A node whose training diverged goes on with the weights it had.
+        """
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
         before = {}
         for k, new in trained.tensors.items():
@@ -57,5 +61,5 @@ class GossipSgd:
         return {"before": before, "after": peers.mixed(before)}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
-        """Return the networks before and after the average."""
+        """Return each node's network before and after averaging over neighbours, for evaluation."""
         return state

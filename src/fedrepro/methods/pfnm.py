@@ -42,7 +42,7 @@ ClassWeights = Annotated[
 def concatenation(
     clients: LocalModels, info: ClientInfo, *, rng: RngKey, class_weights: ClassWeights = True
 ) -> GlobalModel:
-    """All hidden units of all clients side by side, in a single network.
+    """Put all hidden units of all clients side by side in a single network.
 
     The logit of class k is sum_j f_jk (logit of client j), f_jk the share of client j of all
     examples of the class, or 1 / J. Clients share no hidden unit, so the weights between hidden
@@ -54,7 +54,10 @@ def concatenation(
 
 
 def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
-    """Join the clients' networks side by side, top weights times the clients' shares."""
+    """Join the clients' networks side by side; outputs are summed by the clients' class shares.
+
+    Without `class_weights` shares are equal. `label_counts` is (J, K).
+    """
     shares = class_shares(label_counts)
     if not class_weights:
         shares = np.full_like(shares, 1.0 / len(shares))
@@ -153,7 +156,10 @@ def pfnm(
 def visiting_orders(
     clients: int, depth: int, passes: int, order: str, rng: RngKey
 ) -> list[np.ndarray]:
-    """Draw the order in which passes visit the clients: int64 (passes, J), top layer first."""
+    """Draw in which order PFNM's passes visit clients: int64 (passes, J) by layer, top first.
+
+    With `order` "fixed" clients come in their own order.
+    """
     visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":
         rng.stream("pfnm-order").permuted(visits, axis=2, out=visits)
@@ -161,6 +167,6 @@ def visiting_orders(
 
 
 def matched_share(matchings: Sequence[Matching]) -> float:
-    """Compute the share of local units, over all layers, that share their global unit."""
+    """Return the share of clients' hidden units that were matched to another client's unit."""
     units = sum(len(atoms) for matching in matchings for atoms in matching.assignments)
     return float(sum(m.counts[m.counts > 1].sum() for m in matchings) / units)

@@ -20,7 +20,7 @@ from fedrepro.methods._merging import network_like, with_mean_buffers
 
 
 def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
-    """Average task vectors (J, n) over those that agree with the elected sign: (n,).
+    """Merge task vectors (J, n) by TIES: average entries that agree with the elected sign, (n,).
 
     Of each vector the largest `keep` of its entries count, by magnitude, and at least one. The sign
     of a coordinate is that of the sum of what is kept; 0 where nobody keeps it. Source: TIES,
@@ -48,9 +48,9 @@ Scale = Annotated[float, Arg("what is added to the start is times this", above=0
 def task_arithmetic(
     clients: LocalModels, info: ClientInfo, *, rng: RngKey, scale: Scale = 1.0
 ) -> GlobalModel:
-    """w = w0 + s / J · sum_i (w_i - w0), w0 the common start; s = 1 is the plain mean.
+    """Add the scaled mean update to the common start w0: w = w0 + s / J · sum_i (w_i - w0).
 
-    Source: Ilharco et al., section 2, whose λ is s / J.
+    s = 1 is the plain mean. Source: Ilharco et al., section 2, whose λ is s / J.
     """
     return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 
@@ -71,10 +71,10 @@ def ties(
     keep: Annotated[float, Arg("share of each task vector that counts", above=0, most=1)] = 0.2,
     scale: Scale = 1.0,
 ) -> GlobalModel:
-    """w = w0 + s · mean of the task vectors w_i - w0 that agree with the elected sign, trimmed.
+    """Add to the start w0 the mean of the trimmed updates w_i - w0 that agree in the elected sign.
 
-    Only the largest entries of each vector count, over all weights together; the sign of a weight
-    is that of their sum. Source: TIES, section 4.
+    w = w0 + s · mean. Only the largest entries of each vector count, over all weights together; the
+    sign of a weight is that of their sum. Source: TIES, section 4.
     """
 
     return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))
@@ -83,7 +83,10 @@ def ties(
 def _from_start(
     clients: LocalModels, info: ClientInfo, moved: Callable[[np.ndarray], np.ndarray]
 ) -> GlobalModel:
-    """Add to the start what `moved` makes of the task vectors, float64 (J, n) to (n,)."""
+    """Return the start plus moved(task vectors), as a merged model.
+
+    Task vectors w_i - w0 are float64 (J, n), and `moved` returns (n,). Buffers are averaged.
+    """
     assert info.start is not None
     buffers = network_like(clients).buffers
     names = [name for name in clients.tensors if name not in buffers]

@@ -64,12 +64,13 @@ def weight_matching(
     class_weights: ClassWeights = False,
     sweeps: Annotated[int, Arg("times that every client is matched, at most", least=1)] = 100,
 ) -> GlobalModel:
-    """sum_j (n_j / n) P_j w_j, P_j the permutation of units that fits the mean of the others.
+    """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
-    Clients are matched in turn, in random order, until none moves. The network is as wide as a
-    client's; channels of convolutions are units. With class weights the weights to class k count by
-    the clients' shares of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase,
-    Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
+    P_j is the permutation of units that fits the mean of the others. Clients are matched in turn,
+    in random order, until none moves. The network is as wide as a client's; channels of
+    convolutions are units. With class weights the weights to class k count by the clients' shares
+    of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase, Srinivasa, "Git
+    Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -95,12 +96,12 @@ def c2m3(
     steps: Annotated[int, Arg("of the search, at most", "steps", least=1)] = 100,
     gain: Annotated[float, Arg("least rise of a step, as a share", least=0)] = 1e-6,
 ) -> GlobalModel:
-    """sum_j (n_j / n) P_j w_j, P_j permutations to common units: max sum_{i<j} <P_i w_i, P_j w_j>.
+    """Average the clients' weights after permuting all hidden units to one common order at once.
 
-    All P_j are searched for together, by Frank-Wolfe over doubly stochastic matrices from the
-    units' own order, and rounded to permutations at the end. Written from the paper's objective;
-    it averages equally, and then renormalises activations: `batchnorm` recalibrate does so where
-    there is BatchNorm.
+    sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>. All P_j are
+    searched for together, by Frank-Wolfe over doubly stochastic matrices from the units' own order,
+    and rounded to permutations at the end. Written from the paper's objective; it averages equally,
+    and then renormalises activations: `batchnorm` recalibrate does so where there is BatchNorm.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
@@ -127,7 +128,7 @@ def ot_fusion(
         int, Arg("times the units are carried and averaged again; 1 as published", least=1)
     ] = 10,
 ) -> GlobalModel | None:
-    """Units of each client carried by an optimal transport T_j onto `units` common ones.
+    """Fuse the clients' networks by an optimal transport T_j of units onto `units` common ones.
 
     A common unit is sum_j (n_j / n) of what T_j brings it; it starts from clients drawn at random.
     Weights out of it are averaged alike, over class k by the clients' shares of it if class weights
@@ -179,7 +180,10 @@ def matched_regmean(
     ridge: Ridge = 1e-6,
     sweeps: Sweeps = 100,
 ) -> GlobalModel:
-    """RegMean of P_j w_j, P_j the permutations of weight matching, with moments permuted alike."""
+    """Permute the clients' hidden units into one order, then merge by RegMean.
+
+    Permutations are those of weight matching; the moments are permuted alike.
+    """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
 
@@ -205,9 +209,10 @@ def matched_kfac(
     steps: Steps = 500,
     sweeps: Sweeps = 100,
 ) -> GlobalModel:
-    """FedFisher (K-FAC) of P_j w_j, P_j the permutations of weight matching, and its factors alike.
+    """Permute the clients' hidden units into one order, then merge by FedFisher (K-FAC).
 
-    By conjugate gradients from the mean of what is matched.
+    Permutations are those of weight matching; the factors are permuted alike. Solved by conjugate
+    gradients from the mean of the permuted networks.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     made, left = solved(matched, info, answers, "conjugate_gradients", steps, damping=0.0)
@@ -217,10 +222,10 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
 ) -> tuple[LocalModels, list[Reply]]:
-    """Match the hidden units of the clients' models, and permute their moments alike.
+    """Permute the hidden units of the clients' models to match, and their answers alike.
 
     Answers are moments of layer inputs and of gradients by layers' outputs, which the server
-    permutes itself. Groups of a convolution are its channels, one each.
+    permutes itself. Groups of a convolution are its channels, one each. Returns models and answers.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

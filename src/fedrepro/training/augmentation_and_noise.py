@@ -31,10 +31,11 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw how each image is flipped and shifted, one number below KINDS for each row: int64.
+    """Draw how the image in each data-set row is flipped and shifted: int64 (n,), each below KINDS.
 
-    A row's number is mixed with the key of the client's epoch by the finaliser of SplitMix64
-    (Steele, Lea and Flood, 2014), twice, for the two halves of the key.
+    `key` is the 128-bit random key of a client's epoch, `rows` int64 (n,). A row's number is mixed
+    with the two halves of the key by the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), so
+    an image's move does not depend on its minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -50,7 +51,10 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
 
 
 def require_images(network: Network) -> None:
-    """Raise FedreproError if the network does not take images."""
+    """Raise FedreproError if the network's inputs are not images (channels, height, width).
+
+    Cropping and flipping (parameter `augment`) make sense for images alone.
+    """
     if len(network.shape) != 3:
         raise FedreproError(
             f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
@@ -59,7 +63,7 @@ def require_images(network: Network) -> None:
 
 
 class Crops:
-    """Random crops and mirror images of the minibatches of some models.
+    """The augmentation of training images of several models: random crops and mirror images.
 
     Raises FedreproError if the network does not take images.
     """
@@ -70,7 +74,11 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw `kinds` for the examples of these models: int64 (steps, models, batch)."""
+        """Draw how each example of the chunk's minibatches is moved: int64 (steps, models, batch).
+
+        Entries are numbers below KINDS (see `kinds`), for `moved` to apply; `tasks` says where the
+        randomness of each model comes from.
+        """
         import torch
 
         moves = np.zeros_like(chunk.index)
@@ -83,7 +91,10 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift images x (A, B, D) by numbers (A, B) of `kinds`; zeros come in."""
+        """Flip and shift the images `x` (A, B, D) of A models by their moves `kind` (A, B).
+
+        Returns images of the shape of `x`; pixels from outside an image are zero.
+        """
         from torch.nn.functional import pad
 
         channels = self.shape[0]
@@ -96,7 +107,10 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """List the source of each pixel: int64 (KINDS, H · W); H · W stands for a zero outside."""
+        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W).
+
+        The index H · W stands for a zero from outside the image.
+        """
         import torch
 
         height, width = self.shape[1:]
@@ -126,33 +140,40 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
-    """Make the random number generators of these models for a device."""
+    """Make the generators of dropout masks and normal noise for the models of `tasks` on a device.
+
+    On a CPU each model has its own generator, on a GPU one generator serves all models together.
+    """
     if device.type == "cpu":
         return ModelNoise(tasks, batch_size, device)
     return BlockNoise(tasks, batch_size, device)
 
 
 class ModelNoise:
-    """Numbers of each model from a generator of its own, on the CPU."""
+    """Random numbers for training steps on the CPU, where each model has a generator of its own."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.streams = [Words(task.rng) for task in tasks]
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generators of the first models to a training step, or to a piece of one."""
+        """Set the generators of the first `models` models to the beginning of training step `step`.
+
+        A step over many examples is computed in pieces; `piece` counts them, each with its own
+        numbers.
+        """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw a dropout mask shaped as `like` (A, …): ones with probability `share`, else 0."""
         drawn, below = _contiguous(like), round(share * WORDS)
         for part, stream in zip(drawn.numpy(), self.streams, strict=False):
             part.reshape(-1)[...] = stream.take(part.size) < below
         return drawn
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
         drawn = _contiguous(like)
         for model, part in enumerate(drawn.numpy()):
             for at in range(0, part.size, CHUNK):
@@ -160,15 +181,16 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """See `layers.Noise`."""
+        """Draw a 64-bit seed for each of the first `models` models, for users' torch layers."""
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
-        """Write the next standard normal numbers of one model, (n,), to `out`.
+        """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Parts of whole multiples of eight, one after another, are the same as the whole.
-        Each pair takes 16 bits, a place of the table, in a third of the time of Box and Muller's
-        transform of as many random words, itself a quarter of that of NumPy's own normal numbers.
+        Filling an array part by part, in parts of whole multiples of eight, gives the numbers that
+        filling the whole gives. Each pair of numbers takes 16 random bits, a place of the table of
+        `normal_pairs`, in a third of the time of Box and Muller's transform of as many random
+        words, itself a quarter of that of NumPy's own normal numbers.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
@@ -181,13 +203,13 @@ class ModelNoise:
 
 
 class Words:
-    """Random 32-bit words of one model, by a generator that jumps to any training step."""
+    """A generator of random 32-bit words for one model, which can jump to any training step."""
 
     def __init__(self, rng: RngKey) -> None:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the generator to the beginning of a step of an epoch, or of a piece of that step."""
+        """Set the generator to the start of minibatch `inside` of an epoch, or of a piece of it."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -197,18 +219,19 @@ class Words:
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
-        """Draw the next random words of the training step: uint32 (count,)."""
+        """Draw the next `count` random words of the current training step: uint32 (count,)."""
         return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
 
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Compute equally probable points of two independent standard normals: complex (PAIRS,).
+    """Return a table of equally probable pairs of independent standard normals: complex (PAIRS,).
 
-    Rings of equal probability with four points each, a quarter turn apart, so that odd moments and
-    the covariance are zero; from ring to ring they turn by GOLDEN. The squared radius is the mean
-    over the ring, so that variances are one. Fourth and sixth moments miss theirs by a ten
-    thousandth, and no point is farther out than 4.7.
+    A uniformly random place of the table gives two normal numbers, its real and imaginary part. The
+    points lie on rings of equal probability with four points each, a quarter turn apart, so that
+    odd moments and the covariance are zero; from ring to ring the points turn by GOLDEN. The
+    squared radius is the mean over the ring, so that variances are one. Fourth and sixth moments
+    miss those of a normal distribution by a ten thousandth, and no point is farther out than 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -223,7 +246,7 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
 
 
 class BlockNoise:
-    """Numbers of all models of a block from one generator, on a GPU."""
+    """Random numbers for training steps on a GPU, from one generator for all models."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         import torch
@@ -234,7 +257,10 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generator to a training step, or to a piece of one."""
+        """Set the generator to the beginning of training step `step`, or of a piece of that step.
+
+        `models` is there for the signature of `ModelNoise.at` only.
+        """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
@@ -242,15 +268,15 @@ class BlockNoise:
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw ones with probability `share`, else zeros, shaped as `like` (A, …)."""
+        """Draw a dropout mask shaped as `like` (A, …): ones with probability `share`, else 0."""
         return _contiguous(like).bernoulli_(share, generator=self.generator)
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …)."""
+        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:
-        """See `layers.Noise`."""
+        """Draw a seed for each of `models` models, for random draws in users' torch layers."""
         import torch
 
         drawn = torch.randint(
@@ -261,7 +287,7 @@ class BlockNoise:
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:
-    """Room for numbers of this shape and type."""
+    """Return an uninitialised, contiguous tensor of the shape, type and device of `like`."""
     import torch
 
     return torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -37,11 +37,12 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Count the models that train together: one on a CPU, what half a job's share of a GPU holds.
+    """Return how many models of this training are trained together: one on a CPU, more on a GPU.
 
-    Blocks are made equally large, because a small one costs nearly as many kernels. A GPU holds the
-    activations of a whole block as well. All of its memory counts and not what is free, so that a
-    run that goes on is cut as before.
+    On a GPU it is what half of a job's share of its memory holds, weights and activations included,
+    in blocks of equal size, because a small block costs nearly as many kernels as a large one. All
+    memory of the GPU counts and not what is free, so that a resumed run is cut into blocks as
+    before.
     """
     import torch
 
@@ -54,9 +55,9 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
 
 
 def activations(procedure: Procedure) -> int:
-    """Count the floats of one model's activations in a step, windows of convolutions included.
+    """Count the floats that one model's activations take in a step, unfolded convolutions included.
 
-    Terms of the loss are taken to hold as many again.
+    Terms of the loss are taken to hold as many again. Used to judge how many models fit on a GPU.
     """
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
@@ -68,7 +69,11 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """Trains the models of tasks block by block, `block` of them together or what fits."""
+    """A trainer of the models of `tasks` by torch's automatic differentiation, block by block.
+
+    `block` models train together, or by default as many as fit; `keep_gradients` sums their
+    gradients.
+    """
 
     def __init__(
         self,
@@ -88,7 +93,11 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
     ) -> Iterator[TrainedModels]:
-        """Train block after block of models; the optimiser's `memory` is overwritten."""
+        """Train the models of `tasks` from the tensors `given`; yield the results block by block.
+
+        `memory` holds the optimiser's moments and steps of all models and is updated in place; None
+        starts the optimiser afresh.
+        """
         settings = self.procedure.settings
         steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
         pieces = [self.procedure.pieces(task) for task in tasks]
@@ -101,9 +110,10 @@ class AutogradTrainer:
 
 
 class _Block:
-    """The models of a block and the steps that they take.
+    """A block of models that are trained together, with their weights, moments and random numbers.
 
-    flat: (models, size), the network's numbers, then those of the terms' private tensors.
+    The tensor `flat` (models, size) holds the network's weights, then the loss terms' private
+    tensors.
     """
 
     def __init__(
@@ -157,11 +167,14 @@ class _Block:
         return torch.from_numpy(self.trainer.inner.pack(own))
 
     def network_part(self, flat: torch.Tensor) -> torch.Tensor:
-        """View the network's numbers in vectors (A, size)."""
+        """View the network's own weights in vectors of models: the first columns of `flat`."""
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
-        """Take all steps, or stop when no model has a finite loss any more."""
+        """Train all models of the block to the end; return their weights, losses and steps.
+
+        Training stops before the end if no model has a finite loss any more.
+        """
         import torch
 
         losses, taken = self._all_steps()
@@ -183,7 +196,10 @@ class _Block:
         )
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return losses (steps, models), zero where a model has no more, and steps (models,)."""
+        """Run all training steps of the block; return losses (steps, models) and steps (models,).
+
+        A loss is zero at steps that its model no longer took, by plan or by early stopping.
+        """
         stopping = EarlyStopping(self.tasks, self.procedure.settings)
         kept = [self.flat] if self.summed is None else [self.flat, self.summed]
         each, lost = [], np.zeros(len(self.tasks), bool)
@@ -201,10 +217,11 @@ class _Block:
     def _steps(
         self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
     ) -> np.ndarray:
-        """Take the steps of a chunk, unless all models stop before: losses (steps, models).
+        """Run the training steps of a chunk and return the losses (steps, models).
 
-        An example weighs one over the examples of its minibatch, or of its client where the chunk
-        is one step in pieces; what fills up a minibatch weighs nothing.
+        Steps end before if early stopping has ended all models; `kept` are the tensors that early
+        stopping puts back. An example weighs one over the examples of its minibatch, or of its
+        client where the chunk is one step in pieces; rows that fill up a minibatch weigh nothing.
         """
         import torch
 
@@ -250,10 +267,11 @@ class _Block:
     def _gradient(
         self, step: int, piece: int, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Differentiate the loss of x (A, B, D) and targets y, weighed by weight (A, B).
+        """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
 
-        Returns the cross-entropies (A,), which are not finite where a term is not, the logits, and
-        the gradients (A, size). Running statistics move.
+        `weight` (A, B) weighs the examples. Returns the cross-entropies (A,), made not finite where
+        a loss term is not finite, the logits, and the gradients (A, size) of the whole loss. The
+        forward pass updates the running statistics of normalisation layers.
         """
         import torch
 
@@ -283,7 +301,12 @@ class _Block:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Mix a gradient (A, size) with that at weights which a perturbation moves away."""
+        """Return the gradient (A, size) of a step with perturbations such as SAM's.
+
+        For each perturbation the gradient is taken again at the moved weights and mixed in by its
+        share. Weights and running statistics are put back. Without perturbations `gradient` is
+        returned unchanged.
+        """
         count, inner = len(x), self.trainer.inner.size
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
@@ -297,7 +320,10 @@ class _Block:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Take a step of the optimiser for the first A models, along gradients (A, size)."""
+        """Update the first A models by one optimiser step along their gradients (A, size).
+
+        Adds the gradients of penalties on the weights (such as FedProx's) before.
+        """
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.summed is not None:
@@ -318,7 +344,10 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Sum weighted cross-entropies per model, (A,): logits (A, B, K), y (A, B) or (A, B, K)."""
+    """Sum the cross-entropies of each model's examples, weighted by `weight` (A, B): floats (A,).
+
+    `logits` are (A, B, K); targets `y` are labels (A, B) or class shares (A, B, K).
+    """
     from torch.nn import functional
 
     each = functional.cross_entropy(
@@ -328,9 +357,10 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Count right predictions: (…, B, K) to int64 (…); rows of weight zero count nothing.
+    """Count the correctly classified examples: logits (…, B, K) to int64 (…).
 
-    Targets are labels (…, B), or shares (…, B, K), whose largest is the right one.
+    Targets `y` are labels (…, B), or class shares (…, B, K) whose largest counts as the label.
+    Examples of weight zero, which only fill up a minibatch, are not counted.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)

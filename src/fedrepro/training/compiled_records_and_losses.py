@@ -39,13 +39,17 @@ SGD, ADAM, AMSGRAD = range(3)
 
 
 class Nothing(NamedTuple):
-    """The body of a network of affine maps alone, and its buffers."""
+    """An empty record, in place of a part that a network lacks, such as convolutions."""
 
     size: int = 0
 
 
 class Data(NamedTuple):
-    """inputs (N, D), uint8 or floating, times 1 / scale; targets: labels (N,) or shares (N, K)."""
+    """The data set of compiled training: inputs (N, D), uint8 or floating, and targets.
+
+    The network sees inputs times `inverse` = 1 / `scale`. targets: labels (N,) or class shares (N,
+    K).
+    """
 
     inputs: Array
     targets: Array
@@ -54,10 +58,11 @@ class Data(NamedTuple):
 
 
 class StepOrder(NamedTuple):
-    """The minibatches: rows[ends[s] : ends[s + 1]] at step s, drawn from in pieces of `piece` rows.
+    """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
-    keys: uint64 (epochs, 2), of random words; places: int64 (steps, 2), epoch and step in it.
-    crops: int64 as rows, how each image is moved (`augmentation_and_noise.py`), or empty.
+    A large minibatch is computed in pieces of `piece` rows. keys: uint64 (epochs, 2), random keys
+    of the epochs; places: int64 (steps, 2), epoch and step within it, from which random words
+    follow. crops: int64 as rows, how each image is moved (`augmentation_and_noise.py`), or empty.
     """
 
     rows: Array
@@ -69,15 +74,16 @@ class StepOrder(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network: its body, and above it affine maps of sizes (L + 1,).
+    """The architecture of a network for compiled training: a body, and affine maps above it.
 
-    maps (L,): where these begin in the model; activations (L,): in their buffers, of `rows`
-    predictions, `each` for an example; biased: whether maps have biases. pairs (J, 2), pair_maps,
-    pair_shares (J,): of representation matching, between affine maps; given: the maps f_j from
-    images. tensors (T, 3): of drawn weights, where each begins, its rows and columns; table: of
-    normal numbers.
-    Code for pairs and tensors is compiled where there are some. size: of the network's numbers, or
-    of its means. by: the address of the product.
+    sizes (L + 1,): units between the maps. maps (L,): where each map begins in the model's vector;
+    activations (L,): where its outputs begin in their buffer, which holds `rows` predictions,
+    `each` of them for one example; biased: whether maps have biases. pairs (J, 2), pair_maps and
+    pair_shares (J,): of representation matching between affine maps; given: the maps f_j from
+    images. kept: probability that dropout keeps a unit. entropies: the entropy terms of the loss.
+    tensors (T, 3): of variational weights, where each begins, its rows and columns; table: of
+    normal numbers. size: numbers of the network, or of its means. by: address of the compiled
+    matrix product. Code for pairs and tensors is compiled only where there are some.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -100,10 +106,11 @@ class Net(NamedTuple):
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of an optimiser, in the dtype of the model.
+    """The numbers of an optimiser for compiled training, in the dtype of the model.
 
-    pull and shift: of w - start and of start in the gradient; share: of a divergence in the loss of
-    a minibatch.
+    direct: plain descent writes its steps into the weights at once. pull and shift: factors of w -
+    start and of start that are added to the gradient; share: factor of a variational divergence in
+    the loss of a minibatch.
     """
 
     kind: int
@@ -120,11 +127,11 @@ class StepNumbers(NamedTuple):
 
 
 class Model(NamedTuple):
-    """A model that trains: weights (S,), gradient and what was received.
+    """The buffers of one model in compiled training: weights (S,), gradient, received weights.
 
-    moments: of the optimiser, (S,) each or empty, which begin at a line of the cache as all others
-    do. used: the weights of a step, which for a variational network are drawn: there `weights` are
-    means and then spreads, each (S / 2,), and so are deviations and what the prior says.
+    summed: sum of gradients, or empty. moments: three arrays of the optimiser, (S,) or empty. used:
+    the weights of a step, drawn if the network is variational: then `weights` are means followed by
+    spreads, each (S / 2,), and deviation, prior and prior_deviation are filled too.
     """
 
     weights: Array
@@ -139,10 +146,10 @@ class Model(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Buffers of a step, for the affine maps, for the body, and for matching its images.
+    """The work buffers of a compiled training step: for the affine maps, body and matching.
 
-    x: inputs of the maps (P, n); activations, errors; theirs: activations of the received network;
-    turned, below: errors whose axes are exchanged.
+    x: inputs of the maps (P, n); activations, errors: of all layers; theirs: activations of the
+    received network, for matching; turned, below: errors whose axes are exchanged.
     """
 
     body: Images | Times | Nothing
@@ -201,7 +208,11 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers, two for each place of the table, where a tensor has them."""
+    """Write `count` normal numbers of a tensor, from number `first` on, to its padded rows `out`.
+
+    Every entry of `places` picks two numbers of the table of `normal_pairs`; `columns` is the
+    length of the tensor's rows.
+    """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
         pairs = out[first : first + count].view(table.dtype)
@@ -241,14 +252,14 @@ variational_gradients = by_type(_gradients_of_draws, {Nothing: _as_they_are}, "t
 
 @compiled
 def softplus(spread: Array, out: Array) -> None:
-    """Write log(1 + exp(spread)) to `out`."""
+    """Write the softplus log(1 + exp(spread)) of each number of `spread` to the array `out`."""
     for k in range(len(spread)):
         out[k] = softplus_of(spread[k])
 
 
 @inner
 def label_of(values: Array) -> int:
-    """Find the first of the largest values."""
+    """Return the index of the largest value, the first one if several are largest."""
     best = 0
     for k in range(1, len(values)):
         if values[k] > values[best]:
@@ -258,15 +269,16 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Find the label of a row, or the largest of its shares."""
+    """Return the class label of an example; with class shares, the class of the largest share."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
-    """Write the errors of the logits of cross-entropy, for examples of weight one.
+    """Compute cross-entropy and the errors (gradients by logits) of examples, each of weight one.
 
-    Returns the sum of the cross-entropies, and how many predictions are right.
+    Logits are read from, and errors written to, the buffers `room`. Returns the sum of the
+    cross-entropies over `rows`, and how many predictions are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -305,10 +317,10 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 @inner
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
-    """Add the errors of coefficient · max(0, least - H), for examples of weight one.
+    """Add the gradient of the entropy term coefficient · max(0, least - H) to the logits' errors.
 
-    dH/dt_k = -p_k (log p_k + H). A term holds its coefficient, least, and whether the maximum is
-    over the minibatch's mean.
+    `term` holds the coefficient, `least`, and whether the maximum is over the minibatch's mean; the
+    examples have weight one. dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -332,7 +344,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
-    """Multiply errors of the logits by the weight of an example; what fills up rows gets 0."""
+    """Multiply the errors of the logits of `rows` examples by `step`; set row padding to 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)

@@ -54,10 +54,12 @@ PLAIN = np.uint64  # an index of this type is not looked at for whether it count
 
 
 class Maps(NamedTuple):
-    """The maps f_j from images: table (J, FIELDS), places, tiles, int64; shares (J,) of the gaps.
+    """The maps f_j of representation matching whose source is an image, for compiled steps.
 
-    tiles: of strips, the kind of each (`core/portable_ops/sparse_products.py`), its row of the
-    kernel, where in a row.
+    table: int64 (J, FIELDS), sizes and places of each map; places: int64, where a turned kernel's
+    numbers lie in the model; shares (J,): factors of the gaps in the loss; tiles: int64 (T, 3), for
+    each tile of a kernel's strip its kind (`core/portable_ops/sparse_products.py`), its row of the
+    kernel, and where it begins in the row.
     """
 
     table: Array
@@ -67,12 +69,14 @@ class Maps(NamedTuple):
 
 
 class Laid(NamedTuple):
-    """Buffers. x: what the received network gives its affine maps, and as (C, H, W); its images.
+    """The work buffers of representation matching of images.
 
-    laid: a kernel, a strip for each channel of the source and row; moved: its gradient. image: what
-    is given back, then its error. bias, summed: along a row of the target, and its gradient.
-    Numbers that are not zero: by place, where each list begins and ends, where it lays, rows of
-    laid, amounts; of a channel, where they lay, amounts, where they are in a map. sums: lanes.
+    x: what the received network gives its affine maps, shown: the same as (C, H, W); images: its
+    convolutions' buffers. laid: a kernel, a strip for each source channel and kernel row; moved:
+    its gradient. image: what the map gives back, then its error. bias, summed: along a row of the
+    target, and its gradient. Lists of nonzero numbers by place: firsts and ends of each list,
+    corners where the kernel is laid, which rows of laid, amounts; lists by channel: seats in the
+    image, own amounts, cells of the map. sums: vector sums.
     """
 
     x: Array
@@ -103,7 +107,11 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Lay out the maps f_j from images, whose tensors have these shapes and offsets in a model."""
+    """Lay out as `Maps` the maps f_j from images, given as `pairs` of (source, target) activations.
+
+    `shapes` and `offsets` say how large each map's tensors are and where they begin in the model's
+    vector; `shares` (J,) are the factors of the gaps in the loss.
+    """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
     table, places, begun = np.zeros((len(pairs), FIELDS), np.int64), [np.zeros(0, np.int64)], 0
@@ -138,7 +146,11 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Numbers from strip to strip, in whole vectors, and how strips are cut into tiles."""
+    """Cut the rows of a square kernel into tiles that the vector registers hold.
+
+    `wide` numbers are in each of the `side` rows, `lanes` in a register. Returns the padded length
+    of a row, and the tiles as (kind, kernel row, begin in the row).
+    """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
     each = -(-vectors // -(-vectors // VECTORS))
@@ -151,10 +163,10 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Along a side, which rows of the target the convolution has: first, last, shift.
+    """Return which rows of the target a convolution of size `size` covers: first, last, shift.
 
-    It is cut, or filled up with zeros, around its middle. A row of the target stands at row + shift
-    of the image with the edges that kernels reach over.
+    A convolution's output is cut, or filled up with zeros, around its middle to `target` rows. A
+    row of the target stands at row + shift of the image with the edges that kernels reach over.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -163,7 +175,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
-    """Make the buffers, with `x` numbers for what the affine maps are given of all examples."""
+    """Allocate the buffers for matching images; the affine maps take `x` numbers in all."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -194,7 +206,11 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
 
 @inner
 def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
-    """Write what another network gives its affine maps of the same images to room.x and shown."""
+    """Compute the received network's convolutional features of the minibatch that `mine` holds.
+
+    Features are written to room.x as (rows, place, channel), and to room.shown as (rows, channel,
+    place).
+    """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -212,9 +228,10 @@ def give_back(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
     mine: Images, x: Array, room: Laid,
 ) -> None:  # fmt: skip
-    """Write errors of activations to mine.extra, and what all maps learn where they are in `to`.
+    """Compute gradients of the matching loss of image activations, for all maps f_j and examples.
 
-    The trained network gives its affine maps `x`.
+    Errors of the trained network's activations go to mine.extra, gradients of the maps to where
+    they lie in `to`. `x` is what the trained network gives its affine maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -231,7 +248,10 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
-    """Turn the kernel round; nothing has been learnt."""
+    """Copy the kernel of map f_j, turned round, and its bias into `room`; zero its gradients.
+
+    `p` is the row of `maps.table` that describes the map, `c` that of its source convolution.
+    """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -246,7 +266,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
-    """Write, or add, what a map learns of its weight and bias."""
+    """Write (or add, if `add`) the gradient of the weight and bias of map f_j to `to`.
+
+    `p` is the row of `maps.table` that describes the map; `to` is laid out as the model.
+    """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -259,7 +282,11 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) 
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Find the array that has a source of an example, where it begins, and its pooling's notes."""
+    """Find where the activation that map f_j starts from lies for example number `b`.
+
+    `p` is the map's row of `Maps.table`. Returns the activation's array, where it begins there, and
+    where the pooling noted which pixels were largest.
+    """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
     if p[SOURCE] + 1 < len(convs.layers):
@@ -270,7 +297,11 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
-    """List the numbers of a source that are not zero, place by place; returns how many places."""
+    """List the nonzero numbers of a source image, place by place, in the buffers of `room`.
+
+    Returns how many places have such numbers, the only ones to multiply by the kernel. `p` is the
+    map's row of `Maps.table`, `source` comes from `source_of`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     kernel = p[SIDE] * p[LONG]
@@ -299,7 +330,10 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Where in the image a number of a source lays the kernel down."""
+    """Return where in the image that is given back the source's pixel (i, j) lays the kernel down.
+
+    `spot` says which pixel of a 2 × 2 pooling window was the largest, if the pooling is undone.
+    """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
     return (i * p[ALONG] + j) * p[UNITS]
@@ -307,7 +341,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 
 @inner
 def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Laid) -> int:
-    """List the numbers of a channel that are not zero; returns how many they are."""
+    """List the nonzero numbers of channel `k` of a source image in `room`; return their number.
+
+    `p` is the map's row of `Maps.table`, `source` comes from `source_of`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -329,7 +366,10 @@ def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any,
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
-    """room.image: the sum of what all numbers lay down."""
+    """Sum into room.image the kernels laid down by the `count` places that `sort` listed.
+
+    This is the transposed convolution by which map `p` gives an image back.
+    """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
     for tile in range(p[TILES], p[BEYOND]):
@@ -342,7 +382,10 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
-    """Turn room.image into its error, (back - theirs) · each, zero below a ReLU and at edges."""
+    """Turn the image in room.image into its error, (back - theirs) · `each`, for example `b`.
+
+    The error is zero where a ReLU gave zero and at edges; its sums for the bias go to room.summed.
+    """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
     left, long, rectified = (p[LEFT] + p[OVER]) * units, (p[RIGHT] - p[LEFT]) * units, p[RECTIFIED]
@@ -368,7 +411,11 @@ def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
 ) -> None:
-    """Errors of the numbers of a source, and what its kernel learns, added to room.moved."""
+    """Propagate the error in room.image back through map f_j, to its source and its kernel.
+
+    Errors of the source's nonzero numbers are written to mine.extra from `to` on, and the gradient
+    of the kernel is added to room.moved. `p` is the map's row of `maps.table`.
+    """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]
     mine.extra[to : to + gives(c)] = 0

@@ -89,9 +89,10 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Train a model by the steps of an order; write losses (steps,), return right predictions.
+    """Train one model by all minibatches of `order`; return how many predictions were right.
 
-    The optimiser goes on from `taken` steps.
+    The weights in `model` are updated in place and the loss of each step is written to `losses`
+    (steps,). `taken` counts the optimiser's steps before this call.
     """
     before = flush()
     right = spreads = 0
@@ -136,9 +137,9 @@ def train(
 
 @inner
 def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Take a step of the optimiser, strip by strip, so that gradients stay in the cache.
+    """Update the weights by optimiser step number `step`, in strips that stay in the cache.
 
-    `spreads` of drawn weights lie behind as many means; 0 where none are drawn.
+    `spreads` numbers of a variational network lie behind as many means; 0 for other networks.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -156,7 +157,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) 
 
 @inner
 def prefetch(inputs: Array, rows: Array) -> None:
-    """Ask for the rows of the next minibatch early, which lie far apart in memory."""
+    """Load the inputs of the next minibatch's rows into the cache early, as they lie far apart."""
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
@@ -167,7 +168,11 @@ def prefetch(inputs: Array, rows: Array) -> None:
 def forward(
     net: Net, weights: Array, rows: int, room: Scratch, x: Array, activations: Array, kept: Any
 ) -> None:
-    """Compute the activations of all layers for `rows` inputs, ReLU after all but the last."""
+    """Compute the activations of all affine layers for `rows` inputs `x`, with ReLU between layers.
+
+    Results are written to `activations`; if `kept` is below 1, dropout keeps units with that
+    probability.
+    """
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -186,7 +191,11 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
 ) -> None:
-    """Compute out (rows, m) = bias + inputs (rows, n) @ weight; `of` is (its place, n, m)."""
+    """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
+
+    `of` is (begin of the layer in the weights, n, m); inputs and out are (array, begin, row
+    length); `by` is the address of the compiled matrix product.
+    """
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
@@ -196,7 +205,7 @@ def affine(
 
 @inner
 def relu(values: Array) -> None:
-    """Set numbers below zero to zero; what is not a number stays."""
+    """Set negative values to zero in place; NaN stays NaN, so that a diverged training shows."""
     nothing = values.dtype.type(0)
     for i in range(len(values)):
         values[i] = nothing if values[i] < nothing else values[i]
@@ -204,7 +213,10 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Dropout: each unit stays with probability `kept`, larger by its inverse."""
+    """Apply dropout in place to the hidden units (rows, m), by the random words `drawn`.
+
+    A unit stays with probability `kept`, and is then divided by `kept`.
+    """
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -252,7 +264,11 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Turn what was given back into its error, (back - theirs) · each, zero below a ReLU."""
+    """Turn the output `back` of a matching map into its error, (back - theirs) · `each`, in place.
+
+    `theirs` is the received network's activation; if `hidden`, the error is zero where the output
+    was not positive (ReLU).
+    """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
     for i in range(rows):
@@ -267,10 +283,11 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Propagate errors of the logits back, and write the gradient of each affine map.
+    """Backpropagate the errors of the logits; write, or add, each affine map's gradient to `to`.
 
     Errors of a hidden layer are zero where its units are. Units that dropout left out are zero as
-    well, and those it kept were made larger. Errors that matching wrote there are added.
+    well, and those it kept were made larger. If `matched`, errors that representation matching
+    wrote to the buffers are added.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -295,7 +312,10 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """room.below (n, padded rows) = weight @ errorsᵀ: errors of what the map was given, turned."""
+    """Compute the errors of a layer's inputs from its outputs': room.below = weight @ errorsᵀ.
+
+    The result is (n, padded rows), with the axes exchanged; `of` is (begin of the layer, n, m).
+    """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
         for i in range(rows):
@@ -309,9 +329,10 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write or add inputsᵀ @ errors where a map is in `to`, and the sums of the errors at its bias.
+    """Write, or add if `add`, a layer's gradient inputsᵀ @ errors and its bias gradient to `to`.
 
-    `to` are the weights themselves where errors hold the step of plain descent.
+    `of` is (begin of the layer, n, m). In plain descent `to` are the weights themselves and errors
+    already hold the step size.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
@@ -330,7 +351,7 @@ def accumulate_gradient(
 
 @inner
 def power(base: float, exponent: int) -> float:
-    """Compute base ** exponent by squaring."""
+    """Compute base ** exponent by squaring, so that the bits are the same on every processor."""
     product = 1.0
     while exponent:
         if exponent % 2:
@@ -343,7 +364,11 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Take a step of the optimiser for some of the numbers, the network's own if `received`."""
+    """Update the numbers first to last of a model by one step of SGD, Adam or AMSGrad.
+
+    `rates` are the step size and the factor on second moments. If `received`, the numbers are the
+    network's own, to which the penalties on the distance from the received weights apply.
+    """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]
     number = weights.dtype.type
@@ -388,5 +413,5 @@ def descend(
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
-    """Add the gradient of l2/2 · weight², in the pass that needs it."""
+    """Return a gradient plus that of the L2 penalty l2/2 · weight²."""
     return gradient if l2 == 0 else fma(l2, weight, gradient)

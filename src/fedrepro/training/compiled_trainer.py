@@ -42,7 +42,10 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _said(*arguments: Any) -> int:
-    """Take compiled steps; log the seconds of compilation if this machine had no code yet."""
+    """Run the compiled training on these arguments and return the number of right predictions.
+
+    If this machine had no compiled code yet, log how long compilation took.
+    """
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
 
@@ -55,7 +58,10 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Tell whether compiled code has the gradients of this network and these loss terms."""
+    """Return whether compiled code can train this network with the loss terms `terms`.
+
+    Other networks and terms are trained by automatic differentiation.
+    """
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -69,7 +75,7 @@ def written_out(network: Network, terms: Sequence[object]) -> bool:
 
 
 class CompiledTrainer:
-    """Trains models one after another, in buffers that serve all of them."""
+    """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
         from fedrepro.training import compiled_records_and_losses
@@ -103,13 +109,17 @@ class CompiledTrainer:
 
     @property
     def size(self) -> int:
-        """Length of each vector that an optimiser keeps of a model, such as its momentum."""
+        """Return the length of a vector of optimiser state (such as momentum) of one model."""
         return self.rows.size
 
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
     ) -> Iterator[TrainedModels]:
-        """Train model after model; yielded arrays are overwritten when the next model trains."""
+        """Train the models of `tasks` from the tensors `given`; yield results one after another.
+
+        Yielded arrays are overwritten when the next model trains. `memory` holds the optimiser's
+        moments and steps of all models and is updated in place; None starts the optimiser afresh.
+        """
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
             taken = 0 if memory is None else int(memory["steps"][place])
@@ -128,7 +138,10 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load the start of the model at `place` into the buffers."""
+        """Load start weights, received weights, prior and optimiser state of one model.
+
+        `place` is the model's number in the tensors `given`.
+        """
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -153,7 +166,11 @@ class CompiledTrainer:
             self.model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train a model: losses (steps,) of the steps that were taken, and how many these are."""
+        """Train the model in the buffers by the minibatches of `task`, after `taken` earlier steps.
+
+        Returns the losses (steps,) of the steps that ran, and the number of steps that the model
+        keeps, which early stopping may make smaller.
+        """
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
@@ -201,7 +218,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Describe the network, and make the buffers of its body."""
+        """Return the `Net` record that describes the network, and its body's buffers."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training.compiled_representation_matching import maps_of
 
@@ -252,7 +269,11 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """List which activation is given back from which in matching, and shares of the gaps."""
+        """List the activations (source, target) of representation matching, with factors.
+
+        A factor is the weight in the gradient of the squared distance; both lists are empty without
+        matching.
+        """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]
         sizes, pairs, shares = [*images, *layers.sizes], [], []

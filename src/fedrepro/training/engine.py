@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Results of training n models besides their weights, in the order of the tasks.
+    """The results of training n models besides their weights, in the order of the tasks.
 
-    private: the tensors of the loss terms by name, (n, *shape), which stay with their client; those
-    of a model that is not finite are as they were given. finite: bool (n,), whether all losses and
-    the weights at the end are. failed_at: int (n,), the first step whose loss was not finite,
-    counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of the run,
-    without further terms; not a number for a model that is not finite. steps: int (n,), fewer than
-    planned where it stopped early. seconds: measured, for all models together. places: where each
-    model's randomness came from.
+    private: tensors of the loss terms by name, (n, *shape), which stay with their client; those of
+    a model that is not finite are as they were given. finite: bool (n,), whether all losses and
+    final weights of a model are finite. failed_at: int (n,), the first step whose loss was not
+    finite, counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of
+    the training, without further terms; NaN for a model that is not finite. steps: int (n,), fewer
+    than planned where a model stopped early. seconds: measured, for all models together. places:
+    the random key of each model (seed, trial, client, round).
     """
 
     private: dict[str, np.ndarray]
@@ -57,7 +57,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return itself if all models are finite.
+        """Return this outcome if all models are finite: for methods that refuse divergence.
 
         Raises:
             FedreproError: With client, trial and step of the first model that is not.
@@ -76,11 +76,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Trained(Outcome):
-    """Trained weights, `tensors` (n, *shape) by name; NaN for a model that is not finite.
+    """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: the sum over steps of the minibatch gradients of the loss (without L2 and proximal
-    terms), same shapes, if asked for. memory: what the optimiser remembers of each model, if asked
-    for: arrays (n, …) for a training that goes on.
+    gradients: sum over steps of the minibatch gradients of the loss (without L2 and proximal
+    terms), same shapes, if asked for. memory: optimiser state of each model, if asked for: arrays
+    (n, …), to hand to a later training that goes on.
     """
 
     tensors: dict[str, np.ndarray]
@@ -88,7 +88,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """Sum the finite models, weights[i] times model i, as `average` does."""
+        """Return the sum over finite models of weights[i] times model i, as `average` does."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {
             name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
@@ -104,7 +104,7 @@ class Trained(Outcome):
 class Averaged(Outcome):
     """The weighted sum of trained models, `tensors` (1, *shape) by name; see `average`.
 
-    weight: sum of the weights that went in; left_out: models that were not finite.
+    weight: sum of the weights of the models in it; left_out: number of models that were not finite.
     """
 
     tensors: dict[str, np.ndarray]
@@ -189,9 +189,10 @@ def average(
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    Models that are not finite are left out of the sum, whose weight the caller may bring back to
-    one. Of buffers that count something it is the weight times the largest. Models are folded into
-    the sum as they are done, so memory does not grow with their number.
+    Models that are not finite are left out; the result says what weight went in, for the caller to
+    rescale. A buffer that counts something (such as batches seen) becomes that weight times the
+    largest count. Models are added to the sum as they are done, so memory does not grow with their
+    number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -225,7 +226,7 @@ def _add_on_gpu(
     models: np.ndarray,
     weights: np.ndarray,
 ) -> None:
-    """Add weights (n,) · tensors of these models; only the sum is fetched."""
+    """Add to `total` the sum of weights[i] · model models[i], computed on the GPU."""
     import torch
 
     for name, value in tensors.items():
@@ -247,9 +248,10 @@ def _run(
     block: int | None,
     path: StepPath | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Train the models of tasks part by part; return the fields of `Outcome`, and the memory.
+    """Train the models of `tasks`, hand each finished part to `take`, and return the other results.
 
-    take: is called with each part, and which of its models are finite: bool (m,).
+    take(part, finite) is called with each group of trained models, and which of them are finite:
+    bool (m,). Returns the fields of `Outcome`, and the optimiser's state if `memory` was given.
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
@@ -298,7 +300,11 @@ def _run(
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Refuse tasks without examples or steps, and tensors or early stopping that do not fit."""
+    """Raise FedreproError for tasks that cannot train: no examples, no steps, or unfit tensors.
+
+    Also refuses early stopping for a client that `remembers` optimiser state or goes on in an
+    epoch.
+    """
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
@@ -337,7 +343,10 @@ StepPath = Literal["compiled", "grouped", "loop"]
 
 
 def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
-    """Choose how a training computes its steps: compiled wherever that is possible.
+    """Return how the steps of a training are computed: compiled, or by automatic differentiation.
+
+    Compiled code is chosen wherever it knows the network and the loss terms; `wanted` overrides
+    that.
 
     Raises:
         FedreproError: For a wanted path that cannot train by this procedure.

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """A data set: inputs (N, D), uint8 or floating, and targets, labels (N,) or shares (N, K).
+    """A data set for training: inputs (N, D), uint8 or floating, and targets.
 
-    scale: the divisor that brings inputs to [0, 1]. Integer inputs stay mapped: what a job does
-    not touch is never read.
+    Targets are labels (N,) or class shares (N, K). scale: the divisor that brings inputs to [0, 1].
+    Integer inputs stay mapped to their file, so examples that a job does not touch are never read.
     """
 
     inputs: torch.Tensor
@@ -34,22 +34,25 @@ class Examples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type in which networks compute: float32, unless inputs are of another float type."""
+        """Return torch's type in which networks compute: that of floating inputs, or float32."""
         import torch
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
     @property
     def kind(self) -> np.dtype:
-        """NumPy's name of that type."""
+        """Return NumPy's type in which networks compute on these inputs."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return the inputs of some rows, divided by the scale: floating (n, D)."""
+        """Return the inputs of some rows as networks take them: divided by scale, (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather rows (A, B): scaled inputs (A, B, D), and targets (A, B) or (A, B, K)."""
+        """Return the minibatches of rows (A, B) of A models: scaled inputs (A, B, D) and targets.
+
+        Targets are (A, B) labels or (A, B, K) class shares.
+        """
         flat = rows.reshape(-1)
         x = self.inputs.index_select(0, flat).to(self.dtype)
         if self.scale != 1.0:
@@ -58,7 +61,11 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """Replace the inputs by activations of hidden layers, (N, units); tensors (1, *shape)."""
+        """Return these examples with inputs replaced by outputs of the layers `hidden`, (N, units).
+
+        `tensors` (1, *shape) are the layers' weights. With them only the layers above need to be
+        trained.
+        """
         import torch
 
         from fedrepro.networks.layers import Pass
@@ -75,15 +82,14 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return examples in memory, and the indices there of these rows, int64 (n,) each."""
+        """Return the data set that holds these rows, and each client's indices there, int64."""
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """Examples of very many clients, generated when a training asks for them and not kept.
+    """Examples of very many clients, generated when a training asks for them and then forgotten.
 
-    A training that asks for all of them at once has them all made, as far as memory should hold
-    them.
+    A training that asks for all examples at once has all of them generated, up to MOST_BYTES.
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
@@ -93,7 +99,10 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of the clients that hold these rows, each client once."""
+        """Generate the examples of the clients that hold these rows, each client once.
+
+        Returns the examples, and the indices there of the given rows, int64 (n,) each.
+        """
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)
@@ -104,7 +113,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Make the examples of all clients.
+        """Generate and return the examples of all clients.
 
         Raises:
             FedreproError: If they take more than MOST_BYTES.
@@ -129,7 +138,7 @@ class GeneratedExamples(Examples):
         return self.whole.targets
 
     def _made(self, clients: np.ndarray, begins: np.ndarray) -> Examples:
-        """Make the examples of some clients; begins: int64 (n + 1,), where each one's begin."""
+        """Generate the examples of these clients, at rows begins[i] to begins[i + 1]."""
         x, y = (np.empty((begins[-1], *like.shape[1:]), like.dtype) for like in self._form)
         for client, (begin, end) in zip(clients, itertools.pairwise(begins), strict=True):
             x[begin:end], y[begin:end] = self.population.made.examples(int(client))
@@ -144,7 +153,7 @@ MOST_BYTES = 2 * 2**30  # of examples that are made at once because all are aske
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """Wrap an array as a tensor that shares its memory, also if it is mapped read-only."""
+    """Wrap an array as a torch tensor that shares its memory, even if the array is read-only."""
     import torch
 
     with warnings.catch_warnings():

@@ -23,27 +23,27 @@ PAD = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of the tensors that a flat vector holds, one behind another."""
+    """The places of a model's named tensors, one behind another, in a flat vector of numbers."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
     @property
     def sizes(self) -> list[int]:
-        """Numbers of each tensor."""
+        """Return how many numbers each tensor has, in order."""
         return [math.prod(shape) for shape in self.shapes.values()]
 
     @property
     def numbers(self) -> int:
-        """Numbers of a model without padding: the size of a message from a client."""
+        """Return how many numbers a model has without padding: the size of a message."""
         return sum(self.sizes)
 
     @property
     def size(self) -> int:
-        """Numbers of a model, padding included."""
+        """Return the length of a model's flat vector, padding included."""
         return -(-self.numbers // PAD) * PAD
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View the tensors, (models, *shape) by name, in the memory of vectors (models, size)."""
+        """View vectors (models, size) as tensors (models, *shape) by name, in shared memory."""
         import torch
 
         parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
@@ -51,7 +51,7 @@ class Layout:
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Pack tensors (models, *shape) into vectors (models, size) of the same dtype."""
+        """Pack named tensors (models, *shape) into vectors (models, size) of the same dtype."""
         parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
 
@@ -63,7 +63,7 @@ class Layout:
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
-    """Make the zeros that an optimiser begins with: its moments, (models, size), and `steps`."""
+    """Return the initial state of an optimiser: zero moments, shaped as `flat`, and 0 `steps`."""
     import torch
 
     moments = {name: torch.zeros_like(flat) for name in settings.remembered}
@@ -77,7 +77,7 @@ def descend(
     settings: Settings,
     rates: Sequence[float] = (),
 ) -> None:
-    """Take a step of Adam, AMSGrad or SGD in place; L2 enters the gradient, as in the loss.
+    """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
 
     Args:
         flat: weights (A, size), of the first A models that the memory has.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TermInputs:
-    """The inputs of a term in a step of A models.
+    """The inputs of a loss term in a training step of A models.
 
-    tensors: the network's and the client's own as trained now, and start: the same as received, or
-    what the caller gave in its place, (A, *shape) by name. x: (A, B, D); weight: (A, B), a
-    minibatch's sums to one and is zero for filled rows. run: what the forward pass kept. share:
-    (A,), of a divergence in the loss of a minibatch.
+    tensors: the network's and the term's private ones as trained now; start: those received, or
+    what the caller gave as `reference`; (A, *shape) by name. x: inputs (A, B, D); weight: (A, B),
+    sums to one over a minibatch and is zero for filled rows. run: activations kept from the forward
+    pass. share: (A,), factor of a divergence in the loss of a minibatch.
     """
 
     network: Network
@@ -38,26 +38,31 @@ class TermInputs:
 
 
 class Term(Protocol):
-    """A loss that is added to cross-entropy; `loss` is (A,).
+    """A loss term that a method adds to the clients' cross-entropy.
 
-    additive: the loss of a minibatch is the sum of those of its pieces, so that it can be computed
-    piece by piece where a step takes all of a client's examples.
+    additive: whether the loss of a minibatch is the sum of those of its pieces, so that it can be
+    computed piece by piece where a step takes all of a client's examples.
     """
 
     @property
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Private tensors by name: trained with the model's, they stay with the client."""
+        """Return the shapes of the term's private tensors, trained along with the network's.
+
+        Private tensors stay with their client from round to round; by default a term has none.
+        """
         return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
 
 class MatchingTerm(Protocol):
-    """A term whose `written` is "matching": the gaps of what maps f_j give back of activations.
+    """A term of representation matching: maps f_j give some activations back from others.
 
-    reduction: "sum" or "mean" over the elements of an activation.
+    The loss is the squared gap to the received network's activations. `reduction` says whether it
+    is a "sum" or a "mean" over the elements of an activation; a class of this kind has `written`
+    "matching".
     """
 
     @property
@@ -65,49 +70,51 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List pairs of `count` activations, counted from 0: which is given back from which."""
+        """List pairs (source, target) of `count` activations: source gives target back."""
         ...
 
 
 class Perturbation(Protocol):
-    """A step whose gradient is taken at two places: at the weights w, and at w + away(g).
+    """A step whose gradient is mixed from two places: the weights w, and w + away(g), as in SAM.
 
-    It is (1 - share) g(w) + share g(w + away(g)), by which the optimiser then moves w. SAM (Foret
-    et al., 2021) has share 1. Both take the same minibatch, and running statistics the first pass.
+    The optimiser gets (1 - share) g(w) + share g(w + away(g)). SAM (Foret et al., 2021) has share
+    1. Both gradients are of one minibatch, and running statistics are those of the first pass.
     """
 
     @property
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the move of the weights; gradient, weights and start are (A, size) as it is."""
+        """Return by what the weights are moved for the second gradient, (A, size).
+
+        Gradient, weights `flat` and received weights `start` are (A, size) as well.
+        """
         ...
 
 
 def perturbs(term: object) -> bool:
-    """Tell whether a term is a `Perturbation`: it has `away`."""
+    """Return whether a term is a `Perturbation`, which it is if it has a method `away`."""
     return hasattr(term, "away")
 
 
 @dataclass(frozen=True)
 class Ascent:
-    """SAM's perturbation: `radius` times the gradient over its length, model by model."""
+    """SAM's perturbation: a move along the gradient by the length `radius`, model by model."""
 
     radius: float
     share: float = 1.0
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return `radius` times the gradient over its length, (A, size)."""
+        """Return the gradient scaled to the length `radius` for each model, (A, size)."""
         lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
 
 def compiled_kind(term: object) -> str:
-    """Name the form in which `compiled_steps.py` has the gradient of a term.
+    """Return by which name compiled code knows the gradient of a loss term, "" if it does not.
 
-    It is "entropy", "divergence", "matching", or "" for a term that is differentiated
-    automatically. A class says so for itself alone: one that is derived from it may compute
-    something else.
+    Names are "entropy", "divergence" and "matching"; other terms are differentiated automatically.
+    A derived class does not inherit the name, as it may compute something else.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind
@@ -115,7 +122,7 @@ def compiled_kind(term: object) -> str:
 
 @dataclass(frozen=True)
 class Proximal:
-    """coefficient · |w - start|², the pull towards the received weights of the network.
+    """The penalty coefficient · |w - start|², which pulls weights towards those received.
 
     Sources: RM, section 4 (weight divergence, no factor ½); FedProx has half its mu here.
     """
@@ -125,17 +132,17 @@ class Proximal:
 
     @property
     def pull(self) -> float:
-        """Of w - start in its gradient."""
+        """Return the factor of w - start in the penalty's gradient."""
         return 2 * self.coefficient
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add its gradient; all are (A, size)."""
+        """Add the penalty's gradient at weights `flat` to `gradient` in place; all (A, size)."""
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """<reference, w>: every step's gradient gets the client's own `reference` of the training.
+    """The linear term <reference, w>: adds a vector of the client's own to every step's gradient.
 
     SCAFFOLD's c - c_j is such a correction (Karimireddy et al., 2020, algorithm 1, line 10).
     """
@@ -144,7 +151,7 @@ class Correction:
     shift = 1.0
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add its gradient; all are (A, size)."""
+        """Add the correction `start` to `gradient`, in place; all arguments are (A, size)."""
         gradient.add_(start)
 
 
@@ -153,10 +160,10 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 
 @dataclass(frozen=True)
 class Entropy(Term):
-    """coefficient · max(0, least - H(softmax(logits))): against over-confident predictions.
+    """The loss coefficient · max(0, least - H(softmax(logits))) against over-confident outputs.
 
-    least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for
-    the minibatch's mean entropy, as its authors' code does.
+    least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for the
+    minibatch's mean entropy, as its authors' code does.
     """
 
     least: float = 2.0
@@ -166,11 +173,11 @@ class Entropy(Term):
 
     @property
     def additive(self) -> bool:
-        """Not with the maximum over a mean."""
+        """Return whether pieces of a minibatch add up: not if the mean entropy counts."""
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Compute the loss of each model, (A,)."""
+        """Return the entropy term of each model, (A,)."""
         import torch
 
         logits = look.run.activations[-1]
@@ -184,12 +191,12 @@ class Entropy(Term):
 
 @dataclass(frozen=True)
 class GaussianPrior(Term):
-    """weight · KL(q ‖ prior) for variational weights, added to the sum of the examples' losses.
+    """The loss weight · KL(q ‖ prior) of variational weights, for Bayesian training.
 
-    The loss of a minibatch is a mean over its examples, so it has one n-th of the divergence: n
-    counts the examples in all minibatches of the run (those between two exchanges), or of the
-    client, each once. sd: the prior is N(0, sd²) for every weight; without it, it is q as received.
-    Source: P2P, eq. (8).
+    It is added to the sum of the examples' losses. The loss of a minibatch is a mean over examples,
+    so it gets one n-th of the divergence: n counts the examples in all minibatches between two
+    exchanges (over: run), or a client's examples once (client). sd: the prior is N(0, sd²) for
+    every weight; if None, the prior is q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -199,11 +206,17 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Compute the share of the divergence in a minibatch's loss, by a client's examples."""
+        """Return the factor of the divergence in a minibatch's loss, for a client's training.
+
+        `examples` counts the client's examples, `minibatches` those between two exchanges.
+        """
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Sum log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights of each model: (A,)."""
+        """Return the divergence of each model times its share in a minibatch's loss: (A,).
+
+        The divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights.
+        """
         import torch
         from torch.nn.functional import softplus
 
@@ -224,9 +237,10 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Add the divergence from the model's own prior to the terms, unless they have one of another.
+    """Return the loss terms, with the divergence from the network's own prior if it has one.
 
-    It counts once for all examples of a client, each once.
+    A method's own divergence term takes its place. The divergence counts once for all of a client's
+    examples, each once.
     """
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)

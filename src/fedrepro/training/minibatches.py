@@ -16,13 +16,12 @@ SEED = 2**64
 
 @dataclass(frozen=True)
 class Task:
-    """The data of one model to train: rows of the data set, and where its randomness comes from.
+    """The training of one model: its examples, its random key, and how many steps it takes.
 
-    rows: int array of example indices. The minibatches of epoch e are drawn from
-    rng.at(epoch=e). lr and steps, if given, stand for those of the procedure: a step size and a
-    number of minibatches of this client's own. Steps beyond an epoch go on in the next one, which
-    has an order of its own. done: minibatches of this sequence that were taken before; training
-    goes on after them, within an epoch.
+    rows: int array of indices in the data set. The minibatches of epoch e are drawn from
+    rng.at(epoch=e). lr and steps, if given, replace the procedure's learning rate and epochs for
+    this client. Steps beyond an epoch go on in the next one, which has an order of its own. done:
+    minibatches that were taken in earlier rounds; training goes on after them, within an epoch.
     """
 
     rows: np.ndarray
@@ -32,11 +31,11 @@ class Task:
     done: int = 0
 
     def per_epoch(self, batch_size: int | None) -> int:
-        """Minibatches per epoch; the last may be short. Without a size all examples are one."""
+        """Return the number of minibatches in an epoch; 1 if batch_size is None (all at once)."""
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Minibatches of the whole training, without those that were taken before."""
+        """Return how many minibatches this training takes, without those `done` before."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
@@ -61,16 +60,16 @@ class Chunk:
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """Draw the order in which a client visits its examples in one epoch."""
+    """Return the client's rows in the random order of one epoch: int array (n,)."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Plan all minibatches of these models, some at a time.
+    """Yield the minibatches of all models that train together, step after step in chunks.
 
     `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes, and
-    with them the rounding, independent of the company that a model keeps.
+    with them the rounding, independent of the other models that train along.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -93,10 +92,10 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 
 @dataclass(frozen=True)
 class Visits:
-    """Some consecutive minibatches of one model: rows[ends[s] : ends[s + 1]] at each step.
+    """Consecutive minibatches of one model: rows[ends[s] : ends[s + 1]] at step s.
 
-    rows: int64 (n,); ends: int64 (steps + 1,); epochs: of each part (epoch, first step in
-    it, steps).
+    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: of each epoch's part
+    (epoch, first step in the epoch, number of steps).
     """
 
     rows: np.ndarray
@@ -104,9 +103,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Make keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
+        """Return keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
 
-        A place is the number of a step's key, and the step's number in the epoch.
+        A place is (number of the epoch's key, number of the step in the epoch), from which compiled
+        code makes random numbers; `purpose` keeps, say, dropout apart from other randomness.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -120,7 +120,7 @@ class Visits:
         )
 
     def per_row(self, of: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """of(epoch, rows) of each epoch's part, (n,)."""
+        """Call of(epoch, rows) for each epoch's rows and return all results in one array, (n,)."""
         steps = np.cumsum([0, *(count for _, _, count in self.epochs)])
         cuts = self.ends[steps]
         parts = zip(self.epochs, cuts[:-1], cuts[1:], strict=True)
@@ -130,7 +130,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Plan all minibatches of one model, some epochs at a time, or one if `singly`."""
+    """Yield all minibatches of one model, some epochs at a time, or one if `singly`."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -141,7 +141,7 @@ def visits(
 
 
 def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
-    """Return the minibatches from one step of the sequence to another, at least one."""
+    """Return the minibatches number `step` to `end` of a client's sequence, at least one."""
     per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
     every: list[np.ndarray] = []
     parts: list[tuple[int, int, int]] = []
@@ -159,10 +159,10 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Plan steps on all examples of these models, a chunk each, in pieces of `piece` examples.
+    """Yield steps that take all examples of each model at once, each as a chunk of several pieces.
 
-    `tasks` must be ordered by number of steps, then by number of pieces, falling. The size of a
-    piece does not depend on the tasks, for the sake of the rounding.
+    A piece has `piece` examples. `tasks` must be ordered by number of steps, then by number of
+    pieces, falling. The size of a piece does not depend on the tasks, for the sake of the rounding.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

@@ -23,7 +23,10 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check that W is stochastic, strongly connected and aperiodic; return it as float64 (N, N).
+    """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
+
+    W has to be stochastic, strongly connected and aperiodic, so that averaging over neighbours
+    settles.
 
     Args:
         rows: W, (N, N); the rows that are returned sum to one exactly.
@@ -76,7 +79,7 @@ def checked_weights(
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Count the fewest steps from `start` to each node: int64 (N,), -1 for unreachable nodes.
+    """Return the fewest steps from node `start` to each node: int64 (N,), -1 if unreachable.
 
     edges[i, j], bool (N, N), says whether a step leads from i to j.
     """
@@ -93,8 +96,9 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 def period(weights: np.ndarray) -> int:
     """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
 
-    It is the gcd over edges of (steps to i) + 1 - (steps to j), by steps from node 0. Source:
-    Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
+    Averaging by W settles only if it is 1. It is the gcd over edges of (steps to i) + 1 - (steps to
+    j), by steps from node 0. Source: Denardo, Periods of connected networks and powers of
+    nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -106,7 +110,9 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Make a graph's weights W, float64 (N, N): W_ij is node i's weight for node j's message.
+    """Return the mixing matrix W of a graph component, float64 (N, N), checked.
+
+    W_ij is node i's weight for node j's message; `rng` serves random graphs.
 
     Raises:
         FedreproError: For weights with which beliefs do not settle, see `checks`.
@@ -116,10 +122,11 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 
 
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Weigh neighbours by 1 / (1 + max(d_i, d_j)), without self-loops by 1 / max(d_i, d_j).
+    """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    W_ii is the rest. W is symmetric, so that every node counts alike in the long run. Source: Xiao
-    and Boyd, Fast linear iterations for distributed averaging, 2004, section 4.2.
+    `hears` is its symmetric adjacency, bool (N, N), d its degrees. Without self-loops 1 + is left
+    out. W_ii is the rest. W is symmetric, so that every node counts alike in the long run. Source:
+    Xiao and Boyd, Fast linear iterations for distributed averaging, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -131,7 +138,11 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Weigh itself and neighbours by 1 / (1 + d_i); without self-loops neighbours by 1 / d_i."""
+    """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
+
+    `hears` is the adjacency, bool (N, N), d its degrees: 1 / (1 + d_i), or without self-loops 1 /
+    d_i.
+    """
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)
@@ -145,7 +156,10 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Compute sum_j W_ij x_j for each node i, in float64; x (N, *shape) keeps shape and dtype."""
+    """Average over neighbours: return sum_j W_ij x_j for each node i, (N, *shape) as `values`.
+
+    Sums are taken in float64, and the result has the dtype of `values`.
+    """
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
     for start in range(0, flat.shape[1], COLUMNS):
@@ -159,28 +173,28 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Solve v'W = v' with sum one for v, float64 (N,): each node's weight in the long run.
+    """Return each node's weight v in the long run of averaging by W, float64 (N,), sum one.
 
-    From (I - W + 11')' v = 1, a linear solve: powers of W would stall on a long ring.
+    Solves v'W = v' as (I - W + 11')' v = 1: powers of W would stall on a long ring.
     """
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of an eigenvalue of W, 0 for one node.
+    """Return the second largest modulus of an eigenvalue of W: how fast averaging settles.
 
-    It is the largest of W - 1v', whose eigenvalues are those of W with 0 in place of 1. The sign
-    does not count: [[.25, .75], [.75, .25]] has -0.5.
+    It is 0 for one node, and else the largest of W - 1v', whose eigenvalues are those of W with 0
+    in place of 1. The sign does not count: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 
 def mixing_sum(weights: np.ndarray) -> float:
-    """Compute S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|, v being stationary.
+    """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W settles.
 
-    The sum ends where the rest, shrinking by the second modulus, is below 1e-12 of it. That takes
-    190,000 powers on a ring of 300 nodes, where one row stands for all others.
+    v is `stationary`. The sum ends where the rest, shrinking by the second modulus, is below 1e-12
+    of it. That takes 190,000 powers on a ring of 300 nodes, where one row stands for all others.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
@@ -212,18 +226,18 @@ def _transient(weights: np.ndarray) -> np.ndarray:
 
 
 def circle(count: int) -> np.ndarray:
-    """Place nodes on a circle, clockwise from the top."""
+    """Return positions of nodes in a picture: on a circle, clockwise from the top, (N, 2)."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Place node 0 in the middle of a circle of the others."""
+    """Return positions of nodes in a picture: node 0 in the middle of a circle, (N, 2)."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """Place nodes in rows from the top, as near to a square as possible."""
+    """Return positions of nodes in a picture: rows from the top, nearly a square, (N, 2)."""
     rows, columns = rectangle(count)
     nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1
@@ -243,7 +257,7 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read the numbers of each line of a file.
+    """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
 
     Raises:
         FedreproError: For a missing or a garbled file.
@@ -265,7 +279,7 @@ def read_graph(path: Path) -> list[list[float]]:
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return the SHA-256 of a file, as a spec has it.
+    """Return "sha256:" and the checksum of a graph's file, by which a scenario names its content.
 
     Raises:
         FedreproError: For a file that cannot be read.

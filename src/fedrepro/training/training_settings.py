@@ -24,11 +24,12 @@ Augment = Literal["none", "crop_flip"]
 
 @dataclass(frozen=True)
 class Settings:
-    """A training procedure with all its numbers; `optimiser` is adam or sgd.
+    """The numbers of a local training procedure; `optimiser` is adam or sgd.
 
-    batch_size: None takes all of a client's examples in each step. augment: crop_flip trains on
-    random crops and mirror images (`augmentation_and_noise.py`). patience: epochs without a rise of
-    its running training accuracy after which a client stops, 0 for never (`EarlyStopping`).
+    weight_sd, bias, init and shared_init say how networks start. batch_size: None takes all of a
+    client's examples in each step. augment: crop_flip trains on random crops and mirror images
+    (`augmentation_and_noise.py`). patience: epochs without a rise of its running training accuracy
+    after which a client stops, 0 for never (`EarlyStopping`).
     """
 
     optimiser: str
@@ -50,14 +51,14 @@ class Settings:
 
     @property
     def remembered(self) -> tuple[str, ...]:
-        """Names of the buffers that the optimiser goes on with."""
+        """Return the names of arrays that the optimiser keeps between steps (moments)."""
         if self.optimiser == "sgd":
             return ("velocity",) if self.momentum else ()
         return ("first", "second", "largest") if self.amsgrad else ("first", "second")
 
 
 def settings_of(training: Spec) -> Settings:
-    """Read the numbers of a training spec."""
+    """Return the settings of a training procedure that a scenario names."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -71,7 +72,7 @@ PIECE_FLOATS = 2**22
 
 @dataclass(frozen=True)
 class Procedure:
-    """How models train: the network, the numbers of the descent, and terms of the loss."""
+    """A training procedure for a network: settings of the descent, and terms of the loss."""
 
     network: Network
     settings: Settings
@@ -79,45 +80,45 @@ class Procedure:
 
     @property
     def losses(self) -> list[Term]:
-        """The terms that need a forward pass."""
+        """Return the loss terms that need a forward pass, such as an entropy term."""
         rest = [term for term in self.terms if not isinstance(term, WeightTerm)]
         return [term for term in rest if not perturbs(term)]
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """The terms that say where gradients are taken."""
+        """Return the terms that say where gradients are taken, such as SAM's."""
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
     def weight_penalties(self) -> list[WeightTerm]:
-        """The terms on the weights alone."""
+        """Return the terms on the weights alone, such as FedProx's."""
         return [term for term in self.terms if isinstance(term, WeightTerm)]
 
     @property
     def is_plain_descent(self) -> bool:
-        """Whether a step is w - lr · gradient of the loss, and nothing else."""
+        """Return whether a step is w - lr · gradient of the loss, and nothing else."""
         settings = self.settings
         bent = self.weight_penalties or self.perturbations
         return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
 
     @property
     def private(self) -> dict[str, Shape]:
-        """Tensors of the terms, which stay with their client."""
+        """Return the shapes of the loss terms' tensors by name, which stay with a client."""
         return {
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Tensors of the network, then those of the terms."""
+        """Return the shapes of all trained tensors: the network's, then the loss terms'."""
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Tell whether a step can move the weights in the products that give gradients."""
+        """Return whether compiled code may apply gradients while it computes them."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Compute the share of a divergence in a minibatch's loss by model; 0 without one."""
+        """Return, for each task, the factor of a divergence in a minibatch's loss; else 0."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -126,7 +127,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Examples that are taken at once: a minibatch, or a piece of a client's whole data."""
+        """Return how many examples are computed at once: a minibatch, or part of all data."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -135,18 +136,18 @@ class Procedure:
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
     def pieces(self, task: Task) -> int:
-        """Count the chunks of rows in which a step is computed: 1 for minibatches."""
+        """Return in how many pieces of rows a step of this task is computed: 1 for minibatches."""
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Plan all steps of these tasks, which are ordered by steps and pieces, falling."""
+        """Yield all training steps of `tasks`, which are ordered by steps and pieces, falling."""
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """Raise FedreproError for a term that cannot be computed piece by piece but has to be."""
+        """Raise FedreproError if full-batch steps meet a loss term that needs whole batches."""
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):
@@ -158,7 +159,10 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """Tensors that training starts from, by name; see `engine.train`."""
+    """The tensors that training starts from, by name: network, private ones, and `reference`.
+
+    See `engine.train` for what they mean.
+    """
 
     start: Mapping[str, np.ndarray]
     private: Mapping[str, np.ndarray]
@@ -167,11 +171,11 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Some trained models, by their tasks' places (m,).
+    """Some trained models from a trainer to the engine; `chosen` (m,) are their tasks' numbers.
 
-    losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each.
-    finite: bool (m,), whether the weights are. tensors, private and summed: (m, *shape) by name,
-    valid until the next part is asked for.
+    losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each model.
+    finite: bool (m,), whether a model's weights are finite. tensors, private and summed
+    (gradients): (m, *shape) by name, valid until the next models are asked for.
     """
 
     chosen: np.ndarray
@@ -184,7 +188,7 @@ class TrainedModels:
 
 
 class LazyGpuTensors(dict[str, np.ndarray]):
-    """Tensors on a GPU as arrays, each fetched when it is first asked for."""
+    """A dictionary of tensors on a GPU as arrays, each copied to the CPU when first asked for."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -196,10 +200,11 @@ class LazyGpuTensors(dict[str, np.ndarray]):
 
 
 class EarlyStopping:
-    """Which models of a block still train, and what the others stopped with.
+    """Decides which models of a block still train, and keeps the weights of those that stopped.
 
-    patience: epochs in a row without a rise above the best so far after which a model stops.
-    running: bool (models,). taken: int (models,), steps of each. kept: its rows of some buffers.
+    patience: epochs in a row without a rise of training accuracy above the best so far after which
+    a model stops. running: bool (models,). taken: int (models,), steps of each model. kept: rows of
+    some buffers, by number of a stopped model.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -213,13 +218,14 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """The number of models up to the last one that still trains."""
+        """Return how many models train, counted up to the last one that still does."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Count right predictions, int (models,), of steps that end with `end` in one epoch.
+        """Add up right predictions `right`, int (models,), and stop models at the end of an epoch.
 
-        Of a model that stops now the rows of `buffers` (models, …) are kept.
+        The predictions are of steps that end with step `end`. Rows of `buffers` (models, …) are
+        saved for a model that stops now.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
@@ -235,7 +241,7 @@ class EarlyStopping:
         self.running &= end < self.taken
 
     def put_back(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Give every model that stopped early what it stopped with."""
+        """Restore in `buffers` the saved weights of every model that stopped early."""
         for model, rows in self.kept.items():
             for buffer, row in zip(buffers, rows, strict=True):
                 buffer[model].copy_(row)

@@ -37,7 +37,7 @@ CLASSES = (
 def cifar10(
     raw: Path, *, validation: Validation = 0, features: Features = "pixels", train: Train = None
 ) -> Arrays:
-    """CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, split as published.
+    """Read CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, as published.
 
     Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
     part, with a fixed seed, and so are those that are kept for training.
@@ -57,7 +57,7 @@ def cifar10(
 
 
 def _read(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Read the training and the test part: uint8 (N, 3, 32, 32) and int64 (N,) each."""
+    """Read training and test part from the archive: uint8 (N, 3, 32, 32) and int64 (N,) each."""
     from torchvision.datasets import CIFAR10
 
     arrays: list[np.ndarray] = []

@@ -40,7 +40,7 @@ def digits(
     test: Annotated[int, Arg("examples set aside for testing", unit="examples", least=10)] = 360,
     validation: Validation = 0,
 ) -> Arrays:
-    """Handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
+    """Load handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 
     The set has no publisher's split. Test examples, and then validation examples, are drawn by
     class with a fixed seed, so the split is the same whatever the seed of a run, and the test part
@@ -111,7 +111,10 @@ def shapes(
 
 
 def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
-    """Draw one picture of a shape: uint8 (3, SIDE, SIDE)."""
+    """Draw one noisy picture of the shape of class `label`: uint8 (3, SIDE, SIDE).
+
+    The random numbers follow from `split` and the picture's `index`.
+    """
     draw = RngKey(0, trial=split, client=index).stream("shapes")
     half = draw.uniform(3.0, 4.6)
     room = min(SHIFT, SIDE / 2 - half)
@@ -129,7 +132,10 @@ def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
 
 
 def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Tell which pixels belong to a shape; down, across: (SIDE, SIDE), -1 to 1 inside its box."""
+    """Return which pixels belong to the shape `name`: bool (SIDE, SIDE).
+
+    `down` and `across` are pixel coordinates (SIDE, SIDE), -1 to 1 inside the shape's box.
+    """
     from_middle = np.hypot(down, across)
     box = np.maximum(np.abs(down), np.abs(across))
     masks = {

@@ -76,7 +76,7 @@ def ham10000(
     shift: Annotated[float, Arg("largest shift, as a share of the side", least=0, most=0.5)] = 0.1,
     features: Features = "pixels",
 ) -> Arrays:
-    """HAM10000: 10,015 photographs of 7,470 skin lesions in seven classes, made equal in size.
+    """Read HAM10000: 10,015 photographs of 7,470 skin lesions, seven classes made equal in size.
 
     GEMS, appendix B.1: 2000 images of each class by rotations, shifts and flips, then 80/10/10.
     Read here as 1600, 200 and 200 a class, with two differences. The lesions are split first, by
@@ -123,10 +123,10 @@ def ham10000(
 def _choose(
     labels: np.ndarray, rows: np.ndarray, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose rows to take as they are, and rows to take again changed, for `count` of each class.
+    """Choose rows to take as they are, and rows to copy and change, for `count` examples per class.
 
-    Shapes: labels int64 (N,), rows int64 (n,), a split; returns int64 (m,), (c,). count 0: all
-    rows of the split as they are.
+    `labels` are int64 (N,), `rows` int64 (n,) those of a split; returns int64 (m,), (c,). With
+    count 0 all rows of the split are taken as they are.
     """
     if not count:
         return rows, rows[:0]
@@ -199,7 +199,7 @@ def _read(raw: Path, files: tuple[str, ...], size: int) -> Photographs:
 
 
 def _metadata(path: Path) -> dict[str, tuple[str, str]]:
-    """Read the table of lesion and class by image; it comes with commas or with tabs."""
+    """Read the table of metadata, separated by commas or tabs: {image: (lesion, class)}."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -219,7 +219,7 @@ def _metadata(path: Path) -> dict[str, tuple[str, str]]:
 def _pictures(
     folder: Path, size: int, archive: Path
 ) -> Iterator[tuple[str, np.ndarray, tuple[int, int]]]:
-    """Yield name, uint8 (3, size, size), and (width, height) as stored of each JPEG."""
+    """Yield each JPEG's name, pixels resized to uint8 (3, size, size), and its (width, height)."""
     from torchvision.datasets.folder import pil_loader
     from torchvision.transforms.v2.functional import pil_to_tensor, resize
 

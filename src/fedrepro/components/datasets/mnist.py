@@ -25,9 +25,9 @@ TEST = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 def read_idx_images(
     name: str, raw: Path, validation: int, classes: tuple[str, ...], train: int | None = None
 ) -> Arrays:
-    """Read the data set `name` from its four files in folder `raw`, split as published.
+    """Read the data set `name` from its four idx files in folder `raw`, split as published.
 
-    Of the training examples `train` are kept, all by default.
+    `validation` examples are drawn from the training part, and `train` are kept, all by default.
 
     Raises:
         FedreproError: If a raw file is missing or damaged, or if a class would have no training
@@ -48,7 +48,7 @@ def read_idx_images(
 def _read_pair(
     name: str, raw: Path, files: tuple[str, str], classes: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Read images, uint8 (N, 28, 28), and their labels, int64 (N,)."""
+    """Read a file of images, uint8 (N, 28, 28), and its file of labels, int64 (N,); check both."""
     images, labels = (raw / file for file in files)
     x, y = _read_idx(name, images), _read_idx(name, labels)
     if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
@@ -85,7 +85,7 @@ def _read_idx(name: str, path: Path) -> np.ndarray:
 def mnist(
     raw: Path, *, validation: Validation = 0, features: Features = "pixels", train: Train = None
 ) -> Arrays:
-    """MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
+    """Read MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
     Validation examples are drawn by class from the training part, with a fixed seed: the split is
     the same whatever the seed of a run; so are those that are kept for training.
@@ -113,7 +113,7 @@ CLASSES = (
 def fashion_mnist(
     raw: Path, *, validation: Validation = 0, features: Features = "pixels"
 ) -> Arrays:
-    """Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
+    """Read Fashion-MNIST: 60,000 training and 10,000 test pictures of clothes, 28×28 pixels.
 
     Split as published; used by P2P, section 5.2.2. Validation examples are drawn by class from the
     training part, with a fixed seed.

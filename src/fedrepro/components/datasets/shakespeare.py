@@ -35,7 +35,7 @@ LEAF_ERRORS = re.compile(r"([A-Z][A-Z ]*)\. (.*)")
 
 
 class _Speeches:
-    """Collects speeches by role; directions in brackets, which nobody says, are left out."""
+    """Collects speeches by role while a text is read; stage directions in brackets are left out."""
 
     def __init__(self) -> None:
         self.lines: Lines = {}
@@ -59,7 +59,10 @@ class _Speeches:
 
 
 def read_plays(path: Path) -> Lines:
-    """Read `plays.tar.xz`: a file for each play, `SPEAKER<tab>text`, continued by `<tab>text`."""
+    """Read the speeches of each role from `plays.tar.xz`: {role: speeches}.
+
+    The archive has a file for each play, with lines `SPEAKER<tab>text`, continued by `<tab>text`.
+    """
     speeches = _Speeches()
     with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
         for play in sorted(folder.rglob("*.txt")):
@@ -85,7 +88,10 @@ def read_plays(path: Path) -> Lines:
 
 
 def read_tiny(path: Path) -> Lines:
-    """Read `tiny_shakespeare.txt.xz`: parts of plays, with `Speaker:` above each speech."""
+    """Read the speeches of each role from `tiny_shakespeare.txt.xz`: {role: speeches}.
+
+    The file has parts of plays, with `Speaker:` above each speech.
+    """
     speeches = _Speeches()
     with decompress_file("shakespeare", path) as stream:
         text = stream.read().decode("utf-8")
@@ -102,10 +108,11 @@ def read_tiny(path: Path) -> Lines:
 
 
 def read_leaf(path: Path) -> Lines:
-    """Read the zip of Project Gutenberg that LEAF and FedAvg start from, all works in one text.
+    """Read the speeches of each role from the zip of Project Gutenberg that LEAF uses.
 
-    A play begins with its year, then its title; a speech is `  ROLE. text`, indented by two (not at
-    all in The Comedy of Errors), and goes on with lines indented by four.
+    All works are in one text. A play begins with its year, then its title; a speech is a role's
+    name, indented by two (not at all in The Comedy of Errors), a full stop and the text, and goes
+    on with lines indented by four. Returns {role: speeches}.
     """
     speeches = _Speeches()
     with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
@@ -140,7 +147,10 @@ PAD = "\n"
 def texts_of(
     lines: Lines, roles: Sequence[str], test: float, validation: float
 ) -> dict[str, list[str]]:
-    """Cut the text of each role into train, validation and test, in the order of the play."""
+    """Cut the lines of each role into train, validation and test texts, in the order of the play.
+
+    `test` and `validation` are shares of a role's lines. Returns a text per role, by split.
+    """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
         role_lines = lines[role]
@@ -154,7 +164,7 @@ def texts_of(
 
 @dataclass(frozen=True)
 class Windows:
-    """A way to cut texts into windows of characters, each an example with the next character.
+    """Cuts texts into windows of characters, each an example whose label is the next character.
 
     size, stride: characters of a window, and from one to the next. whole: whether all windows lie
     in the text; else its beginning is filled with line breaks.
@@ -165,7 +175,7 @@ class Windows:
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """List the characters that follow a training window, so that no class is empty."""
+        """Return the characters that follow a training window, sorted: the classes, none empty."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -178,7 +188,11 @@ class Windows:
     def examples(
         self, texts: list[str], alphabet: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cut windows uint8 (N, size), next characters int64 (N,) and roles int32 (N,)."""
+        """Cut texts of roles into windows uint8 (N, size), next characters (N,) and roles (N,).
+
+        Characters are coded by their place in `alphabet`, and others left out; next characters are
+        int64, roles int32.
+        """
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
         sizes, codes, ends = [], [], []
@@ -200,7 +214,10 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Make a data set of the texts of each split, in which every role is a natural group."""
+        """Make a data set of the texts of each split, in which every role is a natural group.
+
+        `stand_in` and `note` are remarks about the data for reports.
+        """
         alphabet = self.alphabet(texts["train"])
         cut = {split: self.examples(texts[split], alphabet) for split in SPLITS}
         return Arrays(
@@ -260,7 +277,7 @@ def shakespeare(
         float, Arg("lines of each role before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Shakespeare: 80 characters of what a role says, and the next one; a group for every role.
+    """Read Shakespeare: examples are 80 characters of what a role says, labels the next one.
 
     As FedAvg (section 3) and LEAF: each speaking role with at least two lines is a client; its
     first 80 % of lines are for training and the last 20 %, at least one, for testing. A line is a
@@ -269,9 +286,8 @@ def shakespeare(
     line breaks up to a full window, so that no role is too short for an example (LEAF drops such
     roles); `whole` takes windows of the text alone. Classes are the characters that training
     examples ask for; any other is left out. Validation lines come before the test lines of roles
-    that have enough of them.
-
-    Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
+    that have enough of them. Kind text; x uint8 (N, window), character codes that are also the
+    class numbers; scale 1.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)
@@ -330,12 +346,12 @@ def speeches(
         float, Arg("lines of each role before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Generate text: 20 characters of what a role says, and the next one; roles are groups.
+    """Generate text: examples are 20 characters of what a role says, labels the next one.
 
-    Sentences of a small grammar; which words a role likes is drawn for it, so that roles differ, as
-    those of plays do. Drawn with a fixed seed, so that the text is the same in all runs; `raw` is
-    not used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8 (N, window), character
-    codes that are also the class numbers; scale 1.
+    Roles are groups. Sentences follow a small grammar; which words a role likes is drawn for it, so
+    that roles differ, as those of plays do. Drawn with a fixed seed, so that the text is the same
+    in all runs; `raw` is not used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8
+    (N, window), character codes that are also the class numbers; scale 1.
     """
     names = [f"role {number}" for number in range(roles)]
     by_role = {name: _lines(number, lines) for number, name in enumerate(names)}
@@ -344,7 +360,7 @@ def speeches(
 
 
 def _lines(role: int, count: int) -> list[str]:
-    """Draw the lines of a role; a line does not depend on how many there are."""
+    """Draw `count` lines of role number `role`; a line does not depend on how many there are."""
     draw = RngKey(0, client=role).stream("speeches")
     nouns, kinds, deeds = (
         (words, draw.dirichlet(np.full(len(words), TASTE))) for words in (NOUNS, KINDS, DEEDS)

@@ -40,9 +40,10 @@ class Mel:
 
 
 def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarray:
-    """Compute mel spectrograms, scaled from 0 (`floor` decibels down) to 1 (a clip's loudest cell).
+    """Compute mel spectrograms of sound clips, float32 (N, bands, frames) from 0 to 1.
 
-    Shape (N, bands, frames), float32, with a frame centred on every hop-th sample from 0 on.
+    1 is a clip's loudest cell, 0 is `floor` decibels below. A frame is centred on every hop-th
+    sample from 0 on.
 
     Raises:
         FedreproError: Naming the archive, for a clip that is not 16-bit mono at 16 kHz.
@@ -64,7 +65,7 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
 
 
 def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:
-    """Compute the weight of each frequency in each mel band: float64 (bands, F); frequencies in Hz.
+    """Return the weight of each frequency in each mel band, float64 (bands, F); frequencies in Hz.
 
     Band b rises from corner b to 1 at corner b+1 and falls to corner b+2; the corners are equally
     spaced in mel = 2595·log10(1 + Hz/700).
@@ -79,7 +80,7 @@ def triangles(mel: Mel, frequencies: np.ndarray) -> np.ndarray:
 
 
 def _samples(clip: Path, archive: Path) -> np.ndarray:
-    """Read one second of a clip, -1 to 1, filled with silence at its end: float64 (RATE,)."""
+    """Read one second of a clip as samples from -1 to 1, silence at its end: float64 (RATE,)."""
     from scipy.io import wavfile
 
     try:
@@ -126,7 +127,7 @@ def speech_commands(
         80.0
     ),
 ) -> Arrays:
-    """Speech Commands v0.02: ten keywords as mel spectrograms of 32×32, from clips of one second.
+    """Read Speech Commands v0.02: ten keywords as mel spectrograms of 32×32, clips of one second.
 
     RM, section 4 (keyword spotting). The text gives the 32×32 and nothing else; here: the ten
     keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512, 32

@@ -26,7 +26,7 @@ AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Synthetic:
-    """Makes the examples of each client from its number and `draw` alone; see `synthetic`."""
+    """A generator of synthetic clients: examples follow from a client's number and `draw` alone."""
 
     alpha: float
     beta: float
@@ -38,13 +38,13 @@ class Synthetic:
     draw: int
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Count the training examples of the first clients: int64 (clients,)."""
+        """Return the number of training examples of each of the first clients: int64 (clients,)."""
         firsts = range(0, clients, AT_ONCE)
         parts = [self._counts(at, min(AT_ONCE, clients - at))[0] for at in firsts]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def examples(self, client: int, split: str = "train") -> tuple[np.ndarray, np.ndarray]:
-        """Make the inputs float32 (n, 60) and labels int64 (n,) of a client in a split."""
+        """Generate a client's examples of a split: inputs float32 (n, 60) and labels int64 (n,)."""
         trained, tested = self._counts(client, 1)
         count = {"train": trained[0], "test": tested[0]}.get(split, 0)
         weight, bias, centre = self._task(client)
@@ -58,9 +58,10 @@ class Synthetic:
         return x, np.concatenate([np.empty(0, np.int64), *labels])
 
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw the numbers of training and test examples of some clients: int64 (clients,) each.
+        """Draw how many training and test examples each client has: two int64 (clients,).
 
-        Every client has two numbers of one stream, which make one normal number.
+        The clients are numbers `first` and on. Every client has two numbers of one stream, which
+        make one normal number.
         """
         stream = self._stream("synthetic-sizes")
         # the counter of the generator stands for four numbers
@@ -72,7 +73,7 @@ class Synthetic:
         return trained, total - trained
 
     def _task(self, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw W (60, 10), b (10,) and the centre of the inputs (60,) of a client."""
+        """Draw a client's true model W (60, 10), b (10,), and the centre of its inputs (60,)."""
         if self.iid:
             common = self._stream("synthetic-task")
             model = common.standard_normal((INPUTS, CLASSES)), common.standard_normal(CLASSES)
@@ -126,13 +127,13 @@ def synthetic(
     ] = 2.0,
     draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
 ) -> Arrays:
-    """Classes by argmax(W_k x + b_k) at client k, with 60 inputs and 10 classes.
+    """Generate FedProx's synthetic data: 60 inputs, 10 classes argmax(W_k x + b_k) at client k.
 
-    W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1),
-    B_k ~ N(0, beta): variances, as printed. A client has `least` examples and a log-normal number
-    more, as in FedProx's code, and tests on a tenth. `natural` makes a client of each; with more
-    clients than are kept their examples are made when they are drawn. `raw` is not used: a client
-    depends on its number and `draw` alone.
+    W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1), B_k ~
+    N(0, beta): variances, as printed. A client has `least` examples and a log-normal number more,
+    as in FedProx's code, and tests on a tenth. `natural` makes a client of each; with more clients
+    than are kept their examples are made when they are drawn. `raw` is not used: a client depends
+    on its number and `draw` alone.
     """
     population = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)
     by_split = {split: [population.examples(k, split) for k in range(clients)] for split in SPLITS}

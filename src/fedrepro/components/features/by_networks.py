@@ -29,7 +29,7 @@ BATCH = 256
 
 
 def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
-    """Return the shape of one image with its channels first.
+    """Return the shape of one image of a data set, channels first.
 
     Raises:
         FedreproError: If the examples are not images.
@@ -44,7 +44,7 @@ def channels_rows_columns(images: Arrays) -> tuple[int, int, int]:
 
 
 def best_device() -> str:
-    """Return cuda if there is a GPU, else cpu: features are computed once, and worth it."""
+    """Return "cuda" if there is a GPU, else "cpu", to compute features on."""
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,7 +60,7 @@ def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """Compute a network's outputs for every image, batch by batch: {split: float32 (N, D)}."""
+    """Compute a network's outputs for every image, as features: {split: float32 (N, D)}."""
     import torch
 
     network.to(device).eval()
@@ -89,19 +89,19 @@ def lite0(
         int, Arg("side to which images are resized first", unit="pixels", least=32)
     ] = 40,
 ) -> Mapping[str, np.ndarray]:
-    """EfficientNet-Lite0 with ImageNet weights, the mean over places of its last convolution.
+    """Replace images by ImageNet features of EfficientNet-Lite0: {split: float32 (N, 1280)}.
 
-    Stands in for the VGG-16 of GEMS, appendix B.1, whose weights are a download: these come in two
-    packages (extra `lite0`). Inputs are (x - 127) / 128 for x of 0 to 255, as the network was
-    trained; padding depends on the size, so that the network is built for it. Grey images count as
-    three equal channels. Shapes: {split: float32 (N, 1280)}.
+    Features are the mean over places of its last convolution. Stands in for the VGG-16 of GEMS,
+    appendix B.1, whose weights are a download: these come in two packages (extra `lite0`). Inputs
+    are (x - 127) / 128 for x of 0 to 255, as the network was trained; padding depends on the size,
+    so that the network is built for it. Grey images count as three equal channels.
     """
     channels_rows_columns(images)
     return through(_lite0(size), images, best_device())
 
 
 def _lite0(size: int) -> torch.nn.Module:
-    """Build EfficientNet-Lite0 for images of this side, up to its last convolution."""
+    """Build EfficientNet-Lite0 for images of side `size`, up to its last convolution."""
     import torch
     from torchvision.transforms import v2
 
@@ -154,15 +154,15 @@ def convnet(
     lr: Annotated[float, Arg("step size of Adam", above=0)] = 1e-3,
     batch: Annotated[int, Arg("examples per step", least=1)] = 32,
 ) -> Mapping[str, np.ndarray]:
-    """Three convolutions trained on 66 % of the training data, cut before the last two layers.
+    """Replace images by features of three convolutions trained on 66 % of the training data.
 
-    GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max pooling,
-    then a dense layer of 512 and the output; the two dense layers are cut off, which leaves 128
-    values for each place of the last pooling. The text trains on "66 % of the data": here of the
-    training split alone, drawn by class, so that nothing of validation and test is seen. It gives
-    no padding (none here, as Keras has it), step size, batch size or number of epochs: those of its
-    own networks (Adam, 0.001, 32), and ten passes. Seeded; the draw does not depend on a run.
-    Shapes: {split: float32 (N, 128·h·w)}.
+    The network is cut before its last two layers. GEMS, appendix B.1: 3×3 kernels with 32, 64 and
+    128 filters, each with ReLU and 2×2 max pooling, then a dense layer of 512 and the output; the
+    two dense layers are cut off, which leaves 128 values for each place of the last pooling. The
+    text trains on "66 % of the data": here of the training split alone, drawn by class, so that
+    nothing of validation and test is seen. It gives no padding (none here, as Keras has it), step
+    size, batch size or number of epochs: those of its own networks (Adam, 0.001, 32), and ten
+    passes. Seeded; the draw does not depend on a run. Shapes: {split: float32 (N, 128·h·w)}.
     """
     import torch
 
@@ -193,7 +193,7 @@ def _convolutions(images: Arrays) -> tuple[torch.nn.Module, torch.nn.Module]:
     from torch import Tensor, nn
 
     class Dense(nn.Linear):
-        """A linear layer by products that have the same bytes on other processors."""
+        """A linear layer whose outputs have the same bytes on every processor."""
 
         def forward(self, x: Tensor) -> Tensor:
             return portable_affine(x[None], self.weight.T[None], self.bias[None])[0]

@@ -15,7 +15,7 @@ from fedrepro.data.prepared import SPLITS, Arrays
 
 @register("feature", "pixels", version=1, device="cpu")
 def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
-    """Keep the pixels as the publisher stored them: no features at all.
+    """Keep the pixels of images as the publisher stored them: {split: uint8 (N, *shape)}.
 
     Shapes: {split: uint8 (N, *shape)}.
     """
@@ -24,7 +24,7 @@ def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
 
 @register("feature", "centred", version=1, device="cpu")
 def centred(images: Arrays) -> Mapping[str, np.ndarray]:
-    """Subtract one half from each pixel. Shapes: {split: float32 (N, *shape)}.
+    """Subtract one half from each pixel, scaled to [0, 1]: {split: float32 (N, *shape)}.
 
     A half is the middle of what a pixel can be, not the mean of the data, so nothing is measured.
     """
@@ -51,7 +51,10 @@ def standard(
         Arg("whose mean and deviation: of MNIST, of CIFAR-10, or a half each (from -1 to 1)"),
     ] = "mnist",
 ) -> Mapping[str, np.ndarray]:
-    """(x - m) / s of each channel, or one m and s for all. Shapes: {split: float32 (N, *shape)}."""
+    """Standardise pixels, (x - m) / s by channel or with one m and s: {split: float32 (N, *shape)}.
+
+    `of` names the data set whose published mean m and deviation s are taken.
+    """
     mean, deviation = (np.array(numbers, np.float32) for numbers in NUMBERS[of])
     channels = images.shape[0] if len(images.shape) == 3 else 1
     if mean.size not in (1, channels):

@@ -22,7 +22,10 @@ def matrix(
         Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Row i says how much node i makes of what it hears from each node. Source: P2P, section 5."""
+    """Return mixing weights as given: row i says how node i weighs what it hears from each node.
+
+    Source: P2P, section 5.
+    """
     return [_row(text) for text in rows]
 
 
@@ -51,7 +54,7 @@ def file(
     *,
     csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
 ) -> list[list[float]]:
-    """Read the matrix of `config/graphs/<csv>.csv`: a line for each node, joined by commas.
+    """Read mixing weights from `config/graphs/<csv>.csv`: a line for each node, joined by commas.
 
     A run depends on the content of the file.
     """

@@ -27,12 +27,15 @@ SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbou
 
 
 def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
-    """Compute mixing weights of an undirected graph, (N, N); row i is what node i hears."""
+    """Return the mixing weights of an undirected graph, (N, N); row i weighs what node i hears.
+
+    `weights` names the rule (metropolis or uniform).
+    """
     return RULES[weights](hears_of(graph), self_loops)
 
 
 def hears_of(graph: nx.Graph) -> np.ndarray:
-    """Tell which node of a graph hears which, bool (N, N), nodes in the order of the graph."""
+    """Return a graph's adjacency, bool (N, N): which node hears which, in the graph's order."""
     import networkx as nx
 
     hears: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0
@@ -44,7 +47,10 @@ def hears_of(graph: nx.Graph) -> np.ndarray:
 def complete(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """All nodes are neighbours of each other; with self-loops one round makes all beliefs one."""
+    """Return mixing weights of a complete graph, (N, N): every node hears every other.
+
+    With self-loops one round makes all models equal.
+    """
     import networkx as nx
 
     return weighed(nx.complete_graph(clients), weights, self_loops)
@@ -54,7 +60,7 @@ def complete(
 def ring(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Each node hears the one before and the one after it."""
+    """Return mixing weights of a ring, (N, N): each node hears the one before and the one after."""
     import networkx as nx
 
     return weighed(nx.cycle_graph(clients), weights, self_loops)
@@ -64,9 +70,9 @@ def ring(
 def star(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Node 0 hears all others, and they hear it alone.
+    """Return mixing weights of a star, (N, N): node 0 hears all others, which hear node 0 alone.
 
-    It is a node with data like any other; a server without data is the federated method.
+    Node 0 has data like any other; a server without data is a federated method instead.
     """
     import networkx as nx
 
@@ -82,9 +88,10 @@ def grid(
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Each node hears those left, right, above and below it, in a rectangle close to a square.
+    """Return mixing weights of a grid, (N, N): nodes hear those left, right, above and below.
 
-    Node i is in row i // columns; 8 nodes are two rows of four, and a prime number is one row.
+    The grid is a rectangle close to a square. Node i is in row i // columns; 8 nodes are two rows
+    of four, and a prime number is one row.
     """
     import networkx as nx
 
@@ -107,10 +114,10 @@ def small_world(
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Nodes of a ring hear the nearest ones, and some edges lead anywhere; one draw a trial.
+    """Return mixing weights of a ring of near neighbours with randomly rewired edges, (N, N).
 
-    Of no more nodes than neighbours and one, all are neighbours. Draws are repeated until one is
-    connected, at most 100 times.
+    A graph is drawn once per trial. Of no more nodes than neighbours and one, all are neighbours.
+    Draws are repeated until one is connected, at most 100 times.
     """
     import networkx as nx
 

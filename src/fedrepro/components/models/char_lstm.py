@@ -24,7 +24,7 @@ def char_lstm(
         Arg("the character after a window, or also the next one after each character of it"),
     ] = "last",
 ) -> Network:
-    """Embedding, LSTM layers, softmax over the next character. Source: FedAvg, section 3.
+    """Build a next-character network: embedding, LSTM layers, softmax. Source: FedAvg, section 3.
 
     Inputs are windows of character codes, and the codes are the classes. Where all characters are
     predicted, the loss of an example is the mean over its positions, and accuracy is over them all;

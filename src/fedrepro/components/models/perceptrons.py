@@ -16,7 +16,7 @@ from fedrepro.networks.network import Network, dense
 
 @register("model", "logistic", version=1, title="logistic regression")
 def logistic(shape: tuple[int, ...], classes: int) -> Network:
-    """Softmax of an affine map: a fully connected network without hidden layers."""
+    """Build logistic regression: softmax of an affine map, without hidden layers."""
     return dense((math.prod(shape), classes))
 
 
@@ -29,7 +29,7 @@ def mlp(
     dropout: Annotated[float, Arg("share of hidden units left out", least=0, most=0.95)] = 0.0,
     bias: Annotated[bool, Arg("whether layers have biases", later=True)] = True,
 ) -> Network:
-    """Fully connected ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
+    """Build a perceptron of ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
 
     Dropout after every hidden layer. Source: GEMS, appendix B.4 (rate 0.5).
     """
@@ -71,10 +71,11 @@ def variational_mlp(
         ),
     ] = None,
 ) -> Network:
-    """Two tensors per weight, mean and spread. Source: P2P, section 5.2.2 (784-400-10).
+    """Build a Bayesian perceptron: mean and spread for each weight. Source: P2P, section 5.2.2.
 
-    With `prior_sd` the loss of every client has the divergence from that prior, once for all of its
-    examples, unless a method has a prior of its own, as consensus has from its second round on.
+    The paper's network is 784-400-10. With `prior_sd` the loss of every client has the divergence
+    from that prior, once for all of its examples, unless a method has a prior of its own, as
+    consensus has from its second round on.
     """
     start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []

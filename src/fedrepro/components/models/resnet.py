@@ -18,7 +18,7 @@ Width = Annotated[int, Arg("channels of the first stage", "channels", least=2)]
 def resnet20(
     shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
 ) -> Any:
-    """Three stages of three residual blocks. Source: He et al., 2016, section 4.2.
+    """Build ResNet-20: three stages of three residual blocks. Source: He et al., 2016, section 4.2.
 
     Where channels double, a 1×1 convolution is the shortcut (option B): 272,474 parameters on
     CIFAR-10.
@@ -30,7 +30,7 @@ def resnet20(
 def resnet8(
     shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
 ) -> Any:
-    """Three stages of one residual block; the rest as ResNet-20. Source: He et al., 2016."""
+    """Build ResNet-8: three stages of one residual block; else as ResNet-20 (He et al., 2016)."""
     return _made("resnet8", shape, classes, 1, norm, width)
 
 

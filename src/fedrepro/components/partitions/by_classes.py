@@ -29,7 +29,7 @@ from fedrepro.data.assignment import (
 
 @register("partition", "homogeneous", version=1, title="Homogeneous")
 def homogeneous(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
-    """Each class is split into near-equal parts, one per client.
+    """Split each class evenly over the clients, so that all have the same share of each class.
 
     Neither the parts of a class nor the sizes of two clients differ by more than one example:
     classes are dealt out one after another around a drawn order of the clients, so that the
@@ -54,7 +54,7 @@ TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
 
 @register("partition", "by_label", version=1, title="By label")
 def by_label(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
-    """Each client holds all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
+    """Give each client all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
 
     Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10 classes,
     for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed sets are
@@ -89,7 +89,7 @@ def label_lists(
         tuple[str, ...], Arg("for each client its classes by number, joined by -, such as 0-1-2")
     ] = ("0-1-2-3-4", "5-6-7-8-9"),
 ) -> Assignment:
-    """Client j holds the classes of the j-th list; a class on several lists is shared evenly.
+    """Give client j the classes of the j-th list; a class on several lists is shared evenly.
 
     Examples of a class on no list are left out. Source: P2P, section 5.2.2: case (a) is the
     default, case (b) 0-2-3-4-6 and 1-5-7-8-9, the unbalanced case 0-1-2-3-4-5-6-7 and 8-9.
@@ -123,7 +123,7 @@ def labels_each(
     clients: Clients,
     each: Annotated[int, Arg("classes that a client holds", unit="classes", least=1)] = 2,
 ) -> Assignment:
-    """Client j holds class j modulo K and `each` - 1 others at random; holders share alike.
+    """Give client j class j modulo K and `each` - 1 others at random; holders share a class evenly.
 
     Examples of a class that nobody holds are left out, as there can be with fewer clients than
     classes. Source: NIID-Bench, by the authors' code, whose clients hold class j mod K first.
@@ -145,7 +145,7 @@ def labels_each(
 
 @register("partition", "one_class", version=1, title="One class per client")
 def one_class(examples: TrainingLabels, rng: RngKey, *, clients: Clients = 10) -> Assignment:
-    """Client j holds examples of class j modulo the number of classes K only.
+    """Give client j only examples of class j modulo K, the number of classes.
 
     With more clients than classes, those of one class share it evenly at random. Source: RM,
     section 4: ten clients, "each client only has data points belonging to one of the ten classes".
@@ -169,7 +169,7 @@ def shards(
     clients: Clients,
     each: Annotated[int, Arg("shards that a client holds", unit="shards", least=1)] = 2,
 ) -> Assignment:
-    """Examples sorted by label are cut into J · each equal shards; a client gets `each` at random.
+    """Sort examples by label, cut J · each equal shards, and give each client `each` at random.
 
     Most clients then hold `each` classes. Shards differ by one example at most, in random order
     within a class. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.

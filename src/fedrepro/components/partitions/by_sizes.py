@@ -23,7 +23,7 @@ from fedrepro.data.stratified_sampling import apportion
 def iid(
     examples: assignment.TrainingLabels, rng: RngKey, *, clients: assignment.Clients
 ) -> assignment.Assignment:
-    """All examples are shuffled and dealt out in parts of N / J, whatever their labels.
+    """Shuffle all examples and deal them out in parts of N / J, whatever their labels.
 
     Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
     by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
@@ -84,7 +84,7 @@ def quantity_skew(
     min_examples: assignment.MinExamples = 10,
     max_redraws: assignment.MaxRedraws = 10_000,
 ) -> assignment.Assignment:
-    """Shares q ~ Dir_J(alpha) of all shuffled examples go to the J clients.
+    """Give the J clients shares q ~ Dir_J(alpha) of all shuffled examples, so that sizes differ.
 
     Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
     `min_examples` are repeated and counted, as in `dirichlet`.
@@ -113,9 +113,9 @@ def feature_noise(
         float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
     ] = 0.1,
 ) -> assignment.Assignment:
-    """Split as `homogeneous`; client j = 1 .. J adds N(0, sigma · j / J) to each of its inputs.
+    """Split classes evenly as `homogeneous`; client j's inputs get noise N(0, sigma · j / J).
 
-    sigma · j / J is a variance. The noise itself is drawn when inputs are used
+    sigma · j / J is a variance, j = 1 .. J. The noise itself is drawn when inputs are used
     (`PartitionIndices.with_feature_noise`). Source: NIID-Bench, with sigma = 0.1; there examples
     are split at random, here evenly by class.
     """

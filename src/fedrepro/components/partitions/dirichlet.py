@@ -42,7 +42,7 @@ def dirichlet(
     ] = False,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
-    """For each class k, shares p_k ~ Dir_J(alpha) of its examples go to the J clients.
+    """Split each class k over the J clients by shares p_k ~ Dir_J(alpha).
 
     Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
     nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
@@ -63,10 +63,10 @@ def dirichlet(
 
 
 class _Counts:
-    """Draws the number of examples of each class for each client, many draws at a time.
+    """Draws how many examples of each class each client gets, many draws at a time.
 
-    The two streams are used in order, so that the n-th draw is the same however many are made
-    at a time.
+    The two streams are used in order, so that the n-th draw is the same however many are made at a
+    time.
     """
 
     def __init__(
@@ -77,12 +77,15 @@ class _Counts:
         self.uniform = rng.stream("partition-uniform")
 
     def block(self, attempts: int) -> int:
-        """Return how many draws to make at once: few at first, since most settings need few."""
+        """Return how many draws to make at once: few at first, since most settings need few.
+
+        `attempts` counts the draws made so far.
+        """
         most = max(1, BLOCK // (self.available.size * self.clients))
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """Make the next draws: int64 (count, classes, clients), summing to each class.
+        """Make the next draws: int64 (count, classes, clients), summing over clients to each class.
 
         Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U. A
         small alpha makes g itself underflow, often for all clients at once (0 / 0).
@@ -117,7 +120,7 @@ def dirichlet_clients(
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
-    """Each client i draws q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
+    """Let each client i draw q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
 
     `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
     Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
@@ -165,12 +168,12 @@ def published_draw(
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
-    """`dirichlet` with balance, or `dirichlet_clients`, from NumPy's generator of before 1.17.
+    """Partition as `dirichlet` with balance, or `dirichlet_clients`, with the papers' own draws.
 
-    That generator's numbers never change, so that of a publisher's data in their order each client
-    holds the very images of the papers. Trial t has the seed `first_seed` + t, and where a run has
-    another seed than 0 a million more for each. Source: the code of both. Repeated draws go on in
-    the stream, and are counted.
+    The draws come from NumPy's generator of before 1.17, whose numbers never change, so that of a
+    publisher's data in their order each client holds the very images of the papers. Trial t has the
+    seed `first_seed` + t, and where a run has another seed than 0 a million more for each. Source:
+    the code of both. Repeated draws go on in the stream, and are counted.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
@@ -188,7 +191,10 @@ def published_draw(
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each class over clients: owners int32 (N,), or None if all shares are 0."""
+    """Draw shares of each class over clients; return each example's client int32 (N,).
+
+    Returns None if all shares of a class are 0.
+    """
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -205,7 +211,10 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each client over classes: owners int32 (N,), or None if all shares are 0."""
+    """Draw shares of each client over classes; return each example's client int32 (N,).
+
+    Returns None if all shares of a class are 0.
+    """
     concentration = np.repeat(alpha, examples.classes)
     shares = np.array([generator.dirichlet(concentration) for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():
@@ -219,7 +228,7 @@ def _over_classes(
 
 
 def _deal(owner: np.ndarray, rows: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Assign rows to clients in order by `share`, (clients,); return each one's count."""
+    """Assign `rows` to clients in order by `share` (clients,), in `owner`; return their counts."""
     cuts = (np.cumsum(share) * rows.size).astype(int)
     cuts[-1] = rows.size
     counts = np.diff(cuts, prepend=0)

@@ -32,7 +32,7 @@ def natural(
         int, Arg("groups with less training examples are left out", unit="examples", least=1)
     ] = 1,
 ) -> Assignment:
-    """Each natural group of the data set is a client, in the order of the groups.
+    """Make each natural group of the data set (role, speaker, lesion) a client, in order.
 
     Examples without a group, and those of groups that are left out, belong to nobody. Validation
     examples go to the client that is their group. Local models are trained in blocks of known size,

@@ -61,7 +61,7 @@ def adam(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Adam, each client from its own start. Source: PFNM, supplement Table 1 and authors' code."""
+    """Train by Adam, each client from its own start. Source: PFNM, supplement Table 1, and code."""
     return Settings("adam", **locals())
 
 
@@ -80,5 +80,5 @@ def sgd(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Stochastic gradient descent, with heavy-ball momentum if wished."""
+    """Train by stochastic gradient descent, with heavy-ball momentum if wished."""
     return Settings("sgd", **locals())

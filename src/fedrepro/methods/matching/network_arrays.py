@@ -32,9 +32,9 @@ UnitArrays = tuple[Array, ...]
 def networks_of(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> list[UnitArrays]:
-    """Convert stacked tensors weight0 (J, D, L), bias0, ... to the networks of J clients, float64.
+    """Split stacked tensors weight0 (J, D, L), bias0, … into the networks of J clients, float64.
 
-    `widths` are hidden units of each client, lowest layer first, if tensors hold more.
+    `widths` are hidden units of each client, lowest layer first, if tensors are padded to more.
 
     Raises:
         FedreproError: For networks without biases, which are part of a unit here.
@@ -53,7 +53,7 @@ def networks_of(
 
 
 def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
-    """Cut each hidden layer to its first units, as many as `widths` says."""
+    """Cut each hidden layer of a network to its first units, as many as `widths` says."""
     ends = (None, *widths, None)
     arrays: list[Array] = []
     for layer in range(len(network) // 2):
@@ -63,7 +63,7 @@ def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
-    """Convert a network to stacked tensors of one model, float32: weight0 (1, D, L), bias0, ..."""
+    """Convert a network's arrays to float32 tensors of one model, weight0 (1, D, L), bias0 etc."""
     names = tensor_names(len(network))
     return {
         name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
@@ -71,7 +71,7 @@ def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
 
 
 def tensor_names(count: int) -> list[str]:
-    """List weight0, bias0, weight1, ..."""
+    """Return the names weight0, bias0, weight1, … of `count` tensors."""
     return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
 
 
@@ -80,7 +80,7 @@ def hidden_layers(network: UnitArrays) -> int:
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
-    """Compute each client's share of all examples of each class; float64 (J, K).
+    """Return each client's share of all examples of each class, float64 (J, K).
 
     `label_counts` are (J, K). Columns sum to one; a class that nobody has is shared evenly, 1 / J.
     """
@@ -90,9 +90,9 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Compute each client's share of all examples, (J,), and of its weights to a class, (J, K).
+    """Return each client's share of all examples, (J,), and its share in a class's weights, (J, K).
 
-    The latter is its share for every class, or with `by_class` its share of that class.
+    The second is the first for every class, or with `by_class` the share of examples of that class.
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -103,16 +103,17 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """The arrays of a network of layers: a weight and a bias of each, from inputs to outputs.
+    """The layers of a network in order, to convert its tensors to arrays for matching and back.
 
-    `maps` are True for fully connected layers that take maps.
+    Each layer gives a weight and a bias. `maps` are True for fully connected layers on feature
+    maps.
     """
 
     layers: tuple[LayerMatrix, ...]
     maps: tuple[bool, ...]
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, float64 arrays."""
         arrays: list[Array] = []
         below = 0
         for layer, of_maps in zip(self.layers, self.maps, strict=True):
@@ -129,17 +130,17 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """The sets of units: a set for each hidden layer."""
+        """Return which array axes list the hidden units of each layer: a set per hidden layer."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return the position of a weight among the arrays."""
+        """Return the index of a layer's weight, given by name, among the network's arrays."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
-        """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
+        """Convert a network's arrays back to named tensors of one model, float32 (1, *shape)."""
         tensors: dict[str, np.ndarray] = {}
         for place, layer in enumerate(self.layers):
             weight, bias = network[2 * place], network[2 * place + 1]
@@ -154,7 +155,7 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Return how a model's tensors become arrays whose units can be matched, and back.
+    """Return the converter between a model's tensors and arrays whose hidden units can be matched.
 
     Raises as `layer_matrices`, or for modules as `traced`.
     """
@@ -173,22 +174,22 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return the number of units of each hidden layer, the lowest first."""
+    """Return the number of units of each hidden layer of a network, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 
 def incoming(weight: Array) -> Array:
-    """Reshape a weight to rows of each unit's inputs: (inputs · places, outputs)."""
+    """Reshape a layer's weight to one column for each unit's inputs: (inputs · places, outputs)."""
     return weight.reshape(-1, weight.shape[-1])
 
 
 def outgoing(weight: Array) -> Array:
-    """Reshape a weight to a row for each unit's outputs: (inputs, places · outputs)."""
+    """Reshape a layer's weight to one row for each unit below: (inputs, places · outputs)."""
     return weight.reshape(len(weight), -1)
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join the hidden units of all networks, connected as they were: outputs are summed.
+    """Join the hidden units of several networks into one network whose outputs are summed.
 
     Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
@@ -211,9 +212,9 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """Compute the norm of each unit's incoming weights times that of its outgoing ones: (L,).
+    """Return how strong each unit of a layer is: norm of its weights in times norm out, (L,).
 
-    The way in counts the bias. The product does not change where a unit is scaled by a factor and
+    Weights in count the bias. The product does not change where a unit is scaled by a factor and
     its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
@@ -224,7 +225,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """Keep the `units` strongest units of each hidden layer, in their order."""
+    """Keep only the `units` strongest units of each hidden layer of a network, in their order."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):
         order = np.argsort(-strength(network, layer), kind="stable")

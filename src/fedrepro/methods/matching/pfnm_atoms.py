@@ -41,11 +41,12 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Compute what joining an atom adds to the posterior's form Q(G, S) = sum_d G_d^2 / S_d.
+    """Return by how much the form Q of the posterior rises if a unit joins an atom: (units, atoms).
 
-    Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), the first part of equation (9). The units
-    are those of one client, so they share one precision. `products` (units, atoms) are the inner
-    products of h_l and G_i on the uniform coordinates. Returns (units, atoms).
+    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i) with Q(G, S) = sum_d
+    G_d² / S_d, the first part of equation (9). The units are those of one client, so they share one
+    precision. `products` (units, atoms) are the inner products of h_l and G_i on the uniform
+    coordinates.
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -67,38 +68,41 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """Compute factor * log(m / (J - m)), m = counts (atoms,) of other clients, at most `cap`.
+    """Return the reward for joining an atom that m other clients share: factor * log(m / (J - m)).
 
-    Counts are between 1 and J - 1. The factor is 1 in equation (9) as printed and 2 by
-    its derivation; the cap is not in the text but in the authors' code.
+    `counts` (atoms,) are m, between 1 and J - 1, and count at most `cap`. The factor is 1 in
+    equation (9) as printed and 2 by its derivation; the cap is not in the text but in the authors'
+    code.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Compute factor * log((1 + m) / (s - m)), m how often the client's own past holds the atom.
+    """Return a client's reward for an atom by its own past: log((1 + m) / (s - m)) times factor.
 
-    `members` m (atoms,) are between 0 and s - 1, at step s = 1, 2, ... of a stream. The paper
-    declares it a heuristic, with the factor 1. Source: supplement, equation (11).
+    `members` m (atoms,), between 0 and s - 1, counts how often the client's past holds the atom (a
+    common unit), at `step` s = 1, 2, ... of a stream of data. The paper declares it a heuristic,
+    with the factor 1. Source: supplement, equation (11).
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """Compute 2 log(gamma0 / J) - 2 log t for the new atoms t = 1, ..., columns of equation (9).
+    """Return the reward for opening the t-th new atom, 2 log(gamma0 / J) - 2 log t: (columns,).
 
-    At step s of a stream s * J takes the place of J (supplement, equation (11)).
+    t = 1, ..., columns, as in equation (9). At step s of a stream s * J takes the place of J
+    (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
 
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
-    """Join equation (9), to be maximised: existing atoms first, then the columns of new atoms.
+    """Return the rewards of equation (9), to be maximised: (units, atoms + columns of new atoms).
 
-    (units, atoms + columns) from gains (units, atoms), popular (atoms,), fresh (units,), the gain
-    over the prior, and novel (columns,). The text calls its minimiser the solution, but
-    with its signs the matching is the maximiser.
+    Made of gains (units, atoms), popular (atoms,), fresh (units,), the gain over the prior, and
+    novel (columns,). The text calls its minimiser the solution, but with its signs the matching is
+    the maximiser.
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -108,7 +112,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Compute the posterior means of atoms (common units): natural / precision, elementwise.
+    """Return the posterior means of atoms (common units): natural / precision, elementwise.
 
     Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
     """
@@ -126,11 +130,11 @@ class Prior:
 
 @dataclass(frozen=True)
 class MatchedLayer:
-    """The hidden units of one layer of J clients.
+    """The hidden units of one layer of J clients, and the Gaussian model of their noise and prior.
 
-    uniform[j]: float64 (L_j, P); classed[j]: float64 (L_j, Q). variance: of the noise on the
-    uniform coordinates. classed_precision: float64 (J, Q), may be zero where a client knows
-    nothing.
+    uniform[j]: float64 (L_j, P); classed[j]: float64 (L_j, Q), weights to classes. variance: of the
+    noise on the uniform coordinates. classed_precision: float64 (J, Q), may be zero where a client
+    knows nothing.
     """
 
     uniform: tuple[Array, ...]
@@ -184,17 +188,18 @@ class Past:
 
 
 def no_past(layer: MatchedLayer) -> Past:
-    """Return the past before the first step: no atoms."""
+    """Return an empty past of a layer, for matching without earlier steps of a stream."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Sum each atom's prior and members, in the order of the clients (Proposition 1).
+    """Return the atoms (common units) of a matched layer: sums of prior and each atom's members.
 
-    The atoms of the past come first, with their earlier posterior as prior (supplement
-    equation (10)). `counts`, int64 (atoms,), are members of all steps.
+    Sums go in the order of the clients (Proposition 1). `assignments` give the atom of each unit,
+    `counts`, int64 (atoms,), all members. The atoms of the past come first, with their earlier
+    posterior as prior (supplement equation (10)).
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -213,9 +218,9 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Running sums of the units that sit in each slot, from which gains of further units follow.
+    """PFNM's running sums of the units in each atom (common unit), for rewards of further units.
 
-    The atoms of the past hold the first slots.
+    An atom lives in a slot, a row of every array. The atoms of the past hold the first slots.
     """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
@@ -250,7 +255,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of these slots to those of an atom without members."""
+        """Set the sums in these slots (rows, one per common unit) to the prior, without members."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -258,9 +263,10 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) the client's units to slots, all different, or take them out (np.subtract).
+        """Add (np.add) a client's units to the sums in slots, or take them out (np.subtract).
 
-        Units are in row order.
+        Unit l of the client, in row order, belongs to slots[l] (rows, one per common unit), all
+        different.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
@@ -272,7 +278,10 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute what each unit of a client gains by joining each slot: (L_j, slots)."""
+        """Return what each unit of a client gains by joining each of the slots: (L_j, slots).
+
+        A slot is the row of a common unit; `counts` are the members of these slots. See `gain`.
+        """
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,

@@ -36,11 +36,11 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters that decide whether a unit joins an atom or becomes a new one.
+    """Parameters that decide whether a unit joins an atom (a common unit) or becomes a new one.
 
     Attributes:
         gamma0: Mass of the Beta process.
-        popularity: Factor on log(m / (J - m)).
+        popularity: Factor on log(m / (J - m)), m the other clients that share an atom.
         count_cap: The largest m used there.
         width_cap: Atoms beyond which a client may add only one at a time.
     """
@@ -53,9 +53,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer: assignments[j], int64 (L_j,), is the atom of each unit.
+    """A matching of one layer's units to common units: assignments[j], int64 (L_j,), for client j.
 
-    `counts` are int64 (atoms,), members, in a stream those of all steps.
+    `counts` are the members of each common unit, int64 (atoms,), in a stream those of all steps;
+    `atoms` its Gaussian parameters.
     """
 
     assignments: tuple[Ints, ...]
@@ -70,11 +71,11 @@ def match(
     past: Past | None = None,
     step: int | None = None,
 ) -> Matching:
-    """Match the units of one layer; `visits`, (passes, J), are the clients' order in each pass.
+    """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
-    In a stream, `step` counts from 1, and the atoms of the `past` stay the first ones, in their
-    order. Popularity is then by a client's own past (supplement equation (11)), so the cap on
-    counts does not apply.
+    `visits`, (passes, J), are the clients' order in each pass. In a stream, `step` counts from 1,
+    and the atoms of the `past` stay the first ones, in their order. Popularity is then by a
+    client's own past (supplement equation (11)), so the cap on counts does not apply.
 
     Raises:
         FedreproError: For values that are not finite, for rows of `visits` that are not
@@ -118,11 +119,11 @@ def match(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """Drop columns of rewards that no best assignment uses; the last `new` columns are new atoms.
+    """Return the columns of `rewards` that a best assignment may use, so that others are dropped.
 
-    Where there are as many new atoms as units, one of them is left for any unit, at no less than
-    the last one's reward. So an atom that is worth less than that to every unit stays empty.
-    Rewards that are not finite stay, to be refused.
+    The last `new` columns are new atoms. Where there are as many new atoms as units, one of them is
+    left for any unit, at no less than the last one's reward. So an atom that is worth less than
+    that to every unit stays empty. Rewards that are not finite stay, to be refused.
     """
     units, columns = rewards.shape
     if new < units:
@@ -132,11 +133,11 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
 
 
 def best_columns(rewards: Array) -> Ints:
-    """Return the column of each row in an assignment with the largest sum of rewards.
+    """Return the column of each row in the assignment with the largest sum of rewards: int64.
 
-    Equal units must tie exactly for the choice between them to depend on their position alone;
-    but a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a
-    part in 10^11, are rounded away first.
+    Equal units must tie exactly for the choice between them to depend on their position alone; but
+    a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a part in
+    10^11, are rounded away first.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -154,10 +155,11 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """The current assignment: the slot of each unit, members per slot, and the order of the atoms.
+    """The current assignment of all clients' units: slot of each unit, members of each slot.
 
-    Rewards that do not depend on weights are popular(client, slots, counts), of joining each of
-    these slots, and novel(columns), of the first, second, … new atom.
+    A slot is the place of an atom (common unit). Rewards that do not depend on weights are
+    popular(client, slots, counts), of joining each of these slots, and novel(columns), of the
+    first, second, … new atom.
     """
 
     def __init__(
@@ -187,7 +189,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def seat(self, client: int) -> None:
-        """Assign a client that holds no atoms, given all that do."""
+        """Assign the units of a client that has no atoms yet, given those of all other clients."""
         columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -198,10 +200,10 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Remove the client, delete the atoms it leaves empty, and assign it again.
+        """Take the client's units out, delete atoms left empty, and assign the units again.
 
-        If no other client has moved since its last visit its rewards are unchanged, so
-        it returns to its slots; only the order of the atoms changes.
+        If no other client has moved since its last visit its rewards are unchanged, so it returns
+        to its slots; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -220,19 +222,19 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return assignments by client and members per atom, slots renumbered in atoms' order."""
+        """Return each client's assignments, and members per atom, atoms numbered in order."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Put the client's units into slots; new atoms come last, in the order of its units."""
+        """Put a client's units into slots (common units); `new` ones come last, in unit order."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take the client's units out; return which of them leave an empty atom.
+        """Take a client's units out of their slots; return which units leave an empty atom.
 
         Empty atoms are known by their integer count, never by what subtraction leaves.
         """
@@ -242,7 +244,10 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Find the best assignment of a client's units by equation (9), given all others' atoms."""
+        """Return the best column for each unit of a client by equation (9), given all others.
+
+        Columns are the present common units, then new ones. int64 (L_j,).
+        """
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -256,7 +261,7 @@ class _Table:
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Count columns for new atoms: as many as units, but past the width cap only one."""
+        """Return how many new atoms a client may open: one per unit, up to the width cap."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
@@ -285,7 +290,7 @@ class Variances:
     layers: tuple[float, ...] = (1.0,)
 
     def noise(self, depth: int) -> tuple[float, ...]:
-        """Return the noise of each of `depth` hidden layers, the lowest first."""
+        """Return the variance of units' noise in each of `depth` hidden layers, lowest first."""
         below, top = self.layers[0], self.layers[-1]
         if len(self.layers) in (1, 2):
             factors = (below, *[below] * (depth - 2), *[top] * (depth > 1))
@@ -345,7 +350,10 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """Recompute atoms with other variances, units staying assigned; the top layer comes first."""
+    """Recompute matchings' common units with other variances; units stay assigned as they are.
+
+    `matchings` are by layer, the top one first, and so is the result.
+    """
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
     def again(layer: int, units: MatchedLayer) -> Matching:
@@ -363,7 +371,7 @@ def match_down(
     variances: Variances,
     matched: Callable[[int, MatchedLayer], Matching],
 ) -> tuple[Matching, ...]:
-    """Match layer after layer from the top (supplement, Algorithm 1); the top one comes first.
+    """Match hidden layer after layer from the top (supplement, Algorithm 1); the top comes first.
 
     matched(layer, units) matches one hidden layer, 0 being the lowest.
     """
@@ -381,7 +389,10 @@ def match_down(
 def top_layer(
     networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect units of the highest hidden layer, whose weights to classes count by class share."""
+    """Collect the units of the highest hidden layer for matching, with bias and weights to classes.
+
+    `shares` (J, K) weigh a client's weights to a class; `noise` is the variance of a unit's noise.
+    """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
     outgoing = tuple(network[-2] for network in networks)
@@ -393,7 +404,7 @@ def top_layer(
 def inner_layer(
     networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect units of a lower hidden layer, their outgoing weights over the global units above.
+    """Collect the units of a lower hidden layer for matching, with weights to global units above.
 
     Global units that a client lacks count as weights of 0, with full precision as in the authors'
     code, so the absent draw the average towards 0. Source: section 3.2 after Definition 1.
@@ -413,7 +424,10 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return units' inputs (lowest layer only) and bias, which need no layer above: (L, .)."""
+    """Return each unit's coordinates that need no layer above: bias, in the lowest layer weights.
+
+    Shape (L, 1), or (L, D + 1) in the lowest layer, with the weights from the D inputs.
+    """
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
 
@@ -425,9 +439,9 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Make the network of these atoms, lowest hidden layer first, and an output bias (K,).
+    """Build the global network of matched atoms, lowest hidden layer first, and output bias (K,).
 
-    Weights into a layer are the outgoing weights of the atoms below it.
+    Weights into a layer are the outgoing weights of the atoms below it; `inputs` is the input size.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
@@ -440,7 +454,7 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 
 
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
-    """Compute the posterior mean of the output bias, which needs no matching: (K,) from (J, K).
+    """Return the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
     The text is silent; as in the authors' code the prior is that of hidden biases and the
     precisions are the class shares over the variance of the top hidden layer.
@@ -452,7 +466,7 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """Return the network's posterior means if each unit is the only member of its atom.
+    """Return a network's posterior means as if each unit were the only member of its atom.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is drawn
     to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer it leaves

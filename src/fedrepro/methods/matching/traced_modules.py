@@ -41,29 +41,31 @@ KEPT_PARTS = {
 
 @dataclass(frozen=True)
 class Traced:
-    """All tensors of a module as arrays in the order of `names`, and the sets of its units."""
+    """A traced torch module: its tensors as arrays in the order of `names`, and sets of units."""
 
     names: tuple[str, ...]
     units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, float64."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, float64 arrays."""
         arrays = [tensors[name].astype(np.float64) for name in self.names]
         return list(zip(*arrays, strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
-        """Convert a network to stacked tensors of one model, float32 (1, *shape)."""
+        """Convert a network's arrays back to named tensors of one model, float32 (1, *shape)."""
         pairs = zip(self.names, network, strict=True)
         return {name: np.asarray(value, np.float32)[None] for name, value in pairs}
 
     def place(self, weight: str) -> int:
-        """Return the position of a tensor among the arrays."""
+        """Return the index of a named tensor among the network's arrays."""
         return self.names.index(weight)
 
 
 @lru_cache(16)
 def traced(network: ModuleNetwork, name: str) -> Traced:
-    """Find the axes of a module that list units; errors call it `name`.
+    """Trace a torch module to find which axes of its tensors list the same hidden units.
+
+    Errors call the module `name`.
 
     Raises:
         FedreproError: For a module that cannot be traced, or naming the layer that stops it.
@@ -92,7 +94,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """Output of a call: the units that its axis 1 lists, each at `places` neighbours."""
+    """The output of a traced call: the set of units that axis 1 lists, `places` entries each."""
 
     unit: int
     places: int = 1
@@ -100,7 +102,10 @@ class _Given(NamedTuple):
 
 @dataclass
 class _Walk:
-    """A walk along a module's calls; `parent` maps each set of units to one that contains it."""
+    """A walk along a module's traced calls that finds sets of units which must be permuted alike.
+
+    `parent` maps each set of units to one that contains it (union-find).
+    """
 
     network: ModuleNetwork
     name: str
@@ -116,7 +121,7 @@ class _Walk:
         self.named = {id(value): name for name, value in held}
 
     def root(self, unit: int) -> int:
-        """Return the largest set that contains a set."""
+        """Return the number of the largest joined set that contains the set `unit`."""
         while self.parent[unit] != unit:
             unit = self.parent[unit]
         return unit
@@ -126,7 +131,7 @@ class _Walk:
         return len(self.parent) - 1
 
     def join(self, one: int, other: int) -> int:
-        """Join two sets of units into the older one."""
+        """Join two sets of units that must be permuted alike; return the number of the older."""
         low, high = sorted((self.root(one), self.root(other)))
         self.parent[high] = low
         return low
@@ -138,7 +143,7 @@ class _Walk:
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Note which units a traced call gives, and the axes of its parameters that list them."""
+        """Process one traced call: note which units it gives, and parameter axes that list them."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":
@@ -161,7 +166,7 @@ class _Walk:
             self.given[node] = self._function(target.rpartition(".")[2], node, known)
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
-        """Return the shape of a call's first tensor."""
+        """Return the shape of the first tensor that a traced call takes."""
         metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
@@ -236,7 +241,11 @@ class _Walk:
         counted: bool = True,
         gives: bool = True,
     ) -> None:
-        """Note an axis that lists these units; a part that is called again has one set."""
+        """Record that an axis of the parameter `value` lists the units of set number `unit`.
+
+        Each unit has `places` entries there. A layer that is called again has one set of units, so
+        sets noted for equal axes are joined.
+        """
         name = self.named.get(id(value), "")
         if name not in self.names:
             return

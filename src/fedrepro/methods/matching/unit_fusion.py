@@ -69,10 +69,11 @@ def fused_sets(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks of one form by optimal transport of their units, set after set; see `fused`.
+    """Fuse networks of one architecture by optimal transport of their units, set after set.
 
-    A unit is the inputs of the first layers that give it, and its own numbers; layers that give
-    the same units later, as behind a shortcut, are carried by the same plan.
+    Arguments are as in `fused`. A unit is compared by the inputs of the first layers that give it,
+    and its own numbers; layers that give the same units later, as behind a shortcut, follow the
+    same plan.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -91,11 +92,11 @@ def fused_sets(
 def barycentre(
     measures: Sequence[Array], start: Array, share: Array, sweeps: int
 ) -> tuple[Array, list[Array]]:
-    """Find points (n, D) and, for each measure (m, D), its plan: (m, n), rows sum to one.
+    """Find common points (n, D) of several sets of points, and each set's transport plan (m, n).
 
-    Points and masses of a measure are equal among themselves, and costs are squared distances, so
-    that a point is best at the mean of what is carried to it. Ends before `sweeps` when no mass
-    moves any more.
+    Points of a set (m, D) have equal masses, sets weigh by `share`, rows of plans sum to one. Costs
+    are squared distances, so a point is best at the mean of what is carried to it. Starts from
+    `start` and ends before `sweeps` when no mass moves any more.
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):
@@ -111,7 +112,7 @@ def barycentre(
 
 
 def _carried(origins: Array, points: Array) -> Array:
-    """Find the cheapest plan from equal masses at origins to equal masses at points."""
+    """Return the cheapest transport plan from equal masses at origins to equal masses at points."""
     # loaded here: planning lists the methods, and must not wait for it
     from ot.lp import emd
 
@@ -127,10 +128,10 @@ SAME = 1e-12  # squared distance of directions that are one, but for rounding
 def merge_similar_units(
     network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
 ) -> UnitArrays:
-    """Cluster the hidden layers' units to these widths, from the lowest layer up.
+    """Shrink a network's hidden layers to these widths by clustering units of similar direction.
 
     A ReLU unit with weights v in and u out computes what v/|v| with |v| u does. A cluster has the
-    mean of its directions v/|v| in, and the sum of |v| u out.
+    mean of its directions v/|v| in, and the sum of |v| u out. Layers go from the lowest up.
     """
     blocks = list(network)
     for layer, width in enumerate(widths):
@@ -147,7 +148,7 @@ def merge_similar_units(
 
 
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
-    """Return the cluster of each point (n,): the best of some starts of Lloyd's algorithm.
+    """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,), of the best start.
 
     All distances are read from the inner products of the points, (n, n), so a step costs the same
     for points of any length. Starts are drawn as in k-means++ (Arthur and Vassilvitskii, 2007).
@@ -162,7 +163,10 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw points to start from, each by its squared distance to those before it: (clusters,)."""
+    """Draw the points that k-means starts from by k-means++, from inner products (n, n).
+
+    A point's chance is its squared distance to the nearest one drawn before.
+    """
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -179,9 +183,9 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Cluster from these points; return labels and the sum of squared distances to centres.
+    """Run k-means from these start points; return labels (n,), and the summed squared distances.
 
-    A cluster that is left by all stays empty.
+    `products` are the points' inner products (n, n). A cluster that is left by all stays empty.
     """
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
@@ -197,7 +201,10 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Compute squared distances (n, clusters) to means, less each point's squared length."""
+    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|².
+
+    `products` are the points' inner products (n, n), `labels` their clusters.
+    """
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

@@ -23,10 +23,11 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a network's array that lists the units of a set, each at `places` neighbours.
+    """An axis of a network's array that lists the units of a set, each by `places` neighbours.
 
-    Entries behind the last unit, as that of a bias, stay where they are. `counted` ones are part of
-    the agreement; `gives` is True for a layer's output, False for its input.
+    `at` is the array's index. Entries behind the last unit, as that of a bias, stay where they are.
+    `counted` ones are compared in the agreement; `gives` is True for a layer's output, False for
+    its input.
     """
 
     at: int
@@ -38,7 +39,7 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitSets:
-    """Sets of hidden units that may change places, such as those of a layer.
+    """Sets of hidden units of a network that may be permuted, such as the units of a layer.
 
     `uses` are the axes that list each set, in the order in which sets are first given; `heads`
     arrays that list the classes, with that axis; `largest` arrays of counts, whose mean is their
@@ -51,22 +52,22 @@ class UnitSets:
 
     @cached_property
     def uncounted(self) -> Collection[int]:
-        """Places of arrays that are permuted but not compared, such as running statistics."""
+        """Return indices of arrays that are permuted but not compared, as running statistics."""
         uses = [use for each in self.uses for use in each]
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Count the units of a set."""
+        """Return the number of units of the set `layer`."""
         use = self.uses[layer][0]
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Return an array's rows of each unit: (units, …) as a matrix."""
+        """Return the entries that an array has of each unit, as a matrix (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products of a set's units over all arrays that list it.
+        """Return inner products of a set's units of two networks, over all arrays that list it.
 
         Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
         """
@@ -78,7 +79,7 @@ class UnitSets:
         return np.asarray(sum(products))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
-        """Return whether a network agrees better after the best step of one set.
+        """Return whether the network agrees better with the model `after` a set's best permutation.
 
         It does unless an array lists the set on two axes.
         """
@@ -89,7 +90,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Replace a set's units by sums: unit b becomes sum_a M_ab unit a."""
+        """Return a network whose units of one set are mixed: unit b becomes sum_a M_ab unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -98,7 +99,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Put the units of a set into this order; the network predicts as before."""
+        """Return a network with the units of one set in this order; it predicts as before."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -109,7 +110,7 @@ class UnitSets:
     def mean(
         self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
     ) -> UnitArrays:
-        """Average arrays by share (J,), those of classes by `towards` (J, K) if given."""
+        """Average networks by share (J,), weights to classes by `towards` (J, K) if given."""
         heads, made = dict(self.heads if towards is not None else ()), []
         for at, values in enumerate(zip(*networks, strict=True)):
             value = np.stack(values)
@@ -126,7 +127,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of a chain of hidden layers, whose arrays are (weight0, bias0, weight1, …).
+    """Return the sets of units of a chain of hidden layers with arrays (weight0, bias0, …).
 
     Weights are (inputs, …, outputs), so outputs are the last axis.
     """
@@ -139,7 +140,7 @@ def chain(layers: int) -> UnitSets:
 def align_units(
     networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets
 ) -> list[UnitArrays]:
-    """Order each network's units to fit the mean of the others best.
+    """Permute each network's hidden units to agree best with the mean of the others.
 
     In a first pass each is matched to the mean of those before it; then each, in a random order, to
     the mean of all others, until none moves or for `sweeps` passes.
@@ -166,7 +167,7 @@ def align_units(
 def fitted(
     network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets
 ) -> UnitArrays:
-    """Order a network's units so that its weights agree most with the model's.
+    """Permute a network's hidden units so that its weights agree most with the model's.
 
     A layer at a time, in random order, the others held as they are, until no layer gains. Each step
     is a linear assignment problem, so the sum of products of weights never falls.
@@ -195,7 +196,7 @@ ENDS = np.linspace(0.0, 1.0, 5)  # of a line search: on a line the agreement is 
 def in_common_order(
     networks: Sequence[UnitArrays], steps: int, gain: float, units: UnitSets
 ) -> list[UnitArrays]:
-    """Put the units of all networks into one common order.
+    """Permute the hidden units of all networks into one common order, all at once (C²M³).
 
     The agreement sum_{p<q} <P_p w_p, P_q w_q> is raised by steps of Frank and Wolfe from the units'
     own order: towards the permutations that its gradient likes best, as far as it goes up. Ends
@@ -226,7 +227,10 @@ def in_common_order(
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
-    """Compute sum_{p<q} <P_p w_p, P_q w_q> over all weights and biases."""
+    """Return how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over weights, biases.
+
+    `plans` hold the matrices P_p of each network, one per layer.
+    """
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
     total = 0.0
@@ -239,7 +243,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Replace a network's units by the common ones that its plan maps them to."""
+    """Return a network with units carried to common ones by the plan's matrices, one per layer."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -248,7 +252,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitAr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
-    """Compute the gradient of the agreement by the plan of network p: (L, L) of each layer."""
+    """Return the gradient of `agreement` by the matrices of network p: (L, L) for each layer."""
     others = [
         permuted_network(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
@@ -267,7 +271,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Reorder the units of each hidden layer."""
+    """Return a network with the units of each hidden layer in the given order."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network
@@ -276,7 +280,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> Uni
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Search the line between two lists of plans for the best agreement; return both."""
+    """Search the line between two lists of plans for the best agreement; return plans and value."""
 
     def between(share: float) -> list[Plan]:
         return [

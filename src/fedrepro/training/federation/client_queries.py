@@ -24,12 +24,12 @@ Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
 @dataclass(frozen=True)
 class Watched(Examples):
-    """Examples that count how many rows a client reads as inputs of its network."""
+    """A client's examples that record how many rows were read, to count passes over the data."""
 
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """See `Examples`."""
+        """Return scaled inputs of some rows as `Examples.scaled` does, and record their number."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
@@ -37,14 +37,14 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Answers of the clients; `passes` is how often one read its examples, on average."""
+    """Answers of clients to a question; `passes` is how often a client read its data on average."""
 
     answers: list[Reply]
     passes: float
 
     @property
     def bytes(self) -> int:
-        """The size of all answers."""
+        """Return the total size in bytes of the answers that clients sent to the server."""
         return sum(size_of(value) for answer in self.answers for value in answer.values())
 
 
@@ -56,10 +56,10 @@ def query(
     weights: Mapping[str, np.ndarray],
     who: str,
 ) -> QueryResult:
-    """Put a question to each client, which is given its own examples and no others.
+    """Let each client compute the answer to `question` on its own examples; return all answers.
 
-    Clients have `rows`, int64 (n_j,) each. Tensors of `weights` are (1, *shape), the same for all,
-    or (n, *shape).
+    Client j has the examples `rows[j]`, int64 (n_j,), and sees no others. Tensors of `weights` are
+    (1, *shape), one model for all clients, or (n, *shape). `who` names the method in errors.
 
     Raises:
         FedreproError: For an answer that is not named arrays.
@@ -85,7 +85,7 @@ def query(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Count the bytes of an array that is sent; of a symmetric matrix only one half goes."""
+    """Count the bytes of an array that a client sends; of a symmetric matrix, those of one half."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)
@@ -97,7 +97,7 @@ def size_of(answer: np.ndarray) -> int:
 class Evaluated:
     """Accuracy and mean cross-entropy of m models at n clients, float64 (m, n) each.
 
-    NaN at a client that holds no such examples.
+    A number is NaN for a client that holds no such examples.
     """
 
     accuracy: np.ndarray
@@ -110,7 +110,11 @@ def gradients_at(
     rows: Sequence[np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute gradients (n, *shape) at weights (1, *shape), and losses float64 (n,), by rows."""
+    """Compute each client's gradient (n, *shape) of its mean loss at weights (1, *shape).
+
+    Client j has the examples `rows[j]`, equally many for all. Losses are float64 (n,); a client
+    whose loss is not finite has gradients of NaN.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -139,7 +143,10 @@ def evaluated(
     rows: Sequence[np.ndarray],
     candidates: Mapping[str, np.ndarray],
 ) -> Evaluated:
-    """Measure accuracy and mean cross-entropy of m candidates (m, *shape) on each of the rows."""
+    """Measure accuracy and mean cross-entropy of m models (m, *shape) on each client's examples.
+
+    Client j has the examples `rows[j]`, int64 (n_j,).
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -163,7 +170,7 @@ def evaluated(
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Average (m, N) over consecutive parts of these sizes: (m, n), NaN for an empty one."""
+    """Average consecutive parts of `each` (m, N), of lengths `sizes`: (m, n); NaN if empty."""
     means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it

@@ -40,11 +40,10 @@ Part = Literal["train", "validation"]
 
 @dataclass(frozen=True)
 class ClientData:
-    """Data that clients keep to themselves: methods reach it through `Clients` only.
+    """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: training examples of client j, int64 rows of `examples`, read or made when somebody
-    asks; validation[j]: those it was given to validate with, rows of `validation_examples`, or of
-    `examples` if there are no others.
+    rows[j]: training examples of client j, int64 rows of `examples`, read or generated on demand;
+    validation[j]: validation examples, rows of `validation_examples`, or of `examples` if None.
     """
 
     examples: Examples
@@ -54,13 +53,13 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """The examples that rows of `validation` index."""
+        """Return the data set whose rows `validation` names."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return examples in memory, and which rows of them each client has, int64 (n,) each."""
+        """Return these clients' `on` examples (train or validation), and each one's rows there."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -68,11 +67,12 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Clients:
-    """The J clients of one trial: their data stay with them, and `needs` says what they do.
+    """The J clients of one trial as a method sees them: the method asks, clients keep their data.
 
-    settings: the local training procedure. method, needs: who asks, and what it declared; all
-    else is refused with a FedreproError that names the need. ledger: the harness's account of what
-    was sent and of what training gave. own: the models that they trained, (J, *shape), if they did.
+    settings: the local training procedure. method, needs: name of the method, and what it declared
+    to need of clients; anything else is refused with a FedreproError that names the need. ledger:
+    counts messages, bytes, passes and losses. own: the models (J, *shape) that the clients trained,
+    if any.
     """
 
     model: Spec
@@ -89,21 +89,21 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Read training inputs of a client, float (n, D). Needs client_inputs."""
+        """Return one client's inputs, float (n, D), to methods that declare client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Read training labels of a client, int64 (n,). Needs client_labels."""
+        """Return one client's labels, int64 (n,), to methods that declare client_labels."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Read validation examples of a client: inputs float (n, D) and labels int64 (n,).
+        """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        Needs client_validation_examples. They are those that the partition gives the client, of
-        what it sets aside (validation_at: clients) or else of the data set's validation split.
+        They come from the client's hold-out split (validation_at: clients) or else from the data
+        set's validation split. Methods must declare client_validation_examples.
 
         Raises:
             FedreproError: For a client that has none.
@@ -117,13 +117,13 @@ class Clients:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Training examples of each client: int64 (J,). Needs example_counts."""
+        """Return clients' example counts, int64 (J,), to methods that declare example_counts."""
         self._require("count the clients' examples", "example_counts", "label_counts")
         return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
-        """Training examples of each client and class: int64 (J, K). Needs label_counts."""
+        """Return examples per client and class, int64 (J, K), if methods declare label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
         each = (self._labels(client) for client in range(self.count))
         return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
@@ -133,10 +133,10 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Keep some of the clients' examples, as when data arrive in steps.
+        """Return clients that hold only some of their examples, as when data arrive in steps.
 
-        positions(client, n): which of its n examples a client holds, int (k,), in the order in
-        which they are to be visited; the server learns neither.
+        positions(client, n) returns which of its n examples a client holds, int (k,), in the order
+        in which they are to be visited; the server learns neither.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -157,16 +157,16 @@ class Clients:
         done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
-        """Let the chosen clients train from `start`. Needs rounds, or client_training.
+        """Train a model at each of the chosen clients from `start`; return all trained models.
 
-        Minibatches follow (seed, trial, client, round, epoch), so a method that trains a client
-        more than once in a round gives each time a `call` of its own, rng.at(call=1). Results are
-        in the order of `chosen` and say which models are finite: the others are for the method to
-        reject, or an error by `checked`.
+        Methods must declare rounds or client_training. Minibatches follow (seed, trial, client,
+        round, epoch), so a method that trains a client more than once in a round gives each time a
+        `call` of its own, rng.at(call=1). Results are in the order of `chosen` and say which models
+        are finite: the method rejects the others, or makes them an error by `checked`.
 
         Args:
             start: tensors (1, *shape), shared, or one each.
-            rng: the place of the round.
+            rng: the random key of the round.
             epochs: passes over the examples of each client.
             chosen: clients that train, by default all.
             lr: for all, or one each.
@@ -213,7 +213,7 @@ class Clients:
         terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """Let the chosen clients train as in `train`; give sum_j weights[j] · (model of client j).
+        """Train at the chosen clients as `train` does; return sum_j weights[j] · (model of j).
 
         Models that are not finite are left out; the result says what weight went in.
         """
@@ -242,12 +242,12 @@ class Clients:
         lr: float | None = None,
         weight_sd: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Let the clients train new layers on the outputs of given hidden layers.
+        """Train new layers at each client, above hidden layers `body` that stay as they are.
 
         Each client starts afresh and trains by the local training procedure, without augmentation,
-        and with the network's dropout after further hidden layers alone. The body goes down and
-        what is trained comes up. Needs rounds, or client_training. Source: GEMS, section 3.2, step
-        4 (layers above the merged one are trained again).
+        and with the network's dropout after further hidden layers alone. The body goes to clients,
+        trained layers come back. Methods must declare rounds or client_training. Source: GEMS,
+        section 3.2, step 4 (layers above the merged one are trained again).
 
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU,
@@ -283,10 +283,10 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all examples of each client.
 
-        Clients hold equally many examples, and `weights` (1, *shape) are the same for all. A client
-        that takes one step needs no optimiser of its own, so this is one pass over all clients'
-        examples. A client whose loss is not finite has gradients of NaN. Needs rounds, or
-        client_training; the network must not draw.
+        Clients hold equally many examples, and `weights` (1, *shape) are one model for all. A
+        client that takes one step needs no optimiser of its own, so one pass serves all. A client
+        whose loss is not finite has gradients of NaN. Methods must declare rounds or
+        client_training; networks must not draw.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -301,11 +301,11 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> Evaluated:
-        """Evaluate m candidate weights (m, *shape) on the examples of each chosen client.
+        """Measure accuracy and loss of m candidate models (m, *shape) at each chosen client.
 
-        Needs client_evaluation for training, client_validation for validation examples. Each
-        candidate is predicted once on the examples of all; clients send two numbers for each, NaN
-        from one that has no such examples.
+        Methods must declare client_evaluation (`on` training examples) or client_validation
+        (validation). Clients send two numbers for each candidate, NaN from a client that has no
+        such examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
@@ -326,10 +326,10 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> list[Reply]:
-        """Put a question to clients: named arrays of each, in their order. Needs client_answers.
+        """Let the chosen clients compute an answer on their examples; return each one's arrays.
 
-        Bytes of the answers, those of weights that clients do not have yet, seconds, and passes
-        over the examples are counted.
+        Methods must declare client_answers. Bytes of the answers, bytes of weights that clients
+        do not have yet, seconds, and passes over the examples are counted.
 
         Args:
             question: question(network, tensors (*shape), examples) runs at each client on its own.
@@ -357,10 +357,10 @@ class Clients:
     def statistics(
         self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Measure running statistics at `weights` (1, *shape) by the chosen clients, or by all.
+        """Measure a model's running statistics of normalisation again, on clients' examples.
 
-        Returns those of all their training examples, float32 (1, *shape). It is an exchange more:
-        weights that clients do not have go down, statistics come up.
+        Takes one more exchange: clients that lack `weights` (1, *shape) get them. Returns the
+        statistics of all their training examples, float32 (1, *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -385,7 +385,7 @@ class Clients:
         return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
-        """Count the traffic of models that go up and down, each of the network's size."""
+        """Return the messages and bytes of `up` models to the server and `down` to clients."""
         return models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
@@ -396,7 +396,7 @@ class Clients:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Return examples in memory, and the tasks with their rows there."""
+        """Return examples in memory, and the tasks with their rows changed to indices there."""
         examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
@@ -440,7 +440,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial tensors (models, *shape) for each place; one per trial if starts are shared."""
+    """Draw start weights float32 (models, *shape) by random key; one draw per trial if shared."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {
@@ -455,45 +455,45 @@ def initial_weights(
 
 @dataclass(frozen=True)
 class GraphNodes(Clients):
-    """The N nodes of one trial, which train by themselves and send nothing for it.
+    """The N nodes of one trial of a method without a server: they train and hear their neighbours.
 
-    weights: float64 (N, N), stochastic: W_ij is what node i makes of what it hears from node j.
+    weights: float64 (N, N), rows sum to one: W_ij is the weight node i gives to what node j sends.
     """
 
     weights: np.ndarray = field(kw_only=True, compare=False)
 
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
-        """The neighbours that each node receives from, without itself: int64 (d_i,), ascending."""
+        """Return the nodes that each node receives from, without itself: int64 (d_i,)."""
         hears = self.weights > 0
         np.fill_diagonal(hears, False)
         return tuple(np.flatnonzero(row) for row in hears)
 
     @property
     def edges(self) -> int:
-        """Directed edges: pairs of a node and one that it hears."""
+        """Return the number of directed edges: pairs of a node and one that it hears."""
         return sum(map(len, self.neighbours))
 
     @property
     def numbers(self) -> int:
-        """Numbers in a message that is a belief: the network's, two for each variational weight."""
+        """Return how many numbers a model has as a message; two for each variational weight."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Mix each tensor (N, *shape): sum_j W_ij x_j, summed in float64, dtype as given."""
+        """Average tensors (N, *shape) over neighbours: node i gets sum_j W_ij x_j; dtype stays."""
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Count the traffic of one message along each directed edge, by default of a belief."""
+        """Return messages and bytes of `numbers` floats, or a model, sent along each edge."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
     def average(self, *args: object, **kwargs: object) -> Averaged:
-        """Refuse to fold what all of them send, which would take a server."""
+        """Raise FedreproError: averaging over all nodes takes a server, and peers have none."""
         raise FedreproError(
             f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
             "none: train them, and take `mixed` of the result"
         )
 
     def _send(self, traffic: Traffic) -> None:
-        """Nothing goes to a server."""
+        """Count nothing, as nodes send nothing to a server; overrides the count of `Clients`."""

@@ -15,7 +15,7 @@ from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """Count the traffic of models that go up and down, each of the network's size."""
+    """Return the messages and bytes of sending `up` models to the server and `down` to clients."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 
@@ -24,7 +24,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """Costs of the clients' work: messages, exchanges for questions, passes and seconds.
 
-    Passes go over their examples outside of training.
+    exchanges: round trips for questions. passes: over a client's examples, outside of training.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -43,11 +43,12 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """Costs of a round at the clients, counted by `Clients` and set to zero before each round.
+    """The costs of one round at the clients, counted by `Clients` from zero in each round.
 
     spent: messages, exchanges and passes for questions, and seconds in which clients trained,
-    evaluated or answered. losses: of each client that trained, by training. rejected: trainings
-    that gave no finite model. held: tensors that the server has sent to all clients for a question.
+    evaluated or answered. losses: mean minibatch losses of each client that trained, by client.
+    rejected: number of trainings that gave no finite model. held: tensors that the server has
+    already sent to all clients for a question.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -56,7 +57,7 @@ class CostCounter:
     held: dict[str, np.ndarray] = field(default_factory=dict)
 
     def begin(self) -> None:
-        """Set the account to zero."""
+        """Set all counts to zero, before a round."""
         vars(self).update(vars(CostCounter()))
 
     @property
@@ -69,13 +70,13 @@ class CostCounter:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Count the time in which clients work."""
+        """Add the time that passes within this context to the seconds in which clients work."""
         began = time.perf_counter()
         yield
         self.spent += ClientCost(seconds=time.perf_counter() - began)
 
     def sent(self, traffic: Traffic) -> None:
-        """Count messages up or down."""
+        """Add the messages and bytes `traffic` to the costs of this round."""
         self.spent += ClientCost(traffic)
 
     def asked(
@@ -86,11 +87,12 @@ class CostCounter:
         weights: Mapping[str, np.ndarray] | None,
         all_of_them: bool = True,
     ) -> None:
-        """Count answers of `up` bytes, after `passes` passes of the clients over their examples.
+        """Add the costs of a question that `clients` clients answered with `up` bytes in total.
 
-        Tensors of `weights` belong to one model that was sent to each client, or to one for each.
-        With None clients answered for the models that they sent, with which the answers go. Tensors
-        that all clients have from before are not sent again.
+        `passes` counts how often each read its examples. Tensors of `weights` belong to one model
+        that was sent to each client, or to one for each. With None clients answered for models of
+        their own, along with which the answers go. Tensors that all clients have from before are
+        not sent again.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
@@ -106,24 +108,24 @@ class CostCounter:
         self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """Count the trainings of these clients; losses float64 (n,), finite bool (n,)."""
+        """Record each client's mean training loss (n,), and count models that are not finite."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole
 
     @property
     def selected(self) -> int:
-        """Clients that took part in training."""
+        """Return the number of clients that trained at least once in this round."""
         return len(self.losses)
 
     @property
     def all_rejected(self) -> bool:
-        """Whether clients trained, and none of their trainings gave numbers."""
+        """Return whether clients trained in this round and none gave a finite model."""
         return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
 
     @property
     def train_loss(self) -> float:
-        """Mean over trainings of their mean minibatch loss; NaN if none is finite."""
+        """Return the mean of the trainings' mean minibatch losses; NaN if none is finite."""
         each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
         each = each[np.isfinite(each)]
         return float(each.mean()) if each.size else float("nan")

@@ -34,9 +34,11 @@ Array = np.ndarray[Any, Any]
 
 
 class BodyMoments:
-    """The convolutions of a network on some examples after another, at most `rows` at a time.
+    """Computes statistics of a network's convolutions on batches of examples, by compiled code.
 
-    layers: of the network that these are. Matrices have rows as in `networks.layer_matrices`.
+    First `look` runs a batch through the convolutions, then `moments` and `learn` sum over this
+    batch. `rows` is the largest batch; layers: how many layers of the network the convolutions with
+    their ReLU and pooling are. Matrices have rows as in `networks.layer_matrices`.
     """
 
     def __init__(
@@ -56,14 +58,14 @@ class BodyMoments:
     def of(
         cls, network: Network, tensors: Mapping[str, torch.Tensor], device: str, rows: int
     ) -> Self | None:
-        """Make it, or None for a network without known convolutions, or on a GPU."""
+        """Return a `BodyMoments`, or None for a network without convolutions, or on a GPU."""
         parts = parts_of(network)
         if device != "cpu" or parts is None or not parts.convolutions:
             return None
         return cls(network, parts, tensors, rows)
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute what the convolutions give of x (n, D): (n, C · H · W)."""
+        """Run inputs x (n, D) through the convolutions; return their outputs, (n, C · H · W)."""
         import torch
 
         from fedrepro.networks.compiled_forward_and_moments import record_convolutions
@@ -77,7 +79,11 @@ class BodyMoments:
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum a aᵀ over the examples and places, divided by the places: (D, D) of these layers."""
+        """Sum the second moments a aᵀ of the inputs of the `wanted` layers, by layer: (D, D).
+
+        The sums go over the examples of the last batch; over places of the kernel a moment is a
+        mean.
+        """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
         found = {}
@@ -104,10 +110,11 @@ class BodyMoments:
         return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Sum over examples, places and errors (n, C · H · W) of what the body gives.
+        """Backpropagate `errors`, arrays (n, C · H · W) of gradients by outputs, and sum squares.
 
-        Of each layer the sum of g gᵀ, (outputs, outputs); or of the squares of its gradients,
-        (inputs, outputs).
+        Each array is one set of gradients for the last batch. Returns for each convolution the sum
+        over arrays, examples and places of g gᵀ, (outputs, outputs); or with `squares` the sum over
+        arrays and examples of the squared weight gradients, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
@@ -133,7 +140,7 @@ class BodyMoments:
         return [self._matrix(layer, total) for layer in range(len(self.kernels))]
 
     def _matrix(self, layer: int, flat: Array) -> Array:
-        """Pick the matrix of a layer (inputs [+ 1], outputs) from a model."""
+        """Copy the matrix of a layer (inputs [+ 1], outputs) out of a model's vector `flat`."""
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
@@ -153,9 +160,10 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer on some examples, with its output at each call, by which gradients are taken.
+    """A layer run on n = `count` examples: its inputs, and outputs `outs` to differentiate by.
 
-    count: n. rows: gives its inputs (n, L, D). stacked: whether outs have an axis of one model.
+    rows: a function that returns the inputs (n, L, D). stacked: whether outs have an axis of one
+    model.
     """
 
     matrix: LayerMatrix
@@ -165,7 +173,7 @@ class _Seen:
     stacked: bool = True
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
-        """Gradients by what it gives: (n, L, outputs)."""
+        """Reshape gradients by the layer's outputs, a tensor for each call, to (n, L, outputs)."""
         each = []
         for value in values:
             given = value[0] if self.stacked else value
@@ -181,10 +189,10 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute A = mean of a aᵀ over examples and places, by the key of each layer: (D, D).
+    """Compute each layer's second moment of inputs, A = mean of a aᵀ over examples and places.
 
-    They are float32 and symmetric. With `only` they are those of these layers; tensors of layers
-    above the last of them are not needed.
+    Returns symmetric float32 matrices by the layer's key, as RegMean needs from clients. `only`
+    names the layers wanted; tensors of layers above the last of them are not needed.
     """
     import torch
 
@@ -218,10 +226,11 @@ def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments
 def kronecker_factors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
 ) -> dict[str, np.ndarray]:
-    """Compute A of `input_moments`, and G = mean over examples of the sum over places of g gᵀ.
+    """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A by the key of each layer, G by `errors of` it: float32, symmetric. G is the mean over the
-    model's labels, or that of the data's. The Fisher information of a layer is about A ⊗ G. Source:
+    A is that of `input_moments`, by the layer's key; G = mean over examples of the sum over places
+    of g gᵀ, by `errors_of` the key; float32, symmetric. G is the mean over labels drawn by the
+    model, or at the data's labels. The Fisher information of a layer is about A ⊗ G. Source:
     Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
     that moves from one of the two to the other.
     """
@@ -242,17 +251,18 @@ def kronecker_factors(
 
 
 def errors_of(key: str) -> str:
-    """Name the factor of gradients of a layer."""
+    """Return the name under which a client sends the gradient factor G of the layer `key`."""
     return f"errors of {key}"
 
 
 def diagonal_fisher(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
 ) -> dict[str, np.ndarray]:
-    """F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², (*shape).
+    """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by tensor.
 
-    float32, by tensor of the layers that are matrices. The mean over labels is by the model's
-    probabilities, or of the data's label alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², for tensors of
+    the layers that are matrices. The mean over labels is by the model's probabilities, or of the
+    data's label alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -284,10 +294,10 @@ def _forward(
     only: Sequence[str] | None = None,
     first: int = 0,
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run the layers on examples (n, D): what they see, and the logits (1, n, K).
+    """Run the network on examples x (n, D); return its layers' inputs and outputs, and the logits.
 
-    only: of the layers with these keys, from the lowest up; it ends at the input of the last.
-    first: the lowest layer, which x is given to.
+    `only` lists layers by key, from the lowest up, and the run ends at the input of the last.
+    `first` is the number of the layer that takes x. Logits are (1, n, K).
     """
     if isinstance(network, ModuleNetwork):
         return _hooked(network, tensors, x, only)
@@ -316,13 +326,16 @@ def _forward(
 
 
 class _ReachedError(Exception):
-    """The last layer that was asked for has been given its input."""
+    """Stops the run of a module once the last layer asked for has been given its input."""
 
 
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run the layers of a module, whose parts say what they are given and give."""
+    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks.
+
+    Returns what `_forward` returns; `only` lists the layers by key.
+    """
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
@@ -368,7 +381,7 @@ def _hooked(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """Gather the inputs of a layer's matrix, of all its calls behind each other: (n, L, D)."""
+    """Gather the inputs of a module's layer, of all its calls one behind another: (n, L, D)."""
     import torch
 
     each = []
@@ -392,7 +405,7 @@ def _rows(
 
 
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Gather the inputs of a layer's matrix, of each example and place: (n, L, D), contiguous."""
+    """Gather the inputs of a layer's matrix for each example and kernel place: (n, L, D)."""
     if not isinstance(layer, Convolution2d):
         return x.reshape(len(x), 1, -1)
     edge = (layer.padding, layer.padding)
@@ -408,11 +421,11 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 def _errors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """Run the layers on some examples after others, with gradients (n, L, outputs) of each.
+    """Yield, for each batch of examples, its layers and gradients (n, L, outputs) by their outputs.
 
-    There are as many of each layer as labels that the mean is over, times the root of their
-    probabilities, so that squares of them add up to the mean. With a body the layers are those
-    above it, and the last list has gradients (n, D) of what it gives.
+    A layer has one array of gradients for every label that the mean is over, times the root of the
+    label's probability, so that squares add up to the mean. With a compiled `body` the layers are
+    those above it, and the last list has gradients (n, D) by the body's outputs.
     """
     import torch
 
@@ -444,7 +457,10 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Gradients of log p(y) by the logits, (1, n, K): of the data's y, or √p(y) times of each y."""
+    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y.
+
+    With `labels` "data" y are the targets; else every class y in turn, times √p(y).
+    """
     import torch
 
     classes = shares.shape[-1]
@@ -460,7 +476,7 @@ def _by_labels(
 
 
 def _square(rows: np.ndarray) -> np.ndarray:
-    """Sum a aᵀ over vectors (n, L, D): float64 (D, D)."""
+    """Sum a aᵀ over all vectors a of `rows` (n, L, D): float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
     return np.asarray((flat.T @ flat).astype(np.float64))
 

@@ -23,9 +23,10 @@ MEAN, VARIANCE = "running_mean", "running_var"
 def mean_buffers(
     network: Network, tensors: Mapping[str, np.ndarray], share: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Average buffers (J, *shape) by shares p (J,): sum_j p_j b_j; of counts, the largest b_j.
+    """Average the clients' buffers, such as running statistics of BatchNorm: float32 (1, *shape).
 
-    Models without a share are left out. Returns float32 (1, *shape) by name.
+    `tensors` holds b_j (J, *shape), `share` p (J,): sum_j p_j b_j, or for counts the largest b_j.
+    Models of share 0 are left out.
     """
     held = np.flatnonzero(share)
     made = {}
@@ -38,7 +39,10 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError for a rule of running statistics where a network has none."""
+    """Raise FedreproError if a network without BatchNorm is given a rule for running statistics.
+
+    `who` names the method whose parameter `batchnorm` it is.
+    """
     if not network.norms:
         raise FedreproError(
             f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
@@ -49,10 +53,11 @@ def require_norms(network: Network, who: str) -> None:
 def running_statistics(
     network: Network, tensors: Mapping[str, torch.Tensor], examples: Examples
 ) -> dict[str, np.ndarray]:
-    """Measure the running statistics of a network (*shape) by name on examples; `examples`: count.
+    """Measure a network's running statistics (means, variances) again on examples, by tensor name.
 
-    Each layer normalises by the mean and variance of up to 500 examples, and keeps the means of
-    both over such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
+    Returns float32 (*shape), and `examples`, their count. Each layer normalises by the mean and
+    variance of up to 500 examples, and keeps the means of both statistics over such batches.
+    Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
 
     Raises:
         FedreproError: For a layer that keeps something else.
@@ -86,9 +91,10 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Pool the statistics of clients into those of all examples, float32 (1, *shape).
+    """Pool running statistics measured by clients into those of all examples, float32 (1, *shape).
 
-    A variance is that within clients and that of their means.
+    Each answer is that of `running_statistics`. A pooled variance is the mean variance within
+    clients plus the variance of the clients' means.
     """
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
