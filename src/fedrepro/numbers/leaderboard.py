@@ -91,7 +91,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: what it sees in words, its class (`kind`), who computed it."""
+    """A method of a leaderboard: label, class (`kind`), needs in words (`sees`), who ran it."""
 
     label: str
     kind: str

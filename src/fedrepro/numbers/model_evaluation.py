@@ -24,7 +24,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """How many draws a variational network's prediction averages, and their random key."""
+    """How a variational network predicts: averaged over `samples` weight draws by key `place`."""
 
     place: RngKey
     samples: int = SAMPLES

@@ -107,7 +107,7 @@ class Recommendation:
         choices: in each class, methods that no test over trials separates from the best one.
         lines: references, such as pooled training.
         more: methods with a higher score than every choice, which take too many exchanges.
-        partly: methods that lack some of these scenarios, with the number in which they have a score.
+        partly: methods that lack some of these scenarios, and in how many each has a score.
     """
 
     scenarios: Sequence[str]
