@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods of a planned exhibit, and the swept values of each of its points."""
+    """A planned exhibit, for checks by drawings: methods (`measures`), each point's values."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
