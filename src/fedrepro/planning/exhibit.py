@@ -72,7 +72,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials (`label`), and the method `beside` that it is compared with.
+    """A method with fewer trials (`label`), and the method that it is compared with.
 
     trials, of: the different numbers of trials, over points, of the first and of the second method.
     """

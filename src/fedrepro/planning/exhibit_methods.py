@@ -129,7 +129,7 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters of which one value is selected: those not in `show`."""
+        """Return the swept parameters that `show` lacks: one of their values is selected."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property

@@ -99,7 +99,7 @@ def whole_blocks(count: int, size: int) -> list[TrialBlock]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is given before a method runs: a data set, its partition, a model and local training.
+    """A data set, its partition, a model and local training, all given before a method runs.
 
     graph: which clients exchange models in decentralised methods; None for all other methods.
     """
@@ -144,7 +144,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set of which the server has unlabelled inputs; None if `method` needs none.
+    """Return the data set with unlabelled inputs that the server has; None if `method` needs none.
 
     Raises:
         FedreproError: the method does not name one known data set.

@@ -83,7 +83,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `verify` found: differences between submitted files and those computed again.
+    """The result of `verify`: differences between submitted files and those computed again.
 
     runs: number of submitted files of metrics. computed: files that were computed again. differing:
     a sentence for each difference.

@@ -233,7 +233,8 @@ class TrialData:
         """Return the information on clients that the method declared in `needs`, and nothing else.
 
         Raises:
-            FedreproError: the method needs examples at the server, and the partition sets none aside.
+            FedreproError: the method needs examples at the server, and the partition sets none
+                aside.
         """
         needs, members = method.component.meta["needs"], self.members
         fields: dict[str, Any] = {}
