@@ -148,7 +148,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """Return those of the exhibits `keys` of which all files are in a folder of reports."""
+    """Return those of the exhibits `keys` that a folder of reports has with all of their files."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):

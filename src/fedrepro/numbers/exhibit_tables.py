@@ -74,7 +74,7 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from its `files`, each of which holds some of the trials.
+    """Read the metrics of a run from its `files`, one or several, which hold different trials.
 
     Parameters that did not exist when a file was written are null in its rows.
     """

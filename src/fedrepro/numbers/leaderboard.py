@@ -139,7 +139,7 @@ class BoardData:
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
         """Return the scores of the method `label` in a scenario, float64 (T,), a value per trial.
 
-        each_trial: whether the setting is selected in each trial rather than once over all trials.
+        With `each_trial` the setting is selected in each trial rather than once over all trials.
         """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
