@@ -81,7 +81,7 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read the exhibit's csv file with this suffix as a data frame.
+        """Read the figure's or table's csv file with this suffix as a data frame.
 
         Suffix .csv has the numbers that are shown; .choice.csv the settings that one was selected
         from.
@@ -103,7 +103,7 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Return all measurements of the exhibit's runs, with all settings and rounds."""
+        """Return all measurements of the figure's or table's runs, with all settings and rounds."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
@@ -159,7 +159,7 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the exhibit `key` of the record, the results that are kept in the repository.
+    """Open the figure or table `key` of the record, the results that are kept in the repository.
 
     Raises:
         FedreproError: if a file of it is missing or was changed.

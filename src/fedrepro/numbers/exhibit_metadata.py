@@ -30,7 +30,7 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command that makes one file of the exhibit `key` (paper/name)."""
+    """Return the shell command that makes one file of the figure or table `key` (paper/name)."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
@@ -42,7 +42,7 @@ def command_of(exhibit: Exhibit, scale: str) -> str:
 def exhibit_metadata(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """Return the content of an exhibit's json: methods, scenario, data sets, versions.
+    """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
     `sources` has, for each run, the provenance of the files that its metrics were read from; the
     exhibit's own description is that of `describe`.
@@ -94,7 +94,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return revision and versions of the code that drew an exhibit, from its json `about`.
+    """Return revision and versions of the code that drew a figure or table, from its json `about`.
 
     Older json files have them at the top level.
     """
@@ -105,7 +105,7 @@ def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 def _data(
     exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> list[dict[str, Any]]:
-    """List the data sets of an exhibit: title, licence, checksum and a note on a stand-in.
+    """List the data sets of a figure or table: title, licence, checksum and a note on a stand-in.
 
     A stand-in is another data set, or other features, than the paper's. Raise FedreproError if two
     runs read different data under one name.
@@ -160,7 +160,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Describe data set, partition, model, training and graph of an exhibit, by kind.
+    """Describe data set, partition, model, training and graph of a figure or table, by kind.
 
     Each kind has a name and its parameters as text; values that vary over points are joined by
     commas.

@@ -220,7 +220,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of all runs of an exhibit into one table, each measurement once.
+    """Join the metrics of all runs of a figure or table into one table, each measurement once.
 
     Rows of trials that no point of the exhibit uses are left out.
     """

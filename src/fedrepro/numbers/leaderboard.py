@@ -103,7 +103,7 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """The exhibits with one method that somebody else sent to a leaderboard.
+    """The figures and tables with one method that somebody else sent to a leaderboard.
 
     computed: VERIFIED if the results were computed again here, else REPORTED.
     """
@@ -230,7 +230,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario of an exhibit with the results of its methods by label.
+    """Yield each scenario of a figure or table with the results of its methods by label.
 
     each_trial: whether accuracy is that with the best setting of each trial.
     """

@@ -138,10 +138,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Return the accuracy of a variational network with the means of its weights.
-
-    [] for other networks.
-    """
+    """Return the accuracy with the means of weights, of a variational network only; else []."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -235,10 +232,7 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return the 5 %, 50 % and 95 % quantiles of the weights' standard deviations.
-
-    {} if none exist.
-    """
+    """Return three quantiles of all weights' standard deviations by name, {} for plain weights."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}

@@ -69,9 +69,7 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """A filter of rows of the table of results, as options of the command line.
-
-    An empty field keeps all.
+    """A filter of rows of the table of results; an empty field keeps all rows.
 
     Attributes:
         exhibit: paper/name, or a paper.
@@ -131,9 +129,9 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the exhibits that are drawn in `reports` at a scale.
+    """List the figures and tables drawn at a scale in the folder `reports`, of `asked` if given.
 
-    `asked` restricts to one or a paper.
+    `asked` is one of them (paper/name) or a paper.
 
     Raises:
         FedreproError: if there is none.

@@ -46,10 +46,7 @@ class Candidate:
 
     @property
     def stopped(self) -> float | None:
-        """Return the round after which successive halving stopped the setting.
-
-        None if it did not.
-        """
+        """Return the round in which successive halving stopped the setting, None if it did not."""
         rounds = self.series.get(STOPPED)
         return rounds[0] if rounds else None
 
@@ -92,12 +89,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the values by which a setting is selected, one per trial.
-
-    NaN in all if a trial failed.
+    """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
 
     `choice` names metric, split and what is taken over rounds; `rows` are measurements of rounds,
-    `series` final values; `where` is the exhibit, for errors.
+    `series` final values; `where` is for errors.
 
     Raises:
         FedreproError: if the metrics lack it.
@@ -129,10 +124,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings ran in all trials, diverged settings aside.
-
-    Else inf.
-    """
+    """Return the last round that all settings, except diverged ones, ran in all trials, or inf."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -143,10 +135,7 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return the best value of a curve.
-
-    NaN if one is. `better` is 1 if larger is better, else -1.
-    """
+    """Return the maximum of a curve (minimum if `better` is -1), NaN if a value is NaN."""
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan
@@ -154,9 +143,9 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Return the mean height of a curve, by trapezoids between its measured rounds.
+    """Return the mean height of a curve by trapezoids, or the value if it is one.
 
-    A single value is its own mean. `better` is not used.
+    Ignore `better`.
     """
     length = curve[-1][0] - curve[0][0]
     if length == 0:
@@ -185,12 +174,10 @@ def select_setting(
     *,
     allow_all_failed: bool = False,
 ) -> Setting:
-    """Return the setting with the best mean of its deciding values over trials.
+    """Return the setting with the best criterion, a mean over trials; ties go to the first.
 
-    Ties go to the first.
-
-    A setting with a value that is not a number has failed and is never selected, nor is one that
-    successive halving stopped. If all failed, the first is returned if `allow_all_failed`;
+    A setting with a criterion that is not a number has failed and is never selected, nor is one
+    that successive halving stopped. If all failed, the first is returned if `allow_all_failed`;
     otherwise raise FedreproError.
     """
     assert measure.choose is not None
@@ -217,7 +204,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an exhibit's .choice.csv: setting, deciding value, test results."""
+    """Yield the rows of a .choice.csv: each setting, its selection criterion, test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series

@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Settings of an exhibit that differ at a scale (tiny, quick or paper), below `at:`."""
+    """Settings of a figure or table that differ at a scale (tiny, quick or paper), below `at:`."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -151,7 +151,7 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """All exhibits of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
+    """All figures and tables of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
 
     paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
     title: str = key(..., "its title")
@@ -195,7 +195,7 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Whether the exhibit `name` is drawn by default at this scale.
+        """Whether the figure or table `name` is drawn by default at this scale.
 
         Invalid exhibits have an answer too.
         """
@@ -223,7 +223,7 @@ class ExhibitFile(Strict):
         return _validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of the exhibits that are tables, not figures, at a scale."""
+        """Return the names of the figures and tables that are tables, not figures, at a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -272,17 +272,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of exhibits with a mistake, and the error.
-
-    It is raised when its exhibits are needed.
-    """
+    """A file of figures and tables that cannot be read, and the error, raised when it is needed."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Whether the file may have exhibits that are drawn by default.
+        """Whether the file may have figures and tables that are drawn by default.
 
         Files of Python always may.
         """
@@ -320,10 +317,7 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Validate `values` of a configuration and return them as a Config.
-
-    `where` names them in errors.
-    """
+    """Validate the `values` of a configuration, which `where` names in errors, as a Config."""
     return _validated(Config, values, where)
 
 
@@ -380,10 +374,7 @@ def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise an error if a YAML file has a key twice in one mapping.
-
-    Snakemake would take the last one.
-    """
+    """Refuse YAML files with a key twice in a mapping, since Snakemake would take the last one."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             _load_yaml(path)

@@ -118,7 +118,7 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the different runs behind the exhibit, in the order of their first use."""
+        """Return the different runs behind the figure or table, in the order of their first use."""
         return list(self.trials)
 
     @cached_property
@@ -164,7 +164,7 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Whether the exhibit is a table rather than a figure."""
+        """Whether the figure or table is a table rather than a figure."""
         return self.settings.drawing.name == TABLE
 
     @property
@@ -189,7 +189,7 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the points, methods and runs of the exhibit `name` of a file at one scale.
+    """Plan the points, methods and runs of the figure or table `name` of a file at one scale.
 
     Raises:
         FedreproError: the exhibit cannot be computed or shown.
@@ -221,9 +221,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of an exhibit's sweep, not yet with runs.
-
-    `where` names the exhibit in errors.
+    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors.
 
     The sweep's combinations are repeated for each of the scenarios set side by side.
     """

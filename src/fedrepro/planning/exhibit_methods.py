@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ExhibitMethod:
-    """A method of an exhibit: its component (`spec`), its settings, and how it is shown.
+    """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
     trials: the number of trials of this method alone, None for that of the exhibit or the case.
     choose: the rule by which one setting is selected. show: the parameters with a row for each
@@ -134,10 +134,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings by the values of the shown parameters.
-
-        One is selected from each group.
-        """
+        """Return the groups of settings of which one each is selected, by the shown values."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -149,7 +146,7 @@ class ExhibitMethod:
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when to evaluate the settings `group`, successive halving considered."""
+        """Return when to evaluate the settings `group`, with the rounds of successive halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -272,7 +269,7 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a method of an exhibit from its completed configuration `entry`.
+    """Build a method of a figure or table from its completed configuration `entry`.
 
     `at` has the values of fine-tuning at a point; `where` is for errors.
     """
@@ -352,10 +349,7 @@ def _trained(
 def _finetuning(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Spec | None:
-    """Return how a method's models are fine-tuned, with values that the exhibit sweeps.
-
-    None if not.
-    """
+    """Return how a method's models are fine-tuned, with the values that are swept, or None."""
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:

@@ -47,10 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return the configuration with `changes` of parameters.
-
-        Another name drops the old parameters.
-        """
+        """Return a copy with `changes` of parameters, and none of the old if the name changes."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 

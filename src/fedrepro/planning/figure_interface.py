@@ -75,13 +75,11 @@ class Planned:
 
 
 class Drawing(Strict):
-    """A way to show an exhibit, such as curves or a table.
+    """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    The fields of a subclass are its options.
-
-    by_rounds: whether the exhibit's csv has single rounds. of_rounds: the metrics of `OF_ROUNDS`
-    that the csv has in addition. shows_pairs: whether the drawing can show methods with fewer
-    trials than others. suffix: of the file that people look at.
+    by_rounds: whether the csv has single rounds. of_rounds: the metrics of `OF_ROUNDS` that the csv
+    has in addition. shows_pairs: whether the drawing can show methods with fewer trials than
+    others. suffix: of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -158,13 +156,13 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why an exhibit is not one curve per method over one swept parameter."""
+    """Yield reasons why a figure or table is not one curve per method over one swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """Yield reasons why an exhibit is not one curve per method in a single scenario."""
+    """Yield reasons why a figure or table is not one curve per method in a single scenario."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)

@@ -40,7 +40,7 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass
 class Forecast:
-    """How much work an exhibit, or all of them, still takes.
+    """How much work a figure or table, or all of them, still takes.
 
     jobs: their numbers, by stage. seconds: of one core, by stage. bytes: of local models on disk.
     sources: numbers of jobs by where their seconds are from. unknown: numbers of jobs by stage for
@@ -60,9 +60,9 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Estimate the jobs, seconds and bytes that the exhibit `key` still takes.
+    """Estimate the work that is left for the figure or table `key`, or for all selected ones.
 
-    None is all selected.
+    The result counts jobs, seconds and bytes.
     """
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
@@ -195,10 +195,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate the work of a job in multiplications of a network.
-
-    For a simulation count its settings.
-    """
+    """Estimate the work of a job in multiplications of a network, of a simulation in settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:

@@ -54,10 +54,7 @@ def folders_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class TrialBlock:
-    """A range of trials or clients, `first` to `last` inclusive.
-
-    As text 0-9, or 3 for a single one.
-    """
+    """A range of trials or clients, `first` to `last` inclusive, written 0-9, or 3 for one."""
 
     first: int
     last: int
@@ -72,10 +69,7 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Yield consecutive ranges of `size` that together are this one.
-
-        The last may be shorter.
-        """
+        """Yield consecutive ranges of `size` that make up this one, the last maybe shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 

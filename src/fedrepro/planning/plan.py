@@ -138,7 +138,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the exhibits that config/config.yaml selects to be drawn.
+        """Return the figures and tables that config/config.yaml selects to be drawn.
 
         Raises:
             FedreproError: one of them has a mistake.
@@ -239,7 +239,7 @@ class Plan:
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """Return all jobs of an exhibit, each after the jobs whose results it reads."""
+        """Return all jobs of a figure or table, each after the jobs whose results it reads."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
@@ -280,7 +280,7 @@ class Plan:
         return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
-        """Return the paths of the metrics of all runs of an exhibit."""
+        """Return the paths of the metrics of all runs of a figure or table."""
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:

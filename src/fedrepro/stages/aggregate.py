@@ -393,10 +393,7 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the clients' work for a one-shot method.
-
-    An empty one if they do none.
-    """
+    """Return the counter of the work that clients do for a one-shot method, empty if none."""
     return info.clients.ledger if info.clients else CostCounter()
 
 

@@ -192,7 +192,7 @@ def draw_site(
     maps: Path | None = None,
     graphs: Sequence[Path] = (),
 ) -> None:
-    """Write the web pages of the exhibits in `folder`, or of the named ones, to `out`.
+    """Write the web pages of the figures and tables in `folder`, or of the named ones, to `out`.
 
     `out` is a folder, or an index.html whose pages go to `site` in its folder; `maps` and `graphs`
     are folders that `draw_maps` wrote.

@@ -123,7 +123,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the paths of metrics that the exhibits `keys` are drawn from, each once."""
+    """List the paths of metrics that the figures and tables `keys` are drawn from, each once."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 

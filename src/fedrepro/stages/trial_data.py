@@ -115,9 +115,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial as its clients and the server have them.
-
-    `rng` is the key of seed and trial.
+    """The data of one trial as its clients and the server have them; rng is of seed and trial.
 
     Training examples include the noise of their clients, so that every stage measures training
     accuracy on equal inputs.

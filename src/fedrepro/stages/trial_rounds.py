@@ -142,10 +142,7 @@ class StateEvaluation:
 
 @dataclass(frozen=True)
 class Evaluator(ABC):
-    """Evaluates the states of a method in rounds in one trial.
-
-    Subclasses are for servers and graphs.
-    """
+    """Evaluates the state of a method in rounds, in one trial, with a server or on a graph."""
 
     method: Spec
     clients: Clients
