@@ -54,7 +54,7 @@ class ExhibitFiles:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """List the suffixes of all files of this exhibit, such as .csv, in a fixed order."""
+        """List the suffixes of all files of this figure or table, such as .csv, in fixed order."""
         names = {*self.about["files"], ".json"}
         return tuple(suffix for suffix in SUFFIXES if suffix in names)
 
@@ -63,7 +63,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of the exhibit's file with this suffix, after a check of its checksum.
+        """Return the bytes of this figure's or table's file with the suffix, checksum verified.
 
         Raises:
             FedreproError: for a file that is missing or has other bytes than its record.
@@ -81,10 +81,9 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read the figure's or table's csv file with this suffix as a data frame.
+        """Read one csv file of the figure or table as a data frame.
 
-        Suffix .csv has the numbers that are shown; .choice.csv the settings that one was selected
-        from.
+        Suffix .csv has the numbers that are shown; .choice.csv the settings to select from.
         """
         try:
             return read_csv(self.read(suffix).decode())
@@ -93,7 +92,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Return the rows of the exhibit's csv, and of its file of measured times, if any."""
+        """Return the rows of the figure's or table's csv, and of measured times, if any."""
         import pandas as pd
 
         numbers = self.table(".csv")
@@ -103,14 +102,14 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Return all measurements of the figure's or table's runs, with all settings and rounds."""
+        """Return all measurements of the runs behind the figure, of all settings and rounds."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
-    """Write the files of an exhibit to `base` + suffix, and last a json with their checksums.
+    """Write the files of a figure or table to `base` + suffix, and last a json of their checksums.
 
     `contents` maps suffix to bytes, and `about` is the rest of the json. `<base>.metrics.parquet`
     must be there already.
@@ -123,7 +122,9 @@ def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, by
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Read the json of the exhibit `key` (paper/name) in a folder of reports, and return its files.
+    """Read the json of the figure or table `key` (paper/name) in a folder of reports.
+
+    Return its files. A drawn or recorded one is read alike.
 
     Raises:
         FedreproError: for a json that is missing, damaged, of an older version or of another
@@ -148,7 +149,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """Return those of the exhibits `keys` that a folder of reports has with all of their files."""
+    """Return those of the figures and tables `keys` with all their files in a folder of reports."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):

@@ -58,9 +58,9 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return the part of an exhibit's json that follows from its configuration, without results.
+    """Return the part of a figure's or table's json that needs no results, only the configuration.
 
-    With it go revision and library versions of the present code, which draws the exhibit.
+    With it go revision and library versions of the present code, which draws the figure.
     """
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
@@ -144,7 +144,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a sentence if `dataset` replaces other data of the paper in this exhibit, else ""."""
+    """Return a sentence if `dataset` stands in for the paper's in a figure or table, else ""."""
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
         paper_settings.component("dataset", case).name
@@ -239,10 +239,10 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Say whether computing an exhibit again gives the same bytes: "yes", or a reason against.
+    """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
 
     The answer is "yes" if everything ran on a CPU with pinned libraries and no component has a new
-    version since. `about` is the exhibit's json.
+    version since. `about` is the json of the figure or table.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":

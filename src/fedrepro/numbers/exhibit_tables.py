@@ -56,7 +56,7 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The tables of an exhibit: `numbers` for its csv, `choice` on the selection of settings.
+    """The data of a figure or table: `numbers` for its csv, `choice` on how settings were selected.
 
     The first columns of either are the swept parameters and those that are shown value by value.
     """
@@ -215,7 +215,7 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns before `method` in an exhibit's table: swept and shown parameters."""
+    """List the columns before `method` in a csv of a figure: swept and shown parameters."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 

@@ -179,7 +179,7 @@ def board_data(
     missing: Sequence[str] = (),
     entered: Sequence[ExternalEntry] = (),
 ) -> BoardData:
-    """Collect the results of a leaderboard from its exhibits (`parts`) and from others' entries.
+    """Collect the results of a leaderboard from its tables (`parts`) and from others' submissions.
 
     Raises:
         FedreproError: for a scenario without baseline or ceiling, data that are not the board's, or

@@ -232,7 +232,7 @@ class AfterRounds:
 
 
 def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """Read the accuracies of methods in rounds from the csv of `exhibit`; None if there is none."""
+    """Read accuracies of methods in rounds from a figure's csv, named by `exhibit`; else None."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None

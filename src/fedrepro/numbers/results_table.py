@@ -45,14 +45,14 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
 ) -> pd.DataFrame:
-    """Return a table of every method in every scenario that the drawn exhibits of a scale measure.
+    """Return a table of every method in every scenario of the drawn figures and tables of a scale.
 
     A row per scenario, method, metric and split: tokens (names with parameters) of data set,
     partition, model, training and graph, empty where there is none; number of clients; the method's
     label, kind and selected setting; mean and sample sd over trials of the final value, the value
-    in each trial; the exhibits that show it; and whether computing the first of these again gives
-    the same bytes: "yes", or why not. Metrics that are reported per round are those of the last
-    round.
+    in each trial; `exhibits`, the figures and tables that show it; and whether computing the first
+    of these again gives the same bytes: "yes", or why not. Metrics that are reported per round are
+    those of the last round.
 
     Args:
         scale: tiny, quick or paper.
@@ -159,9 +159,9 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values in the csv of one drawn exhibit, each with its scenario.
+    """Return the final values in the csv of one drawn figure or table, each with its scenario.
 
-    Raise FedreproError if the exhibit was drawn with other settings than the configuration has now.
+    Raise FedreproError if it was drawn with other settings than the configuration has now.
     """
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
@@ -308,12 +308,12 @@ def paired_differences(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare methods `one` and `other` (labels or names) wherever a drawn exhibit has both.
+    """Compare methods `one` and `other` (labels or names) at all points of drawn figures.
 
     In a trial both methods have the same data, partition and, if one-shot, local models, so the
     variation from these cancels in the difference. Compared are final values of the selected
-    settings, in the trials that both methods have. `exhibit` restricts this to one exhibit or
-    paper.
+    settings, in the trials that both methods have. `exhibit` restricts this to one figure or table,
+    or to a paper.
 
     Returns:
         A row per point of an exhibit, with the columns COMPARED: both labels, their means over
@@ -356,9 +356,9 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired differences of two methods in an exhibit's csv `table`, a row per point.
+    """Yield the paired differences of two methods in a figure's csv `table`, one per point.
 
-    Each comes after a tuple of settings and values, by which equal runs in two exhibits are found.
+    Each comes after a tuple of settings and values, by which equal runs in two figures are found.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}

@@ -24,7 +24,7 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of the tables of times of an exhibit's runs, from its json `about`."""
+    """List the paths of the tables of times of a figure's or table's runs, from its json."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
@@ -120,7 +120,7 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return server and client seconds of the settings in an exhibit's csv, in the csv's columns.
+    """Return server and client seconds of the settings in a figure's csv, as rows of such a csv.
 
     Metrics are `server_seconds` and `client_seconds` of each trial, of methods whose tables of
     times have them. `files` has the paths of each run's metrics, next to which the times lie.

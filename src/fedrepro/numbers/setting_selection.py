@@ -39,7 +39,7 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting to select from: final metrics (`series`), and the value per trial that decides."""
+    """A setting to select from: final metrics, and the number per trial by which it is selected."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -54,7 +54,7 @@ class Candidate:
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return the settings that one is selected from, each with final metrics and deciding values.
+    """Return settings to select one from, each with final metrics and its criterion per trial.
 
     Args:
         rows: the measurements of each setting.

@@ -69,9 +69,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file of exhibits with one figure, ready to plan.
-
-    `paper` is the name that the file gets.
+    """Turn the options of `fedrepro run` into a file with one figure to plan, saved as `paper`.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.
@@ -120,7 +118,7 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan the points, methods and runs of one exhibit of a file that is not saved yet.
+    """Plan the points, methods and runs of one figure or table of a file that is not saved yet.
 
     Args:
         file: the file of exhibits.

@@ -119,7 +119,7 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 
 
 class Board(Strict):
-    """A leaderboard over the exhibits of a file whose names begin with its version, as in 1-mnist.
+    """A leaderboard, made of the tables in a file whose names begin with its version: 1-mnist.
 
     Its scenarios are frozen, because results in other scenarios do not compare: a change of
     scenarios, trials or selection rules makes the next version.
@@ -170,18 +170,17 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Return the path of the file of exhibits, for error messages."""
+        """Return the path of this file of figures and tables, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
-        """Return the file of exhibits as YAML text, which people can edit."""
+        """Return this file of figures and tables as YAML text, which people can edit."""
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names of the file's exhibits that are defined at a scale, such as figure-2a.
+        """Return the names of the figures and tables defined at a scale, such as figure-2a.
 
-        An exhibit whose list of scales is invalid is included, so that `settings` reports its
-        error.
+        One with an invalid list of scales is included, so that `settings` reports its error.
         """
 
         def is_defined(name: str) -> bool:
@@ -205,17 +204,18 @@ class ExhibitFile(Strict):
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return a copy of the file in which every exhibit also gets the methods `also`."""
+        """Return a copy of the file with methods `also` added to all its figures and tables."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the exhibits of leaderboard `version` at a scale, in order."""
+        """Return the names of the tables of leaderboard `version` at a scale, in order."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the validated settings of the exhibit `name` at one scale, or raise FedreproError.
+        """Return the validated settings of the figure or table `name` at one scale.
 
-        They are the file's defaults, the exhibit's own keys, and what `at:` changes at the scale.
+        They are the file's defaults, the figure's own keys, and what `at:` changes at the scale.
+        Raise FedreproError for a mistake.
         """
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
@@ -253,9 +253,9 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Build the drawing (how an exhibit is shown) from its name and options in the configuration.
+    """Build the drawing (a way to show a figure or table) from its name and options as configured.
 
-    `where` names the exhibit in errors.
+    `where` names the figure or table in errors.
     """
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
@@ -279,10 +279,7 @@ class Unread:
 
     @property
     def headline(self) -> bool:
-        """Whether the file may have figures and tables that are drawn by default.
-
-        Files of Python always may.
-        """
+        """Whether the file may have figures that are drawn by default; any file of Python may."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -291,9 +288,9 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """A dict of the files of exhibits by paper.
+    """A dict of the files of figures and tables, by paper.
 
-    Asking for one that cannot be read raises its error.
+    Asking for a file that cannot be read raises the error of reading it.
     """
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
@@ -307,7 +304,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Return the files with methods `also` (by paper) added to all exhibits of these papers."""
+        """Return the files with methods `also` (by paper) added to all figures of these papers."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -327,9 +324,10 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
-    """Read the files of exhibits of all papers; those with mistakes are in `Papers.unread`.
+    """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files in the working folder's config/exhibits win over those of the package.
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits win
+    over those of the package.
 
     Args:
         folder: the folder whose YAML files are read, and no others.
@@ -362,12 +360,12 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
-    """Read and validate the YAML file of exhibits at `path`."""
+    """Read and validate a YAML file that defines figures and tables, at any `path`."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of exhibits that are tables, by "scale/paper", for the workflow."""
+    """Return the names of the tables among figures and tables, by "scale/paper"."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}

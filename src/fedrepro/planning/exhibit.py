@@ -54,7 +54,7 @@ from fedrepro.training.mixing_matrices import weights_of
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep, such as 10 clients: swept values, scenario, methods, runs.
+    """One point of a figure's sweep, such as 10 clients: swept values, scenario, methods, runs.
 
     scenario: data, partition, model, training and graph; None for simulations. measures: the
     methods. trials: the number of trials of each method, by label. case: the key in the
@@ -169,12 +169,12 @@ class Exhibit:
 
     @property
     def size(self) -> Size:
-        """Return how the exhibit measures model size: hidden units, parameters or megabytes."""
+        """Return how the figure measures model size: hidden units, parameters or megabytes."""
         return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:
-        """Whether the exhibit is a table of measured times, which differ from run to run."""
+        """Whether this is a table of measured times, which differ from run to run."""
         return self.settings.drawing.number[0] in TIMES
 
     @property

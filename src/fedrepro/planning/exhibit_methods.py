@@ -134,7 +134,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the groups of settings of which one each is selected, by the shown values."""
+        """Return the settings in groups by shown values; one of each group is selected."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -185,13 +185,13 @@ def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[st
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of an exhibit, or of one of its scenarios set side by side, in order.
+    """Return the methods of a figure or table, or of one of its scenarios, in their order.
 
     Args:
-        settings: the exhibit as its file has it.
-        case: the key of such a scenario; None for an exhibit without them.
-        where: the exhibit, for error messages.
-        at: the values of fine-tuning at a point, where the exhibit sweeps them.
+        settings: the figure or table as its file has it.
+        case: the key of one of several scenarios set side by side; None without such.
+        where: the figure or table, for error messages.
+        at: the values of fine-tuning at a point, where these are swept.
 
     Raises:
         FedreproError: the entry of a method is wrong.

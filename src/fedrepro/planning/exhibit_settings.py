@@ -150,7 +150,7 @@ Rule = Annotated[
 
 
 class MethodEntry(ComponentEntry):
-    """A method in an exhibit's configuration. A list for one of its parameters is a sweep."""
+    """A method in a figure's configuration. A list for one of its parameters is a sweep."""
 
     label: str | None = key(None, "name in the legend")
     trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
@@ -213,7 +213,7 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios that an exhibit shows side by side, by the keys in which it differs.
+    """One of several scenarios that a figure or table shows side by side, by what differs in it.
 
     The label names it in the figure, after the data set's title where scenarios differ in their
     data.
@@ -373,7 +373,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build the configuration of an exhibit from these keys, and those of `others`; later ones win.
+    """Build the configuration of a figure or table from these keys and `others`; later ones win.
 
     A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
     file are. Title, caption and notes may be written over several lines.

@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned exhibit, for checks by drawings: methods (`measures`), each point's values."""
+    """A planned figure or table as drawings check it: methods, and swept values at each point."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -89,7 +89,7 @@ class Drawing(Strict):
     suffix: ClassVar[str] = ".svg"
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        """Yield a sentence for each reason why the exhibit `shown` cannot be drawn this way."""
+        """Yield a sentence for each reason why the figure `shown` cannot be drawn this way."""
         yield from ()
 
     @property
@@ -122,7 +122,7 @@ class Drawing(Strict):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Draw the exhibit, and return the contents of the files that people look at, by suffix.
+        """Draw the figure or table, and return the files that people look at, as bytes by suffix.
 
         Args:
             exhibit: the planned exhibit.
@@ -169,7 +169,7 @@ def one_scenario(shown: Planned) -> Iterator[str]:
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Yield why an exhibit has no horizontal axis: one swept parameter with numeric values."""
+    """Yield why a figure has no horizontal axis: one swept parameter with numeric values."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -210,7 +210,7 @@ def a_rival(shown: Planned) -> Iterator[str]:
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of an exhibit's csv that hold final values, not those of single rounds."""
+    """Return the rows of a figure's csv that hold final values, not those of single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 

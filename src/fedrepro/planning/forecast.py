@@ -140,7 +140,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path or word, such as pfnm/figure-2a, into scale and exhibit; None is all selected.
+    """Split a path or a word, such as pfnm/figure-2a, into scale and key of a figure or table.
+
+    The key is None if all selected figures and tables are meant.
 
     Args:
         target: the path or word.

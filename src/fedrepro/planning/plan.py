@@ -88,7 +88,7 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """Plan each exhibit of a file; the error of an invalid one is kept in `broken`."""
+        """Plan each figure and table of a file; the error of an invalid one goes to `broken`."""
         exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
@@ -113,7 +113,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan the exhibit `name`, with those methods of the configuration's `also` that fit it."""
+        """Plan the figure or table `name`, with those methods added by `also` that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence for each file, exhibit and added method left out for an error."""
+        """Return a sentence for each file, figure, table and added method left out for an error."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -173,7 +173,7 @@ class Plan:
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return how many trials each run needs, over all exhibits whether selected or not."""
+        """Return how many trials each run needs, over all figures and tables of the scale."""
         by_run: dict[Run, int] = {}
         for exhibit in self.exhibits.values():
             for run, trials in exhibit.trials.items():
@@ -192,7 +192,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return each pair of data set and partition in the exhibits `keys`, with their keys."""
+        """Return each pair of data set and partition in the figures `keys`, with their keys."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -201,7 +201,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return each pair of graph and number of nodes in the exhibits `keys`, with their keys.
+        """Return each pair of graph and number of nodes in the figures `keys`, with their keys.
 
         Graphs whose number of nodes depends on the data are left out.
         """
@@ -226,7 +226,10 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job whose results are in `folder`; raise an error if no exhibit needs it."""
+        """Return the job with results in `folder`.
+
+        Raise an error if no figure or table needs it.
+        """
         stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
@@ -258,7 +261,7 @@ class Plan:
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
-        """Return the path of the exhibit's file with this suffix, such as .csv, in reports."""
+        """Return the path of a figure's or table's file with this suffix, such as .csv."""
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
@@ -284,7 +287,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Return the folders of an exhibit's runs and local models, as texts of `folders_of`."""
+        """Return the folders of a figure's runs and local models, as texts of `folders_of`."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)
@@ -309,7 +312,7 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the exhibits that a leaderboard (paper and version) is made of, in the file's order.
+    """Return the planned tables that a leaderboard (paper and version) is made of, in order.
 
     Raises:
         FedreproError: one of them has a mistake.
@@ -318,7 +321,7 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """Return the keys (paper/name) of a leaderboard's exhibits, in the order of their file."""
+    """Return the keys (paper/name) of the tables that a leaderboard is made of, in order."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 

@@ -364,10 +364,7 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Return {"prepared": result of the preparation} for a setting.
-
-        {} for a method without one.
-        """
+        """Return {"prepared": result of the preparation} for a setting, {} if there is none."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:

@@ -35,10 +35,10 @@ from fedrepro.stages.trial_data import ScenarioData
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
-    """Compute the one-shot global models behind an exhibit again; write them as .pt to `out`.
+    """Compute the one-shot models behind a figure or table again; write them as .pt to `out`.
 
     A file holds one model per point, method and trial; models.json lists them. `folder` has the
-    drawn exhibits of the plan's scale, with the selected settings.
+    drawn figures and tables of the plan's scale, with the selected settings.
 
     Raises:
         FedreproError: the exhibit is not drawn, or has no one-shot method.

@@ -40,7 +40,7 @@ KEPT = ("data", "components", "computed", "timings")
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded exhibits again with the present drawings, and record them in `target`.
+    """Draw recorded figures and tables again with the present code, and record them in `target`.
 
     Nothing is trained. `source` is a recorded exhibit that has the numbers of all `keys`; by
     default each has its own.
@@ -62,7 +62,7 @@ def redraw(
 
 
 def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """Draw the recorded exhibit `key` again, and write all its files to another folder."""
+    """Draw the recorded figure or table `key` again, and write its files to another folder."""
     exhibit = plan.exhibit(key)
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))

@@ -119,7 +119,7 @@ def _require_current(
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write the files of the leaderboard `key`, such as arena/1, from the exhibits in `reports`.
+    """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
 
     `out` is the path without suffix.
     """
@@ -136,10 +136,10 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge a paper's claims by the numbers of drawn exhibits; write verdicts as csv to `out`.
+    """Judge a paper's claims by numbers of figures and tables; write verdicts as csv to `out`.
 
-    `published` is the file of claims and printed numbers; `exhibits` lie in `reports` as
-    paper/name.
+    `published` is the file of claims and printed numbers; `exhibits` are the figures and tables in
+    `reports`, as paper/name.
     """
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
@@ -148,7 +148,7 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw the partitions or graphs (`kind`) of exhibits as svg files, and list all in a json."""
+    """Draw the partitions or graphs (`kind`) of figures as svg files, and list all in a json."""
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():

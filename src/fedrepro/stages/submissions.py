@@ -95,7 +95,7 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's file of exhibits with the submitted method as its only method.
+    """Return a leaderboard's file of tables with the submitted method as its only method.
 
     Raises:
         FedreproError: `says` sets more than a method and its settings, such as another partition.
@@ -246,7 +246,7 @@ def read_entry(folder: Path) -> Submission:
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
-    """Check a folder with a submitted method: draw its exhibits and compute some metrics again.
+    """Check a submitted method: draw its tables again and compute some of its metrics again.
 
     `count` is how many files of metrics, drawn by `seed`, to compute again; None for all. Return
     the differences.
@@ -308,7 +308,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a new working folder for a submitted method, and yield the plan of its exhibits.
+    """Set up a new working folder for a submitted method, and yield the plan of its tables.
 
     Of files outside the package only the submitted method's is imported.
     """
@@ -342,7 +342,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List the suffixes of an exhibit's submitted files that differ from those drawn here again.
+    """List the suffixes of a table's submitted files that differ from those drawn here again.
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.

@@ -106,10 +106,7 @@ class Checkpointer:
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the progress in the checkpoint file.
-
-        None if it is missing, damaged or of another run.
-        """
+        """Return the progress in the checkpoint file, None if missing, damaged or another run's."""
         if not self.path.exists():
             return None
         try:

@@ -51,13 +51,13 @@ def run(
     profile: str = "",
     **words: Any,
 ) -> pd.DataFrame:
-    """Compute an exhibit, such as pfnm/figure-2a, or a run given by options; return its numbers.
+    """Compute a figure or table, such as pfnm/figure-2a, or a run by options; return its numbers.
 
     Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), or a
-    YAML file of exhibits; the result is the table that `fedrepro run` prints, a row per method. An
-    exhibit returns a row per point, method, metric and split: mean, sd and number of trials, the
-    value of each trial and the selected setting. A leaderboard, such as arena/1, returns a row per
-    method. `attrs` has the file that people look at; notes are warnings.
+    YAML file of exhibits; the result is the table that `fedrepro run` prints, a row per method. A
+    figure or table returns a row per point, method, metric and split: mean, sd and number of
+    trials, the value of each trial and the selected setting. A leaderboard, such as arena/1,
+    returns a row per method. `attrs` has the file that people look at; notes are warnings.
 
     Args:
         key: of the exhibit or leaderboard, or the path of a YAML file.
@@ -107,11 +107,11 @@ def compare(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare two methods trial by trial, or an exhibit with the record, as `fedrepro compare`.
+    """Compare two methods trial by trial, or a figure or table with its record.
 
-    Two methods give a row per point of the drawn exhibits that have both methods, with the
-    difference and its 95 % interval. An exhibit gives a row per number, computed here and recorded.
-    `attrs` has the verdict, a sentence.
+    Two methods give a row per point of the drawn figures that have both methods, with the
+    difference and its 95 % interval. A figure or table gives a row per number, computed here and
+    recorded. `attrs` has the verdict, a sentence. The command `fedrepro compare` prints the result.
 
     Args:
         one: label or name of a method; without `other`, an exhibit.
@@ -149,7 +149,7 @@ def run_words(
     profile: str = "",
     show: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Compute a run that is given by options or by a file of exhibits, and return its table.
+    """Compute a run given by options or by a file of figures and tables; return its results.
 
     A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
     and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
@@ -225,7 +225,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return a new path for a run's file of exhibits, and the file's text; other runs are kept."""
+    """Return path and text of the file to save a run's options in, which no other run has."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"

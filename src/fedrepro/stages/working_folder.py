@@ -34,7 +34,7 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder, with configuration and workflow, in which exhibits can be computed.
+    """Make a working folder, with configuration and workflow, to compute figures and tables in.
 
     Raises:
         FedreproError: one of its files exists already, since it may have been changed.
