@@ -97,7 +97,11 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts` on the trials that all have."""
+    """Return the confidence interval of the mean of `contrasts` on the trials that all have.
+
+    A claim on several points of a figure has one contrast for each point. `confidence` is such as
+    0.95.
+    """
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
     value = float(
@@ -132,7 +136,7 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return the gain in column `gain` minus each rival, float64 (trials, rivals)."""
+    """Return how far one gain is above each rival in each trial, float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
@@ -206,7 +210,10 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Subtract columns in every ordered pair, float64 (trials, n) -> (trials, n(n-1))."""
+    """Return the differences of all ordered pairs of columns, float64 (trials, n(n-1)).
+
+    `series` is float64 (trials, n). The largest difference is a spread, as claims state it.
+    """
     count = series.shape[1]
     first, second = np.nonzero(~np.eye(count, dtype=bool))
     differences: Array = series[:, first] - series[:, second]

@@ -89,9 +89,9 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return columns `name`, `name`_low and `name`_high with an estimate and its interval.
+    """Return the cells of an estimate: columns `name`, `name`_low and `name`_high.
 
-    Cells are None without an estimate; `first=1` leaves out the column of the value.
+    All are None without an estimate; `first=1` leaves out the column of the value.
     """
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)

@@ -68,10 +68,11 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Return (accuracy - baseline) / gap in each of T trials, float64 (T,).
+    """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
 
-    The gap is the mean of ceiling - baseline over trials, so that a trial in which both happen to
-    be near does not outweigh the others, and the mean score is the quotient of mean differences.
+    The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
+    mean of ceiling - baseline over trials, so that a trial in which both happen to be near does not
+    outweigh the others, and the mean score is the quotient of mean differences.
     """
     gap = float(np.mean(ceiling - baseline))
     scores: np.ndarray = (accuracy - baseline) / gap
@@ -177,17 +178,21 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test each pair of M tables (U, T) by Student's t: Holm-corrected p values (M, M)."""
+    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
+
+    `tables` has the scores of each method, float64 (U, T), in U scenarios or data sets and T
+    trials; `units` is as in `estimate`.
+    """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Return which pairs of methods two other tests separate, bool (M, M) by name of the test.
+    """Test pairs of methods by Wilcoxon and Nemenyi: which differ, bool (M, M), by test name.
 
-    `means` has scores over trials, float64 (M, S). The tests are Wilcoxon's signed ranks with
-    Holm's correction, and Nemenyi's after Friedman; both take the S scenarios for independent.
+    `means` has scores over trials, float64 (M, S). Wilcoxon's signed ranks are with Holm's
+    correction, Nemenyi's test follows Friedman's; both take the S scenarios for independent.
     Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
@@ -225,9 +230,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return the group of each method, from 1: the best left, and all that do not differ from it.
+    """Divide methods into groups, from 1: the best one left, and all that do not differ from it.
 
     `best` has the indices of methods from the best on, `apart`, bool (M, M), which pairs differ.
+    Return the group of each index.
     """
     groups: dict[int, int] = {}
     left, number = list(best), 0

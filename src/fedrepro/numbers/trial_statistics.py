@@ -72,12 +72,15 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of one setting, named by `token`, in the first `trials` trials."""
+    """Return the rows of one setting, `token` in column `setting`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the final values of one setting: a list over trials for each (metric, split)."""
+    """Return the final values of one setting: a list over trials for each (metric, split).
+
+    `rows` has the setting's measurements; `token` and `where` name setting and figure in errors.
+    """
     last = rows[is_final(rows)]
     if last.empty:
         raise FedreproError(
@@ -138,17 +141,17 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
 
 
 def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of one metric on one split."""
+    """Return those rows of a figure's csv that are of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean, exact before it is rounded; NaN or infinite if one of the values is."""
+    """Return the mean over trials, exact before rounding; NaN or infinite if a value is."""
     return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return the cells of a csv row: mean, sd, number of trials and the value in each, as text."""
+    """Return the csv cells for a number with `values` in trials: mean, sd, trials, by_trial."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 

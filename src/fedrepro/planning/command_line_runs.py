@@ -121,12 +121,12 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
     """Plan the points, methods and runs of one figure or table of a file that is not saved yet.
 
     Args:
-        file: the file of exhibits.
-        name: the exhibit's name.
+        file: the file of figures and tables.
+        name: the name of the figure or table.
         place: the path of the file; empty for a run given by options.
 
     Raises:
-        FedreproError: it cannot be computed.
+        FedreproError: the figure or table cannot be computed.
     """
     try:
         return exhibit_of(file, name, SCALE)

@@ -196,7 +196,7 @@ class ExhibitFile(Strict):
     def is_headline(self, name: str, scale: str) -> bool:
         """Whether the figure or table `name` is drawn by default at this scale.
 
-        Invalid exhibits have an answer too.
+        The answer is known even if the figure or table cannot be read for a mistake.
         """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
@@ -223,7 +223,7 @@ class ExhibitFile(Strict):
         return _validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of the figures and tables that are tables, not figures, at a scale."""
+        """Return the names of those exhibits that are tables, not figures, at a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -331,10 +331,10 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
     Args:
         folder: the folder whose YAML files are read, and no others.
-        of: keys of exhibits, if only their papers are needed.
+        of: keys (paper/name) of figures and tables, if only their papers are needed.
 
     Raises:
-        FedreproError: no file of exhibits was found.
+        FedreproError: no file was found.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:

@@ -383,7 +383,7 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return the clients of a scenario and how many share a file, as text: 0-9:5."""
+        """Return the range of a scenario's clients and how many share a file, as text: 0-9:5."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
@@ -407,7 +407,10 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return how folders of a stage begin that hold `run`, or results that the run reads."""
+        """Return how folders of a stage begin that hold `run`, or results that the run reads.
+
+        `Plan.job` finds by it which run a folder belongs to.
+        """
         if stage == run.stage:
             return [self._base(run, stage)]
         if run.scenario is None or (stage == "train" and run.every):
@@ -425,7 +428,10 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the start of a folder's path: components, and a hash of what results depend on."""
+        """Return the start of a folder's path: components, and a hash of what results depend on.
+
+        `what` is a run, a scenario or a tuple of components.
+        """
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

@@ -246,7 +246,7 @@ class Plan:
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs of these folders and of all that these read, each after what it reads."""
+        """Return the jobs that make `folders` and all they read, each after what it reads."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -301,7 +301,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Group pairs (key, thing): return the keys of each thing, each key once."""
+    """Return, for each thing in pairs (key, thing), the keys that it is paired with, each once."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None

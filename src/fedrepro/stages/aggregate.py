@@ -288,7 +288,10 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Return a method's models after fine-tuning on the public sample number `repetition`."""
+    """Return a method's models after fine-tuning on a public sample; None stays None.
+
+    `tune` says how, and `repetition` which of several samples is drawn.
+    """
     if made is None:
         return None
     how = finetuning_of(tune)

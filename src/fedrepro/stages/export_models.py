@@ -41,7 +41,7 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     drawn figures and tables of the plan's scale, with the selected settings.
 
     Raises:
-        FedreproError: the exhibit is not drawn, or has no one-shot method.
+        FedreproError: the figure or table is not drawn, or has no one-shot method.
     """
     exhibit = plan.exhibit(key)
     text = open_exhibit(folder, key, plan.scale).read(".csv").decode()

@@ -46,10 +46,7 @@ class GlobalEvaluator(Evaluator):
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the accuracy of the model after a round.
-
-        Of one model per client, their mean accuracy.
-        """
+        """Return the accuracy of the model after a round, or the mean over one model per client."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
@@ -73,10 +70,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics of one model on all splits.
-
-    Of several models, mean and worst on each split.
-    """
+    """Return metrics of one model on all splits, or mean and worst over one model per client."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

@@ -42,8 +42,5 @@ class Failures(dict[str, str]):
 
     @property
     def diagnostics(self) -> dict[str, list[str]]:
-        """Return the failures as a key `failed` for the provenance of results.
-
-        {} without failures.
-        """
+        """Return the failures as a key `failed` for the provenance of results, {} if none."""
         return {"failed": list(self.values())} if self else {}

@@ -118,10 +118,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return the nodes' beliefs before and after consensus.
-
-        Raise an error if one is not finite.
-        """
+        """Return the nodes' beliefs before and after consensus; refuse one that is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(

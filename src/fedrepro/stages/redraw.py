@@ -98,9 +98,9 @@ def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the recorded metrics to `path`.
+    """Write the recorded metrics of the figure's methods to `path`.
 
-    Of those of another exhibit only rows of these methods.
+    The bytes are the recorded ones, unless rows of other methods have to be left out.
     """
     data = files.read(".metrics.parquet")
     write_bytes(path, data)

@@ -77,7 +77,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return this progress as plain data and tensors, which a checkpoint file can hold."""
+        """Return this progress as a dict of plain data and tensors, which a checkpoint can hold."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -218,7 +218,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run one more round, and evaluate the new state if the schedule asks for it."""
+        """Run one round from `before`, evaluate the state if it is due, and return the progress."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
