@@ -48,7 +48,7 @@ def test_a_page_leads_with_its_counts_and_a_table_has_papers_that_are_not_record
     ]
     counted = dict(line[2:].split(" | ")[:2] for line in texts[table].splitlines() if "| " in line)
     assert (counted["x"], counted["y"]) == ("2", "1")  # y is not recorded
-    papers = counted.keys() - {"paper", "---", "all"}
+    papers = counted.keys() - {"Paper", "---", "all"}
     assert int(counted["all"]) == sum(int(counted[paper]) for paper in papers)
     assert Path("docs/methods.md") not in texts
 

@@ -247,6 +247,9 @@ def _parameters(params: Mapping[str, Param]) -> str:
 
 
 def _table(head: list[str], rows: Any) -> str:
-    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    lines = [
+        " | ".join(f"{name[:1].upper()}{name[1:]}" for name in head),
+        " | ".join("---" for _ in head),
+    ]
     lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
     return "\n".join(f"| {line} |" for line in lines) + "\n"

@@ -92,7 +92,7 @@ class ScenarioData:
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
         """Return the provenance of results: versions, seed, data, partition, other files read."""
-        read = list(map(read_source, [str(self.partition), *files]))
+        read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
             specs=(*self.scenario.specs, *([method] if method else [])),

@@ -85,7 +85,7 @@ def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
 
 def glossary_table() -> str:
     """Write the glossary as the rows of a markdown table."""
-    lines = ["| word | meaning |", "| --- | --- |"]
+    lines = ["| Word | Meaning |", "| --- | --- |"]
     for words, meanings in glossary():
         told = " ".join(f"*{of[0].upper()}{of[1:]}:* {meaning}" for of, meaning in meanings)
         lines.append(f"| {', '.join(words)} | {told} |")
