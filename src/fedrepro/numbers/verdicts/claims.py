@@ -229,7 +229,7 @@ class Judged:
     def trials_needed(self) -> int | None:
         """Estimate how many trials would decide an undecided check if means and scatter stay.
 
-        None for other verdicts, for what is no mean over trials, and beyond the largest of TIMES.
+        None for other verdicts, numbers that are not means over trials, and beyond TIMES as many.
         """
         if (
             self.deciding is None
@@ -258,7 +258,7 @@ def judge_all(
     `stand_ins` names figures and tables on other data or of less than the paper's size.
 
     Raises:
-        FedreproError: for a column that an exhibit does not have.
+        FedreproError: for a column that a figure or table lacks.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check by themselves
@@ -427,7 +427,7 @@ def rows(
     `stand_ins` maps a figure or table to a note on what its data stand in for, or to "".
 
     Raises:
-        FedreproError: for a column that an exhibit does not have.
+        FedreproError: for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:

@@ -102,7 +102,7 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the printed values of a paper from its published.csv; [] if there is no file.
+    """Read the printed values of a paper from its published.csv; [] without a file.
 
     Raises:
         FedreproError: for a row that cannot be read.
