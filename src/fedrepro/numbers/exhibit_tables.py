@@ -178,8 +178,8 @@ def _round_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the csv rows of single rounds of one setting; none for one-shot methods.
 
-    Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the exhibit
-    in errors.
+    Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
+    table in errors.
     """
     if FAILED in rows["metric"].values:
         return

@@ -117,7 +117,7 @@ class BoardData:
     """The results behind a leaderboard, from which ranks and tables are computed.
 
     entries: the result of each method, by scenario and label. methods: by kind of start and label.
-    missing: exhibits of the leaderboard that are not drawn.
+    missing: tables of the leaderboard that are not drawn.
     """
 
     board: Board

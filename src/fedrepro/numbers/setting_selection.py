@@ -60,7 +60,7 @@ def candidates(
         rows: the measurements of each setting.
         measure: the method, with its selection rule.
         trials: how many trials to use.
-        where: the exhibit and point, for error messages.
+        where: figure or table and point, for error messages.
     """
     race = measure.measured(list(rows)).race
     shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0

@@ -436,7 +436,7 @@ def spec_of(
     Args:
         kind: what it is, such as dataset.
         entry: the name and parameters.
-        where: the exhibit, for error messages.
+        where: the figure or table, for error messages.
         extra: further parameters.
         sweep: whether a parameter may list several values; those of methods always may.
 

@@ -112,7 +112,7 @@ class Drawing(Strict):
             setting: the setting, as the column `setting` of these files names it.
             measure: the method.
             trials: how many trials to use.
-            where: the exhibit, for error messages.
+            where: the figure or table, for error messages.
 
         Returns:
             A value for each trial, by (metric, split).

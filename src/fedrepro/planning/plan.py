@@ -345,7 +345,7 @@ def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Check that no leaderboard changed what its methods share, by a digest in its file.
 
     Args:
-        plan: the exhibits of a scale; at other scales than paper nothing is checked.
+        plan: the figures and tables of a scale; at other scales than paper nothing is checked.
         papers: the papers whose leaderboards are checked; None checks all.
 
     Raises:

@@ -50,7 +50,7 @@ KEPT = ("drawn", "run", "files", "blank")
 class Submission(Strict):
     """The file entry.json of a method that is sent to a leaderboard.
 
-    exhibits: keys of the exhibits that have results. says: name, label and settings of the method.
+    exhibits: keys of the tables that have results. says: name, label and settings of the method.
     file: its Python file, in the folder; empty if an installed package has it. origin: versions and
     machine of its metrics. by: its author, in words.
     """
@@ -131,7 +131,7 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be sent to a leaderboard.
 
-    `key` is the leaderboard or one of its exhibits; `wanted` the label or name of a method of
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method of
     `also` in the configuration, empty for the only one; `by` says who sends it; `out` is the
     folder, by default below the recorded leaderboard. Return the folder, and a sentence for each
     exhibit that is left out and each note for readers.

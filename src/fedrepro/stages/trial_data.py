@@ -139,11 +139,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """Return the rows of each client's validation examples, and the examples that they index.
+        """Return each client's validation examples: row numbers, and the examples that rows index.
 
-        They are examples that the partition sets aside at clients, rows of `held` (None is returned
-        for the examples), or else the data set's validation split; without either there are no
-        rows.
+        These are examples that the partition sets aside at clients, rows of `held` (with None for
+        the examples), or else the data set's validation split; without either there are no rows.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():

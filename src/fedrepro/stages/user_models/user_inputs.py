@@ -92,10 +92,7 @@ class ModelContext:
         return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
-        """Return why a method cannot be applied to these models, to follow its name.
-
-        "" if it can.
-        """
+        """Return why a method cannot be applied, as words after its name, or "" if it can be."""
         meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -192,10 +189,7 @@ class ModelFiles:
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Stack state dicts of clients as local models.
-
-        `models` name the network of all, or of each.
-        """
+        """Stack state dicts of clients as local models, of the networks named in `models`."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
