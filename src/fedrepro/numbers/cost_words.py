@@ -28,7 +28,12 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Name what a method sees besides weights; `sends` is what clients answer, see `api.method`."""
+    """Write as text what a method needs from clients besides weights, such as "label counts".
+
+    `needs` has keys of `api.NEEDS`; `sends` is a phrase on what clients answer in addition, as
+    declared by `api.method`. The result is "weights only" where both are empty; tables of methods
+    show it.
+    """
     parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
     return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"
 
@@ -41,7 +46,7 @@ def megabytes(size: float) -> str:
 
 
 def times(value: float, base: float) -> str:
-    """Write a value as a multiple of `base`, as 2.0 ×; return an empty text without a base."""
+    """Write `value / base` as text, such as "2.0 ×"; empty if `base` is 0 or `value` not finite."""
     if not (math.isfinite(value) and base > 0):
         return ""
     ratio = value / base

@@ -42,7 +42,11 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 
 @dataclass(frozen=True)
 class ExhibitFiles:
-    """A figure or table on disk. about: its json; run: where and when a recorded one ran."""
+    """The files on disk of one exhibit (a figure or table of a paper), with their checksums.
+
+    base: their common path without suffix. about: the content of the exhibit's json. run: where,
+    when and how long a recorded exhibit was computed; empty for one that was only drawn.
+    """
 
     base: str
     about: Mapping[str, Any]
@@ -50,7 +54,7 @@ class ExhibitFiles:
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """List all its files, those that were written together, in one order."""
+        """List the suffixes of all files of this figure or table, such as .csv, in fixed order."""
         names = {*self.about["files"], ".json"}
         return tuple(suffix for suffix in SUFFIXES if suffix in names)
 
@@ -59,7 +63,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of one of its files.
+        """Return the bytes of this figure's or table's file with the suffix, checksum verified.
 
         Raises:
             FedreproError: for a file that is missing or has other bytes than its record.
@@ -77,7 +81,10 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read one of its csv files: numbers (.csv), or settings to choose from (.choice.csv)."""
+        """Read one csv file of the figure or table as a data frame.
+
+        Suffix .csv has the numbers that are shown; .choice.csv the settings to select from.
+        """
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
@@ -85,7 +92,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Return all its numbers, with measured times where it is a table of times."""
+        """Return the rows of the figure's or table's csv, and of measured times, if any."""
         import pandas as pd
 
         numbers = self.table(".csv")
@@ -95,14 +102,18 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Return every measurement of the exhibit's runs, of all settings and rounds."""
+        """Return all measurements of the runs behind the figure, of all settings and rounds."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 
 def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
-    """Write the files (suffix -> bytes) of an exhibit to its .metrics.parquet; json comes last."""
+    """Write the files of a figure or table to `base` + suffix, and last a json of their checksums.
+
+    `contents` maps suffix to bytes, and `about` is the rest of the json. `<base>.metrics.parquet`
+    must be there already.
+    """
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
     checksums[".metrics.parquet"] = checksum_of_file(f"{base}.metrics.parquet")
     for suffix, data in contents.items():
@@ -111,7 +122,9 @@ def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, by
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the exhibit `key` of a folder of reports, drawn or recorded.
+    """Read the json of the figure or table `key` (paper/name) in a folder of reports.
+
+    Return its files. A drawn or recorded one is read alike.
 
     Raises:
         FedreproError: for a json that is missing, damaged, of an older version or of another
@@ -136,7 +149,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """List those of the exhibits `keys` that a folder of reports has with all their files."""
+    """Return those of the figures and tables `keys` with all their files in a folder of reports."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -147,10 +160,10 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the exhibit `key` of a record, which keeps results in the repository.
+    """Open the figure or table `key` of the record, the results that are kept in the repository.
 
     Raises:
-        FedreproError: for one that is not whole.
+        FedreproError: if a file of it is missing or was changed.
     """
     base = f"{folder / _named(key)}"
     try:
@@ -163,7 +176,7 @@ def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def _named(key: str) -> str:
-    """Return the key if it has the form of one, since it becomes part of a path."""
+    """Return `key` if its form is paper/name, since it becomes part of a path; else raise."""
     if not KEY.fullmatch(key):
         raise FedreproError(f"'{key}' is not an exhibit; name one such as pfnm/figure-2a")
     return key
@@ -185,7 +198,10 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 
 def write_claims(path: Path, text: str) -> list[Path]:
-    """Write <paper>/claims.csv and the json that names its checksum."""
+    """Write the verdicts on a paper's claims (csv text) to `path`, and a json next to that file.
+
+    The json has the checksum of the csv. Return both paths.
+    """
     json_path = path.with_suffix(".json")
     about = {
         "kind": "claims",
@@ -199,7 +215,7 @@ def write_claims(path: Path, text: str) -> list[Path]:
 
 
 def read_claims(path: Path) -> str:
-    """Return the text of <paper>/claims.csv.
+    """Return the csv text of a paper's judged claims from the file `path`.
 
     Raises:
         FedreproError: if its checksum is not the one in its json.

@@ -30,19 +30,23 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the command that makes a file of the exhibit `key`."""
+    """Return the shell command that makes one file of the figure or table `key` (paper/name)."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the command that makes the figure or the table of an exhibit."""
+    """Return the shell command that makes the picture of a figure, or the page of a table."""
     return command(scale, exhibit.key, exhibit.suffix)
 
 
 def exhibit_metadata(
     exhibit: Exhibit, plan: Plan, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> dict[str, Any]:
-    """Describe an exhibit for its json; `sources` has the origins of the files of each run."""
+    """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
+
+    `sources` has, for each run, the provenance of the files that its metrics were read from; the
+    exhibit's own description is that of `describe`.
+    """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
         **describe(exhibit, plan, file),
@@ -54,7 +58,10 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Describe an exhibit by the configuration, and by the sources that draw it now."""
+    """Return the part of a figure's or table's json that needs no results, only the configuration.
+
+    With it go revision and library versions of the present code, which draws the figure.
+    """
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -87,7 +94,10 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return revision and versions of what drew an exhibit; older json has them at the top."""
+    """Return revision and versions of the code that drew a figure or table, from its json `about`.
+
+    Older json files have them at the top level.
+    """
     drawing: Mapping[str, Any] = about.get("drawn", about)
     return drawing
 
@@ -95,7 +105,11 @@ def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
 def _data(
     exhibit: Exhibit, file: ExhibitFile, sources: Mapping[Run, Sequence[Source]]
 ) -> list[dict[str, Any]]:
-    """List the data sets, with the checksum that all their runs agree on and any stand-in note."""
+    """List the data sets of a figure or table: title, licence, checksum and a note on a stand-in.
+
+    A stand-in is another data set, or other features, than the paper's. Raise FedreproError if two
+    runs read different data under one name.
+    """
     entries: dict[Spec, dict[str, Any]] = {}
     trained = ((run.scenario, own) for run, own in sources.items() if run.scenario)
     for spec, source in ((scenario.dataset, one) for scenario, own in trained for one in own):
@@ -124,13 +138,13 @@ def _data(
 
 
 def of_features(dataset: Spec) -> str:
-    """Say which features replace those of the papers; an empty text if none do."""
+    """Return a sentence on features of `dataset` that replace the paper's, empty if none do."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Say which data set of the paper `dataset` replaces; an empty text if it is the paper's."""
+    """Return a sentence if `dataset` stands in for the paper's in a figure or table, else ""."""
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
         paper_settings.component("dataset", case).name
@@ -146,7 +160,11 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Return the name and the parameters of each component by kind, with swept values in a row."""
+    """Describe data set, partition, model, training and graph of a figure or table, by kind.
+
+    Each kind has a name and its parameters as text; values that vary over points are joined by
+    commas.
+    """
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
@@ -202,9 +220,9 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Map each kind to name, version and parameters of every component that a run used.
+    """Map each kind, such as method, to version and parameters of all components that runs used.
 
-    As the files say; for files that do not say it yet, as the plan does.
+    They are read from the provenance of results; where older files lack them, from the plan.
     """
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
@@ -221,9 +239,10 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Say whether to compute an exhibit again gives its bytes: "yes", or the reason why not.
+    """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
 
-    It does on a CPU with pinned libraries, as long as no component that computed it has changed.
+    The answer is "yes" if everything ran on a CPU with pinned libraries and no component has a new
+    version since. `about` is the json of the figure or table.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":

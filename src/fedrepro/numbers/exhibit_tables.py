@@ -56,7 +56,10 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The tables of one exhibit; both begin with a column per swept or shown parameter."""
+    """The data of a figure or table: `numbers` for its csv, `choice` on how settings were selected.
+
+    The first columns of either are the swept parameters and those that are shown value by value.
+    """
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -64,16 +67,16 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The measurements of a run, and the origin of each file that they were read from."""
+    """The metrics of a run, a row per measurement, and the provenance of each file with a part."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from the files of its blocks of trials.
+    """Read the metrics of a run from its `files`, one or several, which hold different trials.
 
-    Files from before a parameter existed lack its column, and get null there.
+    Parameters that did not exist when a file was written are null in its rows.
     """
     import pyarrow as pa
 
@@ -90,10 +93,14 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Return every number of the exhibit, and how the settings of swept methods were chosen.
+    """Compute the tables of an exhibit (numbers, selection of settings) from its runs' metrics.
 
-    `tables` has the rows of each run, and `files` the files that they come from, since a drawing
-    may read more in their folders. For `lost_stay` see `choose`.
+    Args:
+        exhibit: the planned figure or table.
+        tables: the metrics of each run.
+        files: where these lie; some drawings read further files in the same folders.
+        allow_all_failed: whether a method may stay without a result, because each of its settings
+            failed; otherwise that is an error.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -162,14 +169,18 @@ def summarise(
 
 
 def cell_value(value: Value) -> Any:
-    """Return a shown value as it stands in a table: numbers as they are, anything else as text."""
+    """Return a parameter's value as a table shows it: a number unchanged, anything else as text."""
     return render(value) if isinstance(value, bool | str | tuple | None) else value
 
 
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Return the numbers of single rounds; none for a method that has no rounds."""
+    """Yield the csv rows of single rounds of one setting; none for one-shot methods.
+
+    Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
+    table in errors.
+    """
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -189,12 +200,12 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Write the frame as csv, equal bytes for equal numbers."""
+    """Write a data frame as csv text, so that equal numbers always give equal bytes."""
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """Read a frame back from `csv_text`; only an empty field is a missing number."""
+    """Read a data frame from text that `csv_text` wrote; an empty field is NaN or ""."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
@@ -204,12 +215,15 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns of either table that say where a number stands: swept or shown values."""
+    """List the columns before `method` in a csv of a figure: swept and shown parameters."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the measurements of all runs, each once, ordered by point and method."""
+    """Join the metrics of all runs of a figure or table into one table, each measurement once.
+
+    Rows of trials that no point of the exhibit uses are left out.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

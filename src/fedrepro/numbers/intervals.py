@@ -54,7 +54,7 @@ CORRECTING = 1.6
 
 @dataclass(frozen=True)
 class Interval:
-    """A measured value, and the ends between which the true one lies."""
+    """A measured value and the two ends of its confidence interval."""
 
     value: float
     low: float
@@ -63,9 +63,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """max E[gains] - max E[rivals]; both (trials, members), the same trials in the same rows.
+    """The difference max E[gains] - max E[rivals] that a claim is about, with its measured values.
 
-    least, most: what it cannot lie beyond by what it is; a spread is not negative.
+    gains, rivals: float64 (trials, members), the same trials in the same rows; the maximum is over
+    members. least, most: bounds that the difference has by definition; a spread is not negative.
     """
 
     gains: Array
@@ -85,7 +86,10 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return the contrast with each trial repeated `times` times, means and sds kept."""
+        """Return the contrast with `times` times as many trials, of equal means and sds.
+
+        It tells how narrow an interval would be with more trials.
+        """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
         gains, rivals = (np.tile(side, (times, 1)) for side in sides)
@@ -93,7 +97,11 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the interval of the mean of several contrasts over the trials they share."""
+    """Return the confidence interval of the mean of `contrasts` on the trials that all have.
+
+    A claim on several points of a figure has one contrast for each point. `confidence` is such as
+    0.95.
+    """
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
     value = float(
@@ -107,7 +115,11 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of the interval of the mean of several contrasts."""
+    """Return the lower end of the confidence interval of the mean of several contrasts.
+
+    With several gains either each is tested, with Bonferroni's correction, or the first quarter of
+    the trials selects one gain and the other trials test it; see `_correct`.
+    """
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
@@ -124,26 +136,29 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Subtract each rival from one gain, (trials, rivals)."""
+    """Return how far one gain is above each rival in each trial, float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Tell whether all gains are tested with a correction, instead of one that trials choose."""
+    """Tell whether to test all `ways` gains with a correction, not one that trials select.
+
+    The decision follows from the numbers of trials and gains alone, never from measured values.
+    """
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
     return corrected <= CORRECTING * _factor(tested, confidence)
 
 
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
-    """Bound the lower end of the mean over points, whichever rival each of them takes.
+    """Return a lower end for the mean over points, whichever rival is the true best at each point.
 
-    above: for each point what the gain has above each rival, (trials, rivals). There are too many
-    ways to take one at each point to try them all, but since the sd of a sum is at most the sum of
-    the sds, two numbers lie below all of them, and the larger is taken: the mean of the points' own
-    lowest ends (nothing lost with one point), and the end for the rivals that measured best, less
-    what any other could add to its half width (nothing lost where no point has a choice).
+    `above` has, for each point, one gain minus each rival, float64 (trials, rivals). There are too
+    many combinations of rivals to try. As the sd of a sum is at most the sum of the sds, two
+    numbers lie below all combinations, and the larger one is returned: the mean of the points' own
+    lowest ends (exact for one point), and the end for the rivals that measured best, less what any
+    other rival could add to its half width (exact where no point has a choice).
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -159,7 +174,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Average over trials, (trials, members) -> (members,); exact where all trials agree."""
+    """Average over trials, float64 (trials, members) -> (members,); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 
@@ -171,9 +186,9 @@ def _sum(series: Array) -> Array:
 
 
 def half_width(series: Array, confidence: float) -> Array:
-    """Return half the width of each mean's interval over trials, by Student's t.
+    """Return half the width of the confidence interval of each mean over trials, by Student's t.
 
-    Shapes: (trials, members) -> (members,). A single trial could mean anything.
+    Shapes: float64 (trials, members) -> (members,). It is infinite for a single trial.
     """
     count = len(series)
     if count < 2:
@@ -186,7 +201,7 @@ def half_width(series: Array, confidence: float) -> Array:
 
 @cache
 def _factor(trials: int, confidence: float) -> float:
-    """Return half the width of an interval, in standard deviations of a single trial."""
+    """Return half the width of Student's t interval of a mean, in units of one trial's sd."""
     if trials < 2:
         return math.inf
     from scipy.special import stdtrit
@@ -195,7 +210,10 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Subtract each column from each other one: (trials, n) -> (trials, n(n-1))."""
+    """Return the differences of all ordered pairs of columns, float64 (trials, n(n-1)).
+
+    `series` is float64 (trials, n). The largest difference is a spread, as claims state it.
+    """
     count = series.shape[1]
     first, second = np.nonzero(~np.eye(count, dtype=bool))
     differences: Array = series[:, first] - series[:, second]
@@ -203,13 +221,13 @@ def pairs(series: Array) -> Array:
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """Return the first measured round in which a gap is closed, with its interval.
+    """Return the first measured round in which a gap of two curves is closed, with interval.
 
-    `behind`, (trials, rounds), is the gap. From below: the first round that may have closed it; the
-    true one would have to be found open to be missed. From above, to look for any closed round is
-    to pick the best of many. So rounds are tested from the last one backwards while they are found
-    closed, each at the full level; the true one is passed only if itself is found closed wrongly
-    (tests in a fixed order).
+    `behind`, float64 (trials, rounds), is the gap; it is closed where its mean is at most 0. The
+    lower end is the first round that may have closed it. For the upper end, to look for any closed
+    round would be to pick the best of many, so rounds are tested from the last one backwards while
+    each is found closed, at the full level (tests in a fixed order). Rounds that are not reached
+    are infinite.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)
@@ -228,10 +246,10 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Correlate two rows of numbers, each (numbers,): Pearson's r with Fisher's interval.
+    """Return Pearson's correlation of two rows of numbers, (numbers,), with Fisher's interval.
 
-    `means` counts the means that were subtracted from the numbers of either row; each beyond the
-    one that every correlation subtracts costs a number.
+    `means` is how many means were subtracted from either row, such as one of each group; each
+    beyond the first costs one degree of freedom.
     """
     count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:

@@ -52,7 +52,10 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A scenario of the board: how clients start, the data's title, the case, how many clients."""
+    """A scenario of a leaderboard: how clients start, data set, label of the partition, clients.
+
+    exhibit: the name of the table that its numbers are from.
+    """
 
     starts: str
     data: str
@@ -70,11 +73,12 @@ class MethodResult:
     """The accuracy and the costs of a method in one scenario of a leaderboard.
 
     Attributes:
-        accuracy: float64 (T,), on test examples, not a number where a run failed.
-        costs: COSTS and SECONDS, means over trials.
-        tried: number of settings.
-        in_each_trial: accuracy with the best setting of each trial, (T,).
-        ends: of each choice, see `ends_of`.
+        accuracy: float64 (T,), on test examples in each trial, NaN where a run failed.
+        setting: the selected setting, as text.
+        tried: number of settings that it was selected from.
+        costs: means over trials of the metrics in COSTS and SECONDS, by name.
+        in_each_trial: float64 (T,), accuracy with the best setting of each trial.
+        ends: for each selection, which parameters were at an end of their grid, see `ends_of`.
     """
 
     accuracy: np.ndarray
@@ -87,7 +91,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: what it sees in words, its class (`kind`), who computed it."""
+    """A method of a leaderboard: label, class (`kind`), needs in words (`sees`), who ran it."""
 
     label: str
     kind: str
@@ -99,7 +103,10 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """Exhibits that somebody else sent to the leaderboard. computed: VERIFIED or REPORTED."""
+    """The figures and tables with one method that somebody else sent to a leaderboard.
+
+    computed: VERIFIED if the results were computed again here, else REPORTED.
+    """
 
     computed: str
     parts: Sequence[ExhibitFiles]
@@ -107,9 +114,10 @@ class ExternalEntry:
 
 @dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard, by scenario and label; methods by start and label.
+    """The results behind a leaderboard, from which ranks and tables are computed.
 
-    missing: parts of the board that are not there.
+    entries: the result of each method, by scenario and label. methods: by kind of start and label.
+    missing: tables of the leaderboard that are not drawn.
     """
 
     board: Board
@@ -118,18 +126,21 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return the accuracies (T,) of the baseline and of the ceiling."""
+        """Return the accuracies (T,) of the methods that score 0 and 1 in the scenario `scene`."""
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios that have a score, in the order of the exhibits."""
+        """List the scenarios in which scores are defined: the methods for 0 and 1 differ enough."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return a method's score in each of T trials; `each_trial` chooses a setting in each."""
+        """Return the scores of the method `label` in a scenario, float64 (T,), a value per trial.
+
+        With `each_trial` the setting is selected in each trial rather than once over all trials.
+        """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self.bounds(scene))
@@ -137,13 +148,16 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A row of a leaderboard: a method among clients that start alike, on one data set or all.
+    """A row of a leaderboard: a method on one data set, or on all, with one kind of start.
 
     Attributes:
-        drawn: what other experiments would change in its intervals.
+        drawn: what varies in its intervals: trials, or also scenarios or data sets.
+        standing: its score, rank and group; None if it has none.
         each_trial: score with the best setting of each trial.
-        ahead: number of scenarios in which it is above the method to beat.
-        why: the reason if it has no rank.
+        ahead: number of scenarios in which its mean is above that of the method to beat.
+        unranked_reason: why it has no rank; empty if it has one.
+        scenes: the scenarios of its score.
+        failed: number of its runs that failed, of `runs`.
     """
 
     method: Method
@@ -165,7 +179,7 @@ def board_data(
     missing: Sequence[str] = (),
     entered: Sequence[ExternalEntry] = (),
 ) -> BoardData:
-    """Collect the numbers of the exhibits of a board, and of entries that others sent.
+    """Collect the results of a leaderboard from its tables (`parts`) and from others' submissions.
 
     Raises:
         FedreproError: for a scenario without baseline or ceiling, data that are not the board's, or
@@ -216,9 +230,9 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario of an exhibit with the results of its methods by label.
+    """Yield each scenario of a figure or table with the results of its methods by label.
 
-    For `each_trial` see `Board`.
+    each_trial: whether accuracy is that with the best setting of each trial.
     """
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
@@ -266,7 +280,11 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Name the class of a method by its needs, its result and its exchanges with clients."""
+    """Return the class in which a method is ranked, such as "one model" or "public data".
+
+    It follows from the needs in its json `description`, and from rounds and forward passes in
+    `entry`.
+    """
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -280,9 +298,10 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """List all methods by start, data set and class, the best first, unranked ones last.
+    """Return the leaderboard's rows: best method first in each group of start, data set, class.
 
-    Rows of all data sets together, which have equal weights, follow those of single data sets.
+    Methods without a rank come last. Rows over all data sets, with equal weights, follow those of
+    single data sets.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -300,7 +319,11 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Return the rows of the methods of one class in the scenarios `there`."""
+    """Return the leaderboard rows of one class of methods, compared in the scenarios `there`.
+
+    `labels` are the methods of the class, `starts` and `data` the columns that the rows share.
+    Methods with failed runs, missing scenarios or unverified results get no rank.
+    """
     methods = {label: ground.methods[starts, label] for label in labels}
     # the scenarios of what was computed here, or else of entries
     by_kind = (
@@ -380,9 +403,10 @@ def _standings(
     labels: Sequence[str],
     compared: bool,
 ) -> list[Standing]:
-    """Compare the methods of a class with the method to beat, and group them by other tests.
+    """Compare the methods `labels` of one class with each other and the method to beat; rank them.
 
-    `row` is one of the class.
+    `row` is any row of the class, for its data set; `compared` is whether there are enough
+    scenarios for tests between methods.
     """
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
@@ -406,7 +430,9 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores (U, T) in T trials of U scenarios, or of U data sets in `ALL`.
+    """Return a method's scores, float64 (U, T), in U scenarios (or data sets) and T trials.
+
+    Rows are data sets, means over their scenarios, if the leaderboard row is of all data sets.
 
     Raises:
         FedreproError: for scenarios with different numbers of trials.

@@ -28,10 +28,11 @@ COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the leaderboard: a row for each method and data set, and for all data sets.
+    """Return the leaderboard as a data frame: a row for each method, data set and kind of start.
 
-    It has class, score, difference from the method to beat, group and ranks, with intervals; costs,
-    settings, single accuracies. With entries of others, each row says who computed it.
+    Columns: class, score, difference from the method to beat, group and ranks, with intervals;
+    costs, settings tried, accuracy in each scenario. With entries of others, each row says who
+    computed it.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return table if _others(rows) else table.drop(columns="computed")
@@ -88,7 +89,10 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return the columns of a value and the ends of its interval; `first=1` leaves it out."""
+    """Return the cells of an estimate: columns `name`, `name`_low and `name`_high.
+
+    All are None without an estimate; `first=1` leaves out the column of the value.
+    """
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
     return dict([*pairs][first:])
@@ -99,17 +103,21 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Average a method's costs over scenarios; bytes are multiples of the clients' models."""
+    """Return the costs of a method as means over scenarios, by name.
+
+    Bytes are multiples of the bytes of one upload of all clients' models.
+    """
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
-    """Return the costs of a method in a scenario, by itself and with the choice of its setting.
+    """Return the costs of a method in one scenario, without and with the selection of its setting.
 
-    To choose, every candidate goes to all clients, and accuracies come back in an exchange more; of
-    several networks each goes once. A method that asks clients repeatedly asks for each setting.
-    The best client is a choice among all models, once these were sent.
+    To select, the server sends every candidate to all clients, and accuracies come back in one more
+    exchange; of a method with several networks each goes once. A method with several exchanges
+    repeats them for each setting. The best client is a selection among all models, once they were
+    sent.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -139,11 +147,11 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
 
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a row per scenario, method and number, in the form of an exhibit's csv.
+    """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    Numbers are accuracy on test examples, score and costs (COSTS_TOLD, which have no trials) of
-    each scenario; score, rank_low, rank_high and group of all scenarios of a data set, and of all.
-    Methods without a row are left out.
+    Metrics are accuracy on test examples, score, and costs (COSTS_TOLD, which have no trials) of
+    each scenario; score, rank_low, rank_high and group over all scenarios of a data set, and over
+    all data sets. Methods without a row are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -181,7 +189,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the measured seconds of a trial of each method, as means over scenarios."""
+    """Return measured seconds of server and clients per trial, per method, means over scenarios."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

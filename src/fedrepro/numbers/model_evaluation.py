@@ -24,7 +24,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """How many draws a variational network's prediction averages, and their random key."""
+    """How a variational network predicts: averaged over `samples` weight draws by key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -32,7 +32,10 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples of one shape, their labels (N,) and, for training data, each client's rows."""
+    """Examples to evaluate models on, labels int64 (N,), shape of an input, number of classes.
+
+    rows: for splits that clients hold, the row numbers of each client's examples.
+    """
 
     examples: Examples
     labels: np.ndarray
@@ -42,10 +45,10 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Tell of each prediction whether it is right, bool (N, predictions of an example).
+    """Return which predictions of a model are right, bool (N, predictions per example).
 
-    Not a number throughout for a model that is not finite. Without draws a variational network
-    predicts by its means.
+    NaN throughout for a model with weights that are not finite. Without `draws` a variational
+    network predicts with the means of its weights.
     """
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
@@ -60,9 +63,10 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return class scores (N·predictions, K) of a network or a mixture.
+    """Return class scores of a global model for all predictions, (N · predictions per example, K).
 
-    They are probabilities, shares of votes, or logits of a gate.
+    Scores are probabilities; shares of votes where networks vote; logits where a gate mixes
+    networks.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -86,10 +90,10 @@ def class_scores(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Measure accuracy on each split, sizes, and what the method reports of itself.
+    """Return all final metrics of a global model: accuracy on each split, sizes, its diagnostics.
 
-    With draws, a variational network has two accuracies: of its draws and of its means. Among
-    validation examples at clients only those count that nothing was fitted to.
+    With draws, a variational network has two accuracies: of its draws and of the means of its
+    weights. Of clients' validation examples only those count that no parameter was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -112,7 +116,10 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Measure clients' own models: mean and worst accuracy, and each client's on the test set."""
+    """Measure the models that clients have for themselves, one each, on the test split.
+
+    Return metrics (mean and worst accuracy over clients, sizes), and the accuracy of each client.
+    """
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
     accuracies = [
@@ -131,14 +138,17 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Measure the accuracy of a variational network whose weights are their means."""
+    """Return the accuracy with the means of weights, of a variational network only; else []."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Count parameters, forward passes (`samples` draws each), and hidden units if any."""
+    """Return a model's numbers of parameters, forward passes per prediction and hidden units.
+
+    `samples` is how many draws of weights a variational network averages; each is a forward pass.
+    """
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     if model.widths is not None:
@@ -153,7 +163,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """Return the cost of a run: its exchanges with the server, and all messages of them."""
+    """Return the communication of a run as metrics: rounds, messages, bytes up and bytes down."""
     return [
         Number("rounds", float(rounds)),
         Number("messages", float(sent.messages_up + sent.messages_down)),
@@ -175,7 +185,11 @@ WORST: dict[str, Callable[[Sequence[float]], float]] = {
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict with one node's variational network: class scores (n, K), labels int64 (n,)."""
+    """Predict a split with one node's variational network, averaged over draws of its weights.
+
+    Return class scores (n, K) and labels int64 (n,). `belief` holds the node's means and spreads of
+    weights.
+    """
     return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
 
@@ -188,7 +202,7 @@ def _asked(
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Return accuracy, negative log-likelihood and calibration error of predictions (n, K)."""
+    """Return accuracy, log-loss (nll) and calibration error of class scores (n, K), by name."""
     likelihood = scores[np.arange(len(labels)), labels].astype(np.float64)
     return {
         "accuracy": float((scores.argmax(1) == labels).mean()),
@@ -198,8 +212,9 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Sum n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
+    """Return the expected calibration error of class scores (n, K) for labels int64 (n,).
 
+    It is the sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
     Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
     """
     confidence = scores.max(1).astype(np.float64)
@@ -210,14 +225,14 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
-    """Measure the accuracy of the network whose weights are the means of `belief`."""
+    """Return the accuracy of a variational network that predicts with the means of its weights."""
     means = {name: value[None] for name, value in belief.items()}
     scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
     return float((scores.argmax(1) == labels).mean())
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return quantiles over all weights of their standard deviations, if they have any."""
+    """Return three quantiles of all weights' standard deviations by name, {} for plain weights."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -227,7 +242,11 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the mean over nodes of each number, and the worst of those that have a direction."""
+    """Return metrics over all nodes of a graph: the mean of each, and the worst node's value.
+
+    `nodes` has the metrics of each node; only accuracy, nll and calibration_error have a worst
+    value.
+    """
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {
         f"{name}_worst": take([node[name] for node in nodes])
@@ -238,14 +257,17 @@ def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Count examples of each class (row) and prediction (column), int64 (K, K)."""
+    """Count predictions in a confusion matrix, int64 (K, K): true classes are rows."""
     classes = scores.shape[1]
     pairs = labels * classes + scores.argmax(1)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find the first node whose belief is not finite, and its part: mean, spread or weight."""
+    """Return the first node with a value that is not finite, and its part: mean, spread or weight.
+
+    `tensors` has a row per node; None if all values are finite.
+    """
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

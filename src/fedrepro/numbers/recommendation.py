@@ -39,10 +39,11 @@ WITH_MODELS |= {NOTHING_MORE}
 
 @dataclass(frozen=True)
 class Situation:
-    """The clients that somebody wants a method for.
+    """The federation that somebody wants a method for.
 
     Attributes:
-        skew: an alpha of Dirichlet's, "iid" or "labels".
+        clients: how many there are.
+        skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client.
         exchanges: how often clients may answer.
         public: whether the server has images of another data set.
         one_start: whether all clients began from the same weights.
@@ -73,16 +74,16 @@ class Situation:
 
     @property
     def classes(self) -> list[str]:
-        """List the classes of methods that these clients can use."""
+        """Return the classes of methods that these clients can use, in the leaderboard's order."""
         left_out = {"reference", *(() if self.public else ("public data",))}
         return [name for name in CLASSES if name not in left_out]
 
 
 @dataclass(frozen=True)
 class RecommendedMethod:
-    """A method in the nearest scenarios, with its score and its 95 % interval over trials.
+    """A method in the nearest scenarios of a leaderboard: score, 95 % interval over trials, costs.
 
-    `accuracy` is on test examples, in each of the scenarios; not a number where it was not run.
+    `accuracy` is on test examples, in each of the scenarios; NaN where the method was not run.
     `costs` has columns of the leaderboard by name; bytes, exchanges and networks are of these
     scenarios.
     """
@@ -98,13 +99,15 @@ class RecommendedMethod:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """Methods for somebody's clients, by the leaderboard's nearest scenarios.
+    """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
     Attributes:
-        choices: methods that no test over trials separates from the best of their class there.
-        lines: what these are read against.
+        scenarios: names of these scenarios.
+        doublings: their distance from the wanted federation, see `distance`.
+        choices: in each class, methods that no test over trials separates from the best one.
+        lines: references, such as pooled training.
         more: methods with a higher score than every choice, which take too many exchanges.
-        partly: number of the scenarios in which other methods were run, which have no score.
+        partly: methods that lack some of these scenarios, and in how many each has a score.
     """
 
     scenarios: Sequence[str]
@@ -116,17 +119,17 @@ class Recommendation:
 
     @property
     def best_client_leads(self) -> bool:
-        """Tell whether the best client's model beats every method that makes one model."""
+        """Whether the best client's own model scores above every choice that is one model."""
         line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
         alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
         return bool(alone) and line > max(alone)
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
-    """Recommend from a leaderboard of a folder of reports, such as reports/record/paper.
+    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
 
     Raises:
-        FedreproError: if it is not there, or has no scenario of clients that start alike.
+        FedreproError: if the leaderboard is not there, or has no scenario with these starts.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -143,10 +146,13 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
 def recommend_from(
     wanted: Situation, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
 ) -> Recommendation:
-    """Recommend from the two tables of a leaderboard.
+    """Recommend methods from the two tables of a leaderboard, read as data frames.
+
+    `table` has a row per method, `scenarios` one per scenario, method and metric; `board` is its
+    name for errors.
 
     Raises:
-        FedreproError: if it has no scenario of clients that start alike.
+        FedreproError: if the leaderboard has no scenario with these starts.
     """
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
@@ -207,17 +213,17 @@ def recommend_from(
 
 
 def models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Tell whether clients send a method nothing but models and their numbers of examples."""
+    """Tell whether a leaderboard `row` is of a method that needs models and example counts only."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
 
 @dataclass(frozen=True)
 class AfterRounds:
-    """Mean test accuracies of methods after several rounds.
+    """Mean test accuracies of methods after several rounds, to compare one-shot methods with.
 
-    `title` names the exhibit, with its data where these are others at its scale; `trials` is the
-    fewest of a number in it; `accuracy` maps each method to its mean after each number of rounds.
+    `title` names the exhibit, with its data where these differ from the title's; `trials` is the
+    smallest number of trials; `accuracy` maps each method to its mean after each number of rounds.
     """
 
     title: str
@@ -226,7 +232,7 @@ class AfterRounds:
 
 
 def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """Read the accuracy of methods in rounds from `exhibit`; None if the folder lacks it."""
+    """Read accuracies of methods in rounds from a figure's csv, named by `exhibit`; else None."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None
@@ -247,13 +253,16 @@ def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | N
 
 
 def case_skew(case: str) -> str:
-    """Return the skew of the scenario `case` of the leaderboard, as `Situation.skew` has it."""
+    """Return the skew that a scenario's label names: alpha as text, "labels" or "iid"."""
     alpha = ALPHA.search(case)
     return LABELS if "label" in case else alpha[1] if alpha else IID
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
-    """Count doublings of clients and of alpha from somebody's clients to a scenario."""
+    """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
+
+    The distance is |log2| of the quotient of the numbers of clients plus that of the alphas.
+    """
     doublings = abs(math.log2(wanted.clients / clients))
     of_case = case_skew(case)
     if LABELS in (wanted.skew, of_case):
@@ -263,7 +272,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return scores (S, T) of methods that have one in each of S near scenarios and T trials."""
+    """Return scores, float64 (S, T), of methods that have all S `near` scenarios and T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

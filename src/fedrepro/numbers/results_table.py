@@ -45,13 +45,14 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
 ) -> pd.DataFrame:
-    """Return every method in every scenario that a drawn exhibit of a scale measures.
+    """Return a table of every method in every scenario of the drawn figures and tables of a scale.
 
-    A row per scenario, method, metric and split: tokens of data set, partition, model, training and
-    graph (empty where there is none), number of clients, the method's label and kind, the setting
-    that was chosen, mean and sample sd over trials of the final value, the value in each trial, the
-    exhibits that show it, and whether to compute the first of them again gives the same bytes:
-    "yes", or why not. Reports of rounds are those of the last round.
+    A row per scenario, method, metric and split: tokens (names with parameters) of data set,
+    partition, model, training and graph, empty where there is none; number of clients; the method's
+    label, kind and selected setting; mean and sample sd over trials of the final value, the value
+    in each trial; `exhibits`, the figures and tables that show it; and whether computing the first
+    of these again gives the same bytes: "yes", or why not. Metrics that are reported per round are
+    those of the last round.
 
     Args:
         scale: tiny, quick or paper.
@@ -68,7 +69,7 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """Which rows of the table of results are wanted; an empty field asks for all.
+    """A filter of rows of the table of results; an empty field keeps all rows.
 
     Attributes:
         exhibit: paper/name, or a paper.
@@ -85,7 +86,9 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
-    """Return the table of `results`, or the part `only`; `attrs` has notes on what was left out.
+    """Return the table of `results`, restricted to what the filter `only` keeps, and sorted by it.
+
+    Exhibits that cannot be read are left out, each with a sentence in `attrs["notes"]`.
 
     Raises:
         FedreproError: if nothing is drawn, or nothing drawn matches `only`.
@@ -126,7 +129,9 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the exhibits of a scale that a folder of reports has; `asked` is one, or a paper.
+    """List the figures and tables drawn at a scale in the folder `reports`, of `asked` if given.
+
+    `asked` is one of them (paper/name) or a paper.
 
     Raises:
         FedreproError: if there is none.
@@ -154,7 +159,10 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values of one exhibit, each with its scenario."""
+    """Return the final values in the csv of one drawn figure or table, each with its scenario.
+
+    Raise FedreproError if it was drawn with other settings than the configuration has now.
+    """
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     shown: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
@@ -178,9 +186,9 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the metrics that methods report after each round alone, as of the last round.
+    """Yield rows of metrics that methods report per round only, with their value in the last round.
 
-    `shown` has a row of a method at a point, and the metrics that its rows lack.
+    `shown` has, for each method at a point, a csv row and the metrics that its rows lack.
     """
     if not shown:
         return
@@ -222,9 +230,9 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Give each scenario and method one row, with a column per metric and split.
+    """Return one row per scenario and method, with a column of means per metric and split.
 
-    Methods that were measured in several numbers of trials have a row for each.
+    A method that was measured in several numbers of trials has a row for each number.
     """
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
@@ -242,19 +250,19 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List what all rows have in common, a line each: `dataset: digits`."""
+    """List the components that are equal in all rows, a line each, such as "dataset: digits"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Cut the table into pieces that a terminal is wide enough for, one scenario after another.
+    """Cut a table of results into pieces as wide as a terminal, one scenario after another.
 
     Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
     table has some metrics in columns, as far as any of the rows has them.
 
     Yields:
-        A heading, which names what of the scenario is not that of all, and the piece as texts.
+        A heading, which names the components that differ between scenarios, and the piece as texts.
     """
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
@@ -276,7 +284,7 @@ def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _parameters(setting: str) -> str:
-    """Write a setting's token without the name of its method, in words that lines can be cut at."""
+    """Write the parameters in a setting's token as readable text: "lr=0.1, epochs=5"."""
     words = setting.removeprefix(method_of(setting)).lstrip("+;")
     return words.replace(";", ", ").replace("+", " ").replace("~", "=")
 
@@ -300,19 +308,20 @@ def paired_differences(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare two methods, named by label or component, wherever a drawn exhibit measures both.
+    """Compare methods `one` and `other` (labels or names) at all points of drawn figures.
 
-    In a trial both have the same data, partition and, of one-shot methods, local models, so what
-    these change cancels. Final values of the chosen settings are taken, of the trials that both
-    have. `exhibit` narrows this to one exhibit, or a paper.
+    In a trial both methods have the same data, partition and, if one-shot, local models, so the
+    variation from these cancels in the difference. Compared are final values of the selected
+    settings, in the trials that both methods have. `exhibit` restricts this to one figure or table,
+    or to a paper.
 
     Returns:
-        A row for each point: COMPARED, with the labels of both methods, their means over `trials`,
-        the mean difference with its interval by Student's t at CONFIDENCE, infinite for one trial,
-        and `also`, other exhibits that show the same runs; and the columns of the point.
+        A row per point of an exhibit, with the columns COMPARED: both labels, their means over
+        `trials`, the mean difference with its interval by Student's t at CONFIDENCE (infinite for
+        one trial), `also`, other exhibits that show the same runs; and the point's parameters.
 
     Raises:
-        FedreproError: if no exhibit has both.
+        FedreproError: if no exhibit has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -347,7 +356,10 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired differences of an exhibit, each after settings and values of its runs."""
+    """Yield the paired differences of two methods in a figure's csv `table`, one per point.
+
+    Each comes after a tuple of settings and values, by which equal runs in two figures are found.
+    """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -373,7 +385,7 @@ def _of_exhibit(
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Find the rows of a method by its label, or else by its component's name."""
+    """Return the rows of the method called `name`: its label, or else its component's name."""
     labelled = [row for row in rows if row["method"] == name]
     return labelled or [
         row
@@ -383,19 +395,23 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
 
 
 def point_words(row: Mapping[Any, Any]) -> str:
-    """Write the point of a row of `paired_differences` in words: clients 10, alpha 0.1."""
+    """Write a `row` of `paired_differences` as its scenario: "clients 10, alpha 0.1"."""
     known = {key: value for key, value in row.items() if key not in COMPARED and pd.notna(value)}
     return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
 
 def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
-    """Name the two methods: by their label, or as asked where several labels fit."""
+    """Return the names of two compared methods: labels, or `one`, `other` if labels vary."""
     first, second = (set(differences[side]) for side in SIDES)
     return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
 
 
 def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
-    """Say at how many points one method is better; `names` are those of `sides`."""
+    """Return a sentence on how often one method is better, worse or not distinguishable.
+
+    `differences` is the table of `paired_differences`, `names` the names of both methods by
+    `sides`.
+    """
     one, other = names
     better = all_metrics()[metric].better
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())

@@ -24,17 +24,20 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the tables of times of the runs behind an exhibit, as its json names them."""
+    """List the paths of the tables of times of a figure's or table's runs, from its json."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Keep the tables of times that are not of local models, each once."""
+    """Return the tables of times without those of local training, each path once."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Group tables of times by stage; no local models if one of their tables is missing."""
+    """Group paths of tables of times by stage of the pipeline, such as train or aggregate.
+
+    Local training is left out if one of its tables is missing, as a part would mislead.
+    """
     paths = list(dict.fromkeys(timings))
     whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
     wanted = [path for path in paths if whole or _stage(path) != TRAIN]
@@ -44,7 +47,10 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Sum the seconds of each stage; local models count where all of their tables are there."""
+    """Sum measured seconds over trials for each stage, such as train or aggregate.
+
+    Local training is left out if one of its tables is missing.
+    """
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
         for stage, paths in _by_stage(timings).items()
@@ -52,7 +58,7 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Map the token of each setting to its mean seconds of a trial in each of these tables."""
+    """Return mean seconds per trial of each setting, by its token, a value per table of times."""
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -62,10 +68,10 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Sum the cost of whole jobs by stage, local models' jobs, measuring and reading included.
+    """Return CPU seconds and peak memory of whole jobs, by stage; reading and evaluating count.
 
-    `cpu_seconds` are summed over jobs, `peak_bytes` are those of the hungriest job. A stage with a
-    job that did not write down what it took is left out.
+    `cpu_seconds` are summed over jobs, `peak_bytes` is the maximum. A stage with a job without such
+    a measurement is left out.
     """
     jobs = {
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
@@ -81,11 +87,11 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return measured times of methods in rounds, in the columns of the exhibit's numbers.
+    """Return measured seconds per round of methods in rounds, in the columns of the csv.
 
-    `seconds` of a round, its trials being the rounds of all trials except the FIRST of each;
-    `overhead`, how much longer they are on average than those of the exhibit's first method. The
-    timings lie in the folders of the metrics of each run, `files`.
+    `seconds` are over the rounds of all trials except the FIRST of each; `overhead` is how much
+    longer rounds take than those of the exhibit's first method, in percent. `files` has the paths
+    of each run's metrics, next to which the times lie.
     """
     import pandas as pd
 
@@ -114,10 +120,10 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return measured times of the settings that stand in an exhibit's numbers, in its columns.
+    """Return server and client seconds of the settings in a figure's csv, as rows of such a csv.
 
-    `server_seconds` and `client_seconds` of each trial, of methods whose timings have them. The
-    timings lie in the folders of the metrics of each run, `files`.
+    Metrics are `server_seconds` and `client_seconds` of each trial, of methods whose tables of
+    times have them. `files` has the paths of each run's metrics, next to which the times lie.
     """
     import pandas as pd
 
@@ -144,7 +150,10 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Return the rows of the timings next to these metrics."""
+    """Return the rows of the tables of times that lie next to these files of metrics.
+
+    `needed` is a column that must be there; raise FedreproError if it is not.
+    """
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

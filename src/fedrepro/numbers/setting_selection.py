@@ -39,14 +39,14 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting of a method: its final metrics, and the number it is chosen by, in each trial."""
+    """A setting to select from: final metrics, and the number per trial by which it is selected."""
 
     series: Series
     criterion: Sequence[float] = ()
 
     @property
     def stopped(self) -> float | None:
-        """Return the round after which successive halving stopped the setting, if it did."""
+        """Return the round in which successive halving stopped the setting, None if it did not."""
         rounds = self.series.get(STOPPED)
         return rounds[0] if rounds else None
 
@@ -54,7 +54,14 @@ class Candidate:
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return the settings of a group in order, each with its results (`rows`) in these trials."""
+    """Return settings to select one from, each with final metrics and its criterion per trial.
+
+    Args:
+        rows: the measurements of each setting.
+        measure: the method, with its selection rule.
+        trials: how many trials to use.
+        where: figure or table and point, for error messages.
+    """
     race = measure.measured(list(rows)).race
     shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
     by_setting = {}
@@ -82,7 +89,10 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number that a setting is chosen by, a value per trial.
+    """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
+
+    `choice` names metric, split and what is taken over rounds; `rows` are measurements of rounds,
+    `series` final values; `where` is for errors.
 
     Raises:
         FedreproError: if the metrics lack it.
@@ -114,7 +124,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings ran in all trials, except for those that diverged."""
+    """Return the last round that all settings, except diverged ones, ran in all trials, or inf."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -125,7 +135,7 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return the best value of all measured rounds; NaN if one of them is."""
+    """Return the maximum of a curve (minimum if `better` is -1), NaN if a value is NaN."""
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan
@@ -133,7 +143,10 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Compute the mean height of a curve by trapezoids; a lone value is its own mean."""
+    """Return the mean height of a curve by trapezoids, or the value if it is one.
+
+    Ignore `better`.
+    """
     length = curve[-1][0] - curve[0][0]
     if length == 0:
         return curve[0][1]
@@ -161,11 +174,11 @@ def select_setting(
     *,
     allow_all_failed: bool = False,
 ) -> Setting:
-    """Choose the setting with the best mean of its criterion over trials; ties go to the first.
+    """Return the setting with the best criterion, a mean over trials; ties go to the first.
 
-    A setting whose criterion is not a number in some trial has failed and is never chosen, and
-    neither is one that a race stopped. If all failed and `lost_stay` is true, the first stands for
-    them, in a row that says so.
+    A setting with a criterion that is not a number has failed and is never selected, nor is one
+    that successive halving stopped. If all failed, the first is returned if `allow_all_failed`;
+    otherwise raise FedreproError.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -191,7 +204,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Return a row per setting: its criterion, and its results."""
+    """Yield the rows of a .choice.csv: each setting, its selection criterion, test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series
@@ -223,17 +236,18 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:
-    """Return the position of the chosen setting in the rows `tried` of a choice.csv."""
+    """Return the positions of the selected settings in rows `tried` of a .choice.csv."""
     if not len(tried):  # no method has several settings: there are no columns either
         return []
     return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Tell of each chosen setting which parameters are at the lowest or highest tried value.
+    """Return which parameters of each selected setting are at the lower or upper end of a grid.
 
-    Parameters of words, and of one number alone, are left out. `tried` is as in `chosen_of`, and
-    `chosen` names its rows.
+    `tried` are rows of a .choice.csv, and `chosen` positions in them. The result has, for each
+    position, parameter -> (is lowest, is highest). Parameters that are text, or take one value, are
+    left out.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -249,7 +263,7 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
-    """Write how often each parameter's choice was at an end of its grid."""
+    """Write how often each parameter's selected value was the lowest or highest of its grid."""
     texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]
@@ -259,7 +273,7 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return the accuracies of all settings over trials, scenario by scenario."""
+    """Return final accuracies per scenario: (split, setting) -> float64 (T,) over trials."""
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
@@ -276,9 +290,10 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Choose a setting in each trial by validation: its rows, and test accuracies (T,).
+    """Select a setting in each trial by validation accuracy, rather than once over all trials.
 
-    Ties go to the first setting. `tried` is as in `chosen_of`.
+    Return the positions of the selected rows of `tried` (rows of a .choice.csv of one method) and
+    test accuracies, float64 (T,). The right one of `scenarios` is found by the means in `tried`.
 
     Raises:
         FedreproError: if none of the scenarios has the means of `tried`.

@@ -31,7 +31,7 @@ USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of its 95 % interval. chance: the p value of its being 0."""
+    """A mean with the ends of its 95 % interval. chance: the p value for a true mean of 0."""
 
     value: float
     low: float
@@ -41,13 +41,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Standing:
-    """A method's score, rank and group among the methods of its class.
+    """A method's score, rank and group among the methods of its class on a leaderboard.
 
     Attributes:
-        above: its score less that of the method to beat.
-        above_trials: the interval of `above` over trials alone.
-        chance: p value of `above` after Holm's correction, and its verdict.
-        group, ranks: 1 the best, None where nothing is compared.
+        above: its score minus that of the method to beat.
+        above_trials: `above`, with an interval over trials alone.
+        chance: p value of `above` after Holm's correction.
+        verdict: better, worse or not shown.
+        group: 1 is the best; None where nothing is compared.
+        rank_low, rank_high: the ranks that tests leave open.
         not_significantly_different: the methods of its class that do not differ from it.
         usual: its group by other tests.
     """
@@ -66,10 +68,11 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Return (accuracy - baseline) / gap in each of T trials, float64 (T,).
+    """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
 
-    The gap is the mean of ceiling - baseline over trials, so that a trial in which both happen to
-    be near does not outweigh the others, and the mean score is the quotient of mean differences.
+    The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
+    mean of ceiling - baseline over trials, so that a trial in which both happen to be near does not
+    outweigh the others, and the mean score is the quotient of mean differences.
     """
     gap = float(np.mean(ceiling - baseline))
     scores: np.ndarray = (accuracy - baseline) / gap
@@ -77,14 +80,15 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
 
 
 def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
-    """Estimate a mean score or difference, (U, T), by Student's t.
+    """Estimate the mean of scores or differences, float64 (U, T), with interval and p value.
 
     error² = var(means over trials) / U + var(means over units) / T
 
-    The second term alone holds if the units stay as they are: units=False. The interaction is in
-    both terms, so the error is not too small. Degrees of freedom are Satterthwaite's, and at most
-    U - 1: with three units his alone err five times too often at the levels that Holm asks for.
-    A single trial leaves the first term alone.
+    Units are scenarios or data sets. With units=False they count as fixed, and the second term
+    alone is used. The interaction is in both terms, so the error is not too small. Degrees of
+    freedom are Satterthwaite's, and at most U - 1: with three units his alone err five times too
+    often at the levels that Holm's correction needs. With a single trial the first term alone is
+    used.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -112,13 +116,15 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """Return the methods of a class by group, and within a group the best first.
+    """Test all methods of a class against each other, and return their scores, ranks and groups.
+
+    They are ordered by group, and within a group the best first.
 
     Args:
-        scores: float64 (U, T) by method; a row a scenario or data set.
+        scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
         line: scores of the method to beat, float64 (U, T).
-        units: whether rows are drawn again, or the trials alone.
-        ranked: whether pairs are compared.
+        units: whether intervals are for other scenarios or data sets too, or for trials alone.
+        ranked: whether pairs of methods are tested.
         usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
 
     Raises:
@@ -172,18 +178,22 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test each pair of tables (U, T) by Student's t: p values after Holm's correction, (M, M)."""
+    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
+
+    `tables` has the scores of each method, float64 (U, T), in U scenarios or data sets and T
+    trials; `units` is as in `estimate`.
+    """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Say which pairs two other usual tests separate, bool (M, M), by means over trials (M, S).
+    """Test pairs of methods by Wilcoxon and Nemenyi: which differ, bool (M, M), by test name.
 
-    Wilcoxon's signed ranks with Holm's correction, and Nemenyi's after Friedman. Both take the
-    scenarios for independent. Source: J. Demšar, Statistical comparisons of classifiers over
-    multiple data sets, JMLR 2006.
+    `means` has scores over trials, float64 (M, S). Wilcoxon's signed ranks are with Holm's
+    correction, Nemenyi's test follows Friedman's; both take the S scenarios for independent.
+    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -201,7 +211,7 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
-    """Arrange values of pairs, in the order of `combinations`, as (M, M) with diagonal 1."""
+    """Arrange p values of pairs, in the order of `combinations`, as a symmetric matrix."""
     matrix = np.eye(count)
     above = np.triu_indices(count, 1)
     matrix[above] = matrix.T[above] = chances
@@ -209,7 +219,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values for being many: all up to LEVEL hold, with error LEVEL in total.
+    """Correct p values for multiple tests by Holm's method, so that the family error is LEVEL.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
@@ -220,7 +230,11 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Map each method, in the order `best`, to its group; `apart`, bool (M, M): pairs differ."""
+    """Divide methods into groups, from 1: the best one left, and all that do not differ from it.
+
+    `best` has the indices of methods from the best on, `apart`, bool (M, M), which pairs differ.
+    Return the group of each index.
+    """
     groups: dict[int, int] = {}
     left, number = list(best), 0
     while left:

@@ -29,9 +29,9 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return all measurements: final (no round) and of single rounds, of all nodes and of each.
+    """Return a run's metrics as a data frame, trial by trial: final values, single rounds.
 
-    Where models are tuned, a trial's value is the mean over the samples of a size.
+    Where models are fine-tuned on several samples, a trial's value is the mean over the samples.
     """
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
@@ -47,12 +47,11 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the rows that an entry of an exhibit shows.
+    """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
-    Without a node these are rows of all nodes together. With one (counted from 1) they are the
-    node's own and, for what nodes do not have, those of all, except for means over nodes. `belief`
-    is the split that stands as `test`, since nodes are measured on test examples both before and
-    after they heard their neighbours.
+    `node` counts from 1; metrics that nodes do not have are kept as measured over all, except for
+    means over nodes. `belief` is the split that is renamed to `test`: nodes are measured on test
+    examples before and after they heard their neighbours.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -68,17 +67,20 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
-    """Tell of each row whether it was measured at the end, and not after a single round."""
+    """Return whether each row was measured at the end of its run, bool (rows,)."""
     return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Keep the rows of one setting (`Run.rows_of`) in the first trials, single rounds included."""
+    """Return the rows of one setting, `token` in column `setting`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the final values of each metric of one setting in the first trials."""
+    """Return the final values of one setting: a list over trials for each (metric, split).
+
+    `rows` has the setting's measurements; `token` and `where` name setting and figure in errors.
+    """
     last = rows[is_final(rows)]
     if last.empty:
         raise FedreproError(
@@ -88,10 +90,11 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Map each (metric, split) to a value per trial; every trial must be there once.
+    """Return the values of one setting as a list over trials for each (metric, split).
 
-    A setting that a method left out in some trial has nothing but in which trials it did. One that
-    failed in some trial is not a number there.
+    A trial that failed is NaN. A setting that the method does not define for some trials' clients
+    has (`left_out`, "") alone, 1 in these trials. Raise FedreproError if a trial is missing or
+    double.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -114,10 +117,10 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Average each metric over the last measured rounds, in each trial.
+    """Return the mean of each metric over the last `rounds` measured rounds, in each trial.
 
-    `accuracy_scatter` is the sample standard deviation of the accuracies that its mean is of; what
-    is counted over all rounds has no mean over some. Nothing of a method without rounds.
+    Keys are (metric, split). `accuracy_scatter` is the sample sd of the averaged accuracies. Counts
+    over all rounds are left out; {} for a failed setting or a method without rounds.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -138,26 +141,23 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
 
 
 def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Keep the rows of one metric on one split."""
+    """Return those rows of a figure's csv that are of one metric on one split."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def mean(values: Sequence[float]) -> float:
-    """Compute the mean, exact before it is rounded; NaN if one of the values is.
-
-    Infinite, as rounds to a target that was not reached are, if one of them is.
-    """
+    """Return the mean over trials, exact before rounding; NaN or infinite if a value is."""
     return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return the cells of a csv that a series has: mean, sd, trials and the value in each."""
+    """Return the csv cells for a number with `values` in trials: mean, sd, trials, by_trial."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 
 
 def sd(values: Sequence[float]) -> float | None:
-    """Return the sample standard deviation; a single value has none, and equal values have 0."""
+    """Return the sample standard deviation: None for a single value, NaN with one not finite."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
@@ -173,12 +173,12 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 def with_pairs(
     rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
-    """Add paired means to the rows of an exhibit's csv, in COLUMNS.
+    """Add the columns `paired_mean` and `paired_with` to csv rows of methods with fewer trials.
 
-    A method with fewer trials than its pair is shown by the pair's mean over all its trials, plus
-    the mean difference over the trials of both: what they share in a trial cancels. `leading` names
-    the columns of a number's place. A method whose rounds are shown is paired with the final value
-    of the other, if that has no rounds.
+    The paired mean is that of the other method over all its trials, plus the mean difference in the
+    trials that both methods have; what they share in a trial cancels. `leading` names the columns
+    that tell points apart. Single rounds are paired with the final value of the other method, if
+    that has no rounds.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -205,10 +205,10 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Compute the sd over clients of their means over the first trials, of one setting of a method.
+    """Return the sd over clients of each client's mean over the first trials, for one setting.
 
     Returns:
-        Metric and split -> sd over clients, of ends of runs.
+        The sd of final values, for each (metric, split).
 
     Raises:
         FedreproError: for a method that has no numbers of single clients.
@@ -230,7 +230,10 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return numbers as figures show them: paired means, which have no sd, and sds over clients."""
+    """Return csv rows as figures show them: paired means without sd, and sds over clients.
+
+    They replace the columns `mean` and `sd` of the rows that have them.
+    """
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

@@ -24,10 +24,10 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """The options of `fedrepro run`.
+    """The options of `fedrepro run`: methods, data, model, training and trials, as values.
 
-    changes: parameters of a method, or of data, partition, model, training and graph, by keys such
-    as scaffold.lr; values as text or typed.
+    changes: further parameters of a method, or of data, partition, model, training and graph, by
+    keys such as scaffold.lr; values as text or typed.
     """
 
     methods: Sequence[str]
@@ -47,7 +47,7 @@ class RunWords:
 
     @property
     def command(self) -> str:
-        """Return the command line that repeats the run."""
+        """Return the command line `fedrepro run ...` that repeats the run."""
         options = [
             word
             for item in fields(self)
@@ -63,13 +63,13 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a name for the run's file: methods and data, in letters and digits."""
+        """Return a file name for the run, of its methods and data set, in letters and digits."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Return a run given by options as a file with one exhibit.
+    """Turn the options of `fedrepro run` into a file with one figure to plan, saved as `paper`.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.
@@ -118,15 +118,15 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan an exhibit of a file that is not saved yet.
+    """Plan the points, methods and runs of one figure or table of a file that is not saved yet.
 
     Args:
-        file: the file of exhibits.
-        name: the exhibit's name.
+        file: the file of figures and tables.
+        name: the name of the figure or table.
         place: the path of the file; empty for a run given by options.
 
     Raises:
-        FedreproError: it cannot be computed.
+        FedreproError: the figure or table cannot be computed.
     """
     try:
         return exhibit_of(file, name, SCALE)
@@ -138,7 +138,7 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
 
 
 def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
-    """Return the entry of each method, by the name that was given."""
+    """Return the configuration of each method of the options, by the name that the user gave."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:

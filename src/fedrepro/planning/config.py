@@ -54,7 +54,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """config/config.yaml: which scale and exhibits, how much one job does, where data come from."""
+    """The file config/config.yaml: what to draw, how to cut jobs, where data and methods are."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Keys that differ at a scale, below `at:`."""
+    """Settings of a figure or table that differ at a scale (tiny, quick or paper), below `at:`."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -119,10 +119,10 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 
 
 class Board(Strict):
-    """A leaderboard over the exhibits of a file whose names begin with its version, as in 1-mnist.
+    """A leaderboard, made of the tables in a file whose names begin with its version: 1-mnist.
 
-    It is frozen, because results on different grounds do not compare: a change of its ground makes
-    the next version.
+    Its scenarios are frozen, because results in other scenarios do not compare: a change of
+    scenarios, trials or selection rules makes the next version.
     """
 
     title: str = key(..., "what is compared, in a line")
@@ -151,7 +151,7 @@ Version = Annotated[str, Field(pattern="^[1-9][0-9]*$")]
 
 
 class ExhibitFile(Strict):
-    """All exhibits of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
+    """All figures and tables of a paper or of leaderboards, from exhibits.yaml or exhibits.py."""
 
     paper: str = key(..., "short name of the paper", pattern="^[a-z0-9]+$")
     title: str = key(..., "its title")
@@ -170,17 +170,17 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Return the path of the file, for error messages."""
+        """Return the path of this file of figures and tables, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
-        """Return the exhibits as the text of an exhibits.yaml, to be edited."""
+        """Return this file of figures and tables as YAML text, which people can edit."""
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names of the exhibits that are defined at a scale.
+        """Return the names of the figures and tables defined at a scale, such as figure-2a.
 
-        An exhibit whose scales cannot be read is among them, so that `settings` reports its error.
+        One with an invalid list of scales is included, so that `settings` reports its error.
         """
 
         def is_defined(name: str) -> bool:
@@ -194,29 +194,36 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Whether an exhibit is in the default set; this is known even if it cannot be read."""
+        """Whether the figure or table `name` is drawn by default at this scale.
+
+        The answer is known even if the figure or table cannot be read for a mistake.
+        """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
         layer = at.get(scale) if isinstance(at, Mapping) else None
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return the file with other methods `also`, which all exhibits get."""
+        """Return a copy of the file with methods `also` added to all its figures and tables."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of a leaderboard's exhibits at a scale, in the order of the file."""
+        """Return the names of the tables of leaderboard `version` at a scale, in order."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the settings of one exhibit at one scale; refuse wrong ones."""
+        """Return the validated settings of the figure or table `name` at one scale.
+
+        They are the file's defaults, the figure's own keys, and what `at:` changes at the scale.
+        Raise FedreproError for a mistake.
+        """
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
             merged[DRAWING] = _drawing(merged[DRAWING], where)
         return _validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of the exhibits that are written as tables at a scale."""
+        """Return the names of those exhibits that are tables, not figures, at a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -240,13 +247,16 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Expand `drawing: table`, which is short for `drawing: {name: table}`."""
+    """Return `layer` with `drawing: table` written out as `drawing: {name: table}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Return the drawing that an exhibit names, with its options."""
+    """Build the drawing (a way to show a figure or table) from its name and options as configured.
+
+    `where` names the figure or table in errors.
+    """
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
             f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
@@ -262,14 +272,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of exhibits that cannot be read, and why."""
+    """A file of figures and tables that cannot be read, and the error, raised when it is needed."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Whether the file may hold an exhibit of the default set: always of Python."""
+        """Whether the file may have figures that are drawn by default; any file of Python may."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -278,7 +288,10 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """Files of exhibits by paper; asking for an unreadable one raises its error."""
+    """A dict of the files of figures and tables, by paper.
+
+    Asking for a file that cannot be read raises the error of reading it.
+    """
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
         super().__init__(read)
@@ -291,7 +304,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Return files with the methods `also` added to all exhibits of some papers."""
+        """Return the files with methods `also` (by paper) added to all figures of these papers."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -301,26 +314,27 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Return the configuration with these values, which Snakemake or a file has."""
+    """Validate the `values` of a configuration, which `where` names in errors, as a Config."""
     return _validated(Config, values, where)
 
 
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
-    """Read the configuration of a working folder."""
+    """Read and validate config/config.yaml of the working folder, or the file `path`."""
     return read_config(_load_yaml(path))
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
-    """Read the files of exhibits of all papers; those with mistakes are in `Papers.unread`.
+    """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files of config/exhibits win over those in the folder of a paper.
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits win
+    over those of the package.
 
     Args:
         folder: the folder whose YAML files are read, and no others.
-        of: keys of exhibits, if only their papers are needed.
+        of: keys (paper/name) of figures and tables, if only their papers are needed.
 
     Raises:
-        FedreproError: no file of exhibits was found.
+        FedreproError: no file was found.
     """
     paths = {path.stem: path for path in sorted((folder or OWN_EXHIBITS).glob("*.yaml"))}
     if folder is None:
@@ -346,19 +360,19 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:
-    """Read a YAML file of exhibits at any path."""
+    """Read and validate a YAML file that defines figures and tables, at any `path`."""
     return _validated(ExhibitFile, _load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of the exhibits that are tables, by scale/paper."""
+    """Return the names of the tables among figures and tables, by "scale/paper"."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Refuse YAML with a key twice in one place: Snakemake would take the last one."""
+    """Refuse YAML files with a key twice in a mapping, since Snakemake would take the last one."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             _load_yaml(path)
@@ -391,7 +405,10 @@ def _load_yaml(path: Path) -> dict[str, Any]:
 
 
 def _validated(model: type[T], values: Any, where: str) -> T:
-    """Return values as a model; refuse them by a sentence on their first problem."""
+    """Return `values` as an object of the pydantic class `model`.
+
+    Raise FedreproError with one sentence on the first problem; `where` names the file in it.
+    """
     data = dict(values) if isinstance(values, Mapping) else values
     try:
         return model.model_validate(data)
@@ -415,7 +432,11 @@ def _validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Name where a problem is in the values, without the types that pydantic tried there."""
+    """Return the path of keys of a validation problem, such as "methods.0.label".
+
+    `loc` is pydantic's location, which also has types that it tried; only keys of `values` are
+    kept.
+    """
     parts = []
     for part in loc:
         known = isinstance(values, Mapping) and part in values

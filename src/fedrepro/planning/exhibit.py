@@ -54,10 +54,12 @@ from fedrepro.training.mixing_matrices import weights_of
 
 @dataclass(frozen=True)
 class Point:
-    """One point of an exhibit's sweep: its swept values, scenario, methods and runs.
+    """One point of a figure's sweep, such as 10 clients: swept values, scenario, methods, runs.
 
-    scenario: None for simulations. trials: the number of trials of each method, by its label. case:
-    the key of the point's case in the configuration. runs: by label of the method and setting.
+    scenario: data, partition, model, training and graph; None for simulations. measures: the
+    methods. trials: the number of trials of each method, by label. case: the key in the
+    configuration of the scenario that is shown side by side with others, None without such. runs:
+    by label and setting.
     """
 
     values: Mapping[str, Any]
@@ -70,9 +72,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others (`label`), and the method that it is compared with.
+    """A method with fewer trials (`label`), and the method that it is compared with.
 
-    trials, of: the different numbers of trials, at any point, of the first and of the other.
+    trials, of: the different numbers of trials, over points, of the first and of the second method.
     """
 
     label: str
@@ -82,12 +84,12 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """Return the name of the method with fewer trials in legends."""
+        """Return how legends name the method with fewer trials, such as "PFNM (paired)"."""
         return f"{self.label} (paired)"
 
     @property
     def sentence(self) -> str:
-        """Say how the method with fewer trials is shown, for captions and footnotes."""
+        """Return a sentence for captions on how the method with fewer trials is shown."""
         few, many = (" or ".join(map(str, numbers)) for numbers in (self.trials, self.of))
         word = "trial" if self.trials == (1,) else "trials"
         return (
@@ -98,9 +100,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table of a paper at one scale, ready to be computed.
+    """A figure or table of a paper at one scale, planned: its points, methods and runs.
 
-    measures: the methods of all points, each label once; a case may have another method of a label.
+    measures: the methods of all points, each label once; some points may have another method of a
+    label.
     """
 
     paper: str
@@ -115,12 +118,12 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the different runs, in the order of their first use."""
+        """Return the different runs behind the figure or table, in the order of their first use."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the trials of each run: the most that any of the points asks for."""
+        """Return the number of trials of each run: the largest that any point needs."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -129,17 +132,17 @@ class Exhibit:
 
     @property
     def swept(self) -> list[str]:
-        """Return the keys in which points differ: the first columns of the exhibit's csv."""
+        """Return the names of parameters that vary over points: the first columns of the csv."""
         return list(self.points[0].values)
 
     @property
     def shown(self) -> list[str]:
-        """Return the parameters of methods that are columns of the csv, with a row a value."""
+        """Return the parameters of methods that are shown value by value, as columns of the csv."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the pair of each method with fewer trials than others at a point, by label."""
+        """Return the methods with fewer trials, and what each is compared with, by label."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -152,7 +155,7 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """Return the caption, with sentences on methods of fewer trials and on other spreads."""
+        """Return the caption, with notes on methods of fewer trials and spreads over clients."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
@@ -161,32 +164,32 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Whether the exhibit is written as a table rather than drawn."""
+        """Whether the figure or table is a table rather than a figure."""
         return self.settings.drawing.name == TABLE
 
     @property
     def size(self) -> Size:
-        """Return the measure of model size that the exhibit shows."""
+        """Return how the figure measures model size: hidden units, parameters or megabytes."""
         return SIZES[self.settings.size]
 
     @property
     def timed(self) -> bool:
-        """Whether the exhibit is a table of measured times."""
+        """Whether this is a table of measured times, which differ from run to run."""
         return self.settings.drawing.number[0] in TIMES
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of the file that people look at."""
+        """Return the suffix of the file that readers open: .svg of a figure, .html of a table."""
         return self.settings.drawing.suffix
 
     @property
     def by_rounds(self) -> bool:
-        """Whether the csv has rows of single rounds, in a column `round`."""
+        """Whether the csv also has rows of single rounds, with a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the points, methods and runs of one exhibit of a file at one scale.
+    """Plan the points, methods and runs of the figure or table `name` of a file at one scale.
 
     Raises:
         FedreproError: the exhibit cannot be computed or shown.
@@ -218,7 +221,10 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point, without its runs; cases vary slowest."""
+    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors.
+
+    The sweep's combinations are repeated for each of the scenarios set side by side.
+    """
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -258,7 +264,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return the name of each case: its label, after the data's title where these differ."""
+    """Return the shown name of each scenario set side by side, with its data if that varies."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -269,7 +275,7 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Plan the run of each setting at a point."""
+    """Plan the runs at a point, by label of the method and setting; `where` is for errors."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         _require_kind(measure, point.scenario, where)
@@ -289,9 +295,10 @@ def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
 def _measured(
     scenario: Scenario, measure: ExhibitMethod, where: str
 ) -> Iterator[tuple[Setting, Run]]:
-    """Plan the runs of a method's settings in the scenario of a point.
+    """Yield each setting of a method with its run in a scenario.
 
-    A sweep is one run, except that a method in rounds has one per setting unless they race.
+    Settings of a one-shot method share a run; a method in rounds has one run per setting, unless
+    they are selected by successive halving, which needs all in one.
     """
     meta = measure.spec.component.meta
     # only peer methods keep a graph: all others are the same on every one
@@ -329,7 +336,7 @@ def _measured(
 
 
 def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Refuse a simulation in a scenario, and any other method without one."""
+    """Raise an error for a simulation with a scenario, or another method without one."""
     if simulated(measure.spec) and scenario:
         raise FedreproError(
             f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
@@ -345,9 +352,9 @@ def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str)
 def _require_fitting(
     measure: ExhibitMethod, scenario: Scenario, changed: Scenario, where: str
 ) -> None:
-    """Refuse a method that cannot work in a scenario.
+    """Raise FedreproError if a method cannot run in a scenario, for lack of data, start or graph.
 
-    `changed` is the scenario with the components and parameters that the method sets itself.
+    `changed` is the scenario with what the method itself replaces in it; `where` is for errors.
     """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     labelled = f"{where}: '{measure.label}'"
@@ -414,7 +421,10 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Say which means are over different trials, and which pair lacks its other method."""
+    """Yield sentences on means over different trials, and on comparisons that lack a method.
+
+    `trials` has the number of trials of each method, by label, at each point.
+    """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

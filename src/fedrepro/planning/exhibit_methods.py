@@ -35,7 +35,7 @@ TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with one value for each parameter.
+    """A method with one value for each parameter, as in a cell of its grid.
 
     training: the parameters of local training that the method changes, with their values. tune: how
     the model is fine-tuned, None if it is not.
@@ -51,7 +51,7 @@ class Setting:
 
     @property
     def token(self) -> str:
-        """Return the setting as text, such as fedavg;training+lr~0.1;tune+lr~0.01."""
+        """Return the setting as text for tables, such as fedavg;training+lr~0.1;tune+lr~0.01."""
         return setting_token(self.method, self.training, self.tune)
 
     def __getitem__(self, key: str) -> Any:
@@ -62,7 +62,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class ExhibitMethod:
-    """A method of an exhibit: its component (`spec`), its settings, and how it is shown.
+    """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
     trials: the number of trials of this method alone, None for that of the exhibit or the case.
     choose: the rule by which one setting is selected. show: the parameters with a row for each
@@ -93,25 +93,25 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the information that the method needs, the sample for fine-tuning included."""
+        """Return what the method needs to know of clients, and the sample for fine-tuning."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return which further information the selection of a setting reads."""
+        """Return which further information about clients the selection of a setting uses."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits of examples to evaluate on, that of the selection included."""
+        """Return the splits to evaluate the method on at the end, that of selection included."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits of `evaluate` that are also evaluated after single rounds."""
+        """Return the splits that are also evaluated after rounds, for selection or averages."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -129,12 +129,12 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the parameters with several values that `show` lacks: one value is selected."""
+        """Return the swept parameters that `show` lacks: one of their values is selected."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings that one is selected from, by the values of the shown parameters."""
+        """Return the settings in groups by shown values; one of each group is selected."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -142,11 +142,11 @@ class ExhibitMethod:
 
     @property
     def races(self) -> bool:
-        """Whether one setting is selected by successive halving, which stops others early."""
+        """Whether a setting is selected by successive halving, which stops worse ones early."""
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return the evaluation schedule of settings, with the rounds of successive halving."""
+        """Return when to evaluate the settings `group`, with the rounds of successive halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -157,14 +157,15 @@ def in_rounds(method: Spec) -> bool:
 
 
 def simulated(method: Spec) -> bool:
-    """Whether a method is a simulation, which has neither data nor a model."""
+    """Whether `method` is a simulation, which has neither data nor a model."""
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
 def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Combine the settings of one successive halving: their method, and changes of training.
+    """Combine the settings of one successive halving into one method with lists of values.
 
-    The values of the shown parameters are equal in `group`.
+    Return this method, and the changes of local training, with lists of values too. The values of
+    the shown parameters are equal in `group`; `where` is for errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -184,13 +185,13 @@ def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[st
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of an exhibit, or of one of its cases, in their order.
+    """Return the methods of a figure or table, or of one of its scenarios, in their order.
 
     Args:
-        settings: the exhibit as its file has it.
-        case: the key of the case; None for the exhibit itself.
-        where: the exhibit, for error messages.
-        at: the values of fine-tuning at a point, where the exhibit sweeps them.
+        settings: the figure or table as its file has it.
+        case: the key of one of several scenarios set side by side; None without such.
+        where: the figure or table, for error messages.
+        at: the values of fine-tuning at a point, where these are swept.
 
     Raises:
         FedreproError: the entry of a method is wrong.
@@ -235,10 +236,11 @@ def exhibit_methods(
 def _completed(
     entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
 ) -> MethodEntry:
-    """Fill in an entry from the method itself, and from its exhibit and case.
+    """Fill in a method's configuration with defaults from method, exhibit and scenario.
 
-    A name of the field becomes its component, labelled by that name; `settings: grid` the settings
-    that the method declares. Parameters that the entry sets win over shared ones.
+    A name of the literature becomes its component, labelled by that name; `settings: grid` becomes
+    the settings that the method declares. Parameters of the entry win over `shared` ones; `every`
+    is the number of rounds between measurements.
     """
     known = components("method")
     found = method_called(entry.name, known)
@@ -267,7 +269,10 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Read an entry that is complete with what its case and exhibit add."""
+    """Build a method of a figure or table from its completed configuration `entry`.
+
+    `at` has the values of fine-tuning at a point; `where` is for errors.
+    """
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = (
@@ -316,7 +321,7 @@ def _exhibit_method(
 def _trained(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Iterator[Setting]:
-    """Yield every setting of the method with every one of its training."""
+    """Yield the method's settings, each with every combination of its changes of training."""
     if not entry.training:
         yield from (Setting(method) for method in spec.expand())
         return
@@ -344,7 +349,7 @@ def _trained(
 def _finetuning(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Spec | None:
-    """Return how a method's models are tuned, with the values that the exhibit sweeps."""
+    """Return how a method's models are fine-tuned, with the values that are swept, or None."""
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:
@@ -369,7 +374,10 @@ def _finetuning(
 
 
 def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> Iterator[str]:
-    """Say why a method's settings cannot be shown, or one of them not be chosen."""
+    """Yield sentences on why a method's settings cannot be shown, or one of them not be selected.
+
+    `listed` are parameters in explicit settings; `until` is the target accuracy that ends runs.
+    """
     name, choose = f"method '{measure.spec.name}'", measure.choose
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
@@ -423,12 +431,12 @@ def spec_of(
     *,
     sweep: bool = False,
 ) -> Spec:
-    """Return the component of this kind that an entry names, with its parameters.
+    """Return a component with its parameters, from its kind and its entry in the configuration.
 
     Args:
         kind: what it is, such as dataset.
         entry: the name and parameters.
-        where: the exhibit, for error messages.
+        where: the figure or table, for error messages.
         extra: further parameters.
         sweep: whether a parameter may list several values; those of methods always may.
 

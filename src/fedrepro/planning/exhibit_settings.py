@@ -37,7 +37,7 @@ Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class ComponentEntry(BaseModel):
-    """A component by name; further keys are parameters that differ from their defaults."""
+    """A component (data set, model, method) in a configuration: name, and parameters as keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -47,7 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return the entry with some parameters changed; a change of name is a new component."""
+        """Return a copy with `changes` of parameters, and none of the old if the name changes."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -62,7 +62,10 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a model: its default (a type makes one, ... none), and its meaning."""
+    """Declare a key of a configuration class, with default value, description and bounds.
+
+    `default` may be a type, such as list, that makes an empty value; `...` makes the key required.
+    """
     if isinstance(default, type):
         return Field(default_factory=default, description=description, **bounds)
     return Field(default, description=description, **bounds)
@@ -86,7 +89,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule of selection that is written out instead of named."""
+    """A rule by which one setting of a sweep is selected, written out instead of named."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -121,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the rule of selection, which reads what the named rule on its split reads."""
+        """Return the selection rule: one of the named rules if all agrees, or a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -147,7 +150,7 @@ Rule = Annotated[
 
 
 class MethodEntry(ComponentEntry):
-    """A method of an exhibit. A list for one of its parameters is a sweep."""
+    """A method in a figure's configuration. A list for one of its parameters is a sweep."""
 
     label: str | None = key(None, "name in the legend")
     trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
@@ -210,9 +213,10 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios of an exhibit, by the keys in which it differs.
+    """One of several scenarios that a figure or table shows side by side, by what differs in it.
 
-    It is shown by its label, after the data set's title where cases differ in their data.
+    The label names it in the figure, after the data set's title where scenarios differ in their
+    data.
     """
 
     label: str = key(..., "how it is called in the figure")
@@ -241,7 +245,7 @@ class Case(Strict):
 
 
 class ExhibitSettings(Strict):
-    """One figure or table at one scale, after defaults and the scale's settings are merged."""
+    """The configuration of a figure or table at one scale, after defaults are merged in."""
 
     title: str = key(..., "what it shows, in a line")
     place: str = key(..., "where it stands in the paper")
@@ -323,16 +327,19 @@ class ExhibitSettings(Strict):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of components of the scenarios; none for simulations."""
+        """Return the kinds of components that scenarios consist of; none for simulations."""
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """Return the component of a kind other than graph, as the exhibit or a case has it."""
+        """Return the configuration of one component, with the changes of the scenario `case`.
+
+        `kind` is dataset, partition, model or training.
+        """
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the components of all kinds by kind; the graph is there if one is named."""
+        """Return the configurations of a scenario's components by kind, changed as `case` says."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -343,7 +350,10 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings: `above` wins, and replaces a component of another name as a whole."""
+    """Merge nested mappings of configuration: values of `above` win over those of `below`.
+
+    A component whose name differs is replaced as a whole, with its parameters.
+    """
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
@@ -363,7 +373,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Return an exhibit with these keys, and those of `others`, where the last one wins.
+    """Build the configuration of a figure or table from these keys and `others`; later ones win.
 
     A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
     file are. Title, caption and notes may be written over several lines.
@@ -376,15 +386,15 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
 
 
 def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
-    """Return the entry of a component: its name, for a method its label, and parameters."""
+    """Build the configuration of a component: its name, a method's label in legends, parameters."""
     return with_changes({"name": name}, label, **parameters)
 
 
 def with_changes(other: Entry, label: str = "", /, **changes: Any) -> Entry:
-    """Return a copy of an entry with another label or other parameters."""
+    """Return a copy of a component's configuration with another label or other parameters."""
     return {**other, **({"label": label} if label else {}), **changes}
 
 
 def text(sentence: str) -> str:
-    """Join a sentence that is written over several lines."""
+    """Join the lines of a sentence that is written over several lines of a source file."""
     return " ".join(line.strip(" ") for line in sentence.strip(" \n").split("\n"))

@@ -34,7 +34,10 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a check that a text is among `names`; `sentence` lists them at its {}."""
+    """Return a pydantic check that a text is among `names`.
+
+    `sentence` is the error message; its {} is replaced by the names.
+    """
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -49,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods of a planned exhibit, and the swept values of each of its points."""
+    """A planned figure or table as drawings check it: methods, and swept values at each point."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -63,7 +66,7 @@ class Planned:
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """Return the different values of a swept parameter."""
+        """Return the different values of the swept parameter `key`, in the order of the points."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property
@@ -72,11 +75,11 @@ class Planned:
 
 
 class Drawing(Strict):
-    """How an exhibit is shown; the fields of a drawing are its options.
+    """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the exhibit's csv has single rounds. of_rounds: the metrics of `OF_ROUNDS`
-    that the csv has in addition. shows_pairs: whether the drawing can show methods with fewer
-    trials than others. suffix: of the file that people look at.
+    by_rounds: whether the csv has single rounds. of_rounds: the metrics of `OF_ROUNDS` that the csv
+    has in addition. shows_pairs: whether the drawing can show methods with fewer trials than
+    others. suffix: of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -86,12 +89,12 @@ class Drawing(Strict):
     suffix: ClassVar[str] = ".svg"
 
     def reasons(self, shown: Planned) -> Iterator[str]:
-        """Yield sentences on why an exhibit cannot be drawn this way."""
+        """Yield a sentence for each reason why the figure `shown` cannot be drawn this way."""
         yield from ()
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the metric and split that the drawing shows; empty if it shows several."""
+        """Return the (metric, split) that the drawing shows, ("", "") if it shows several."""
         return "", ""
 
     def further(
@@ -102,14 +105,14 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Compute numbers that are shown in addition to metrics.
+        """Compute numbers from a run's files that the drawing shows but the metrics do not have.
 
         Args:
             metrics: the files of metrics of a run.
             setting: the setting, as the column `setting` of these files names it.
             measure: the method.
             trials: how many trials to use.
-            where: the exhibit, for error messages.
+            where: the figure or table, for error messages.
 
         Returns:
             A value for each trial, by (metric, split).
@@ -119,7 +122,7 @@ class Drawing(Strict):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Draw the files that people look at.
+        """Draw the figure or table, and return the files that people look at, as bytes by suffix.
 
         Args:
             exhibit: the planned exhibit.
@@ -140,7 +143,7 @@ D = TypeVar("D", bound=type[Drawing])
 
 
 def drawing(name: str) -> Callable[[D], D]:
-    """Register the class below the decorator as the drawing of this name."""
+    """Return a class decorator that registers a subclass of Drawing under this name."""
 
     def keep(cls: D) -> D:
         cls.name = name
@@ -153,20 +156,20 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Say why an exhibit has not one line a method, against one swept parameter."""
+    """Yield reasons why a figure or table is not one curve per method over one swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """Say why an exhibit without cases has not one line a method."""
+    """Yield reasons why a figure or table is not one curve per method in a single scenario."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Say why an exhibit does not vary one parameter, in numbers."""
+    """Yield why a figure has no horizontal axis: one swept parameter with numeric values."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -183,7 +186,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Say which methods show every value of a parameter."""
+    """Yield a sentence per method that shows all values of a parameter, which needs a table."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -193,7 +196,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Say which parameters that a method shows have values other than numbers."""
+    """Yield a sentence for each parameter in `show` of a method whose values are not numbers."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -201,13 +204,13 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Say so if all methods are references, which are drawn as bounds."""
+    """Yield a sentence if all methods are references (bounds), so that nothing is compared."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of an exhibit's csv at the end of runs, without single rounds."""
+    """Return the rows of a figure's csv that hold final values, not those of single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 

@@ -40,10 +40,11 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass
 class Forecast:
-    """A forecast of the work that is left.
+    """How much work a figure or table, or all of them, still takes.
 
-    jobs: how many, by stage. seconds: of one core, by stage. bytes: of local models. sources: jobs
-    by where their seconds are from; unknown: jobs by stage without any measurement.
+    jobs: their numbers, by stage. seconds: of one core, by stage. bytes: of local models on disk.
+    sources: numbers of jobs by where their seconds are from. unknown: numbers of jobs by stage for
+    which nothing was measured. notes: sentences for the user.
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
@@ -59,7 +60,10 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Forecast what is left to compute of an exhibit, or of all selected ones if `key` is None."""
+    """Estimate the work that is left for the figure or table `key`, or for all selected ones.
+
+    The result counts jobs, seconds and bytes.
+    """
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
@@ -85,7 +89,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
-    """Return the measured seconds a multiplication, and where they are from, by stage."""
+    """Return measured seconds per multiplication of a network, and their origin, for each stage.
+
+    The origin is finished jobs here or, without these, the recorded results.
+    """
     recorded: dict[str, list[float]] = defaultdict(list)
     finished: dict[str, list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
@@ -110,7 +117,7 @@ def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return sentences on what people should know before an exhibit is computed."""
+    """Return sentences that warn of unfair starts, and of trials computed in addition."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -133,7 +140,9 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path, or a word such as pfnm/x, into scale and exhibit (None: all selected ones).
+    """Split a path or a word, such as pfnm/figure-2a, into scale and key of a figure or table.
+
+    The key is None if all selected figures and tables are meant.
 
     Args:
         target: the path or word.
@@ -158,9 +167,10 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings of a run, each with every fine-tuning of its models.
+    """Count the settings of a run, each multiplied by its fine-tunings, to estimate its work.
 
-    In successive halving most settings stop early; they count as the whole runs of the same cost.
+    In successive halving most settings stop early, so the number of full runs of equal cost is
+    counted.
     """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(finetuning_of(tune).repetitions for tune in tuned)
@@ -170,9 +180,10 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Count the examples on which clients with `held` examples each train in all rounds.
+    """Estimate the examples that local training of all rounds and clients processes.
 
-    A round has the mean of the numbers of minibatches that the method lists, or whole epochs.
+    `held` is the number of examples of a client. A round has the mean of the numbers of minibatches
+    that the method lists, or whole epochs.
     """
     values: Any = method.values
     listed = [
@@ -186,7 +197,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Count the multiplications of models by examples in a job; of a simulation its settings."""
+    """Estimate the work of a job in multiplications of a network, of a simulation in settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:
@@ -209,9 +220,9 @@ def _work(plan: Plan, job: Job) -> float:
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Count the multiplications of a network by an example, its parameters, and the examples.
+    """Return a network's multiplications per example, its parameters, and the training examples.
 
-    All are 0 where the form of the data is unknown before they are prepared.
+    All are 0 where the shape of the data is unknown before they are prepared.
     """
     from fedrepro.networks.predict import network_of
 

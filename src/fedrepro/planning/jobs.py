@@ -37,13 +37,13 @@ BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 def log_of(folder: str) -> str:
-    """Return the log file of the job of a folder, such as results/tiny/logs/train/x.log."""
+    """Return the path of a job's log from its result folder: results/tiny/logs/train/x.log."""
     parts = folder.rsplit("/", 2)
     return f"{parts[0]}/logs/{parts[1]}/{parts[2]}.log" if len(parts) > 2 else f"{folder}.log"
 
 
 def folders_of(text: str) -> list[str]:
-    """Return the folders that one text names: x-trials-0-3:2 is x-trials-0-1 and x-trials-2-3."""
+    """Expand a text for several folders: x-trials-0-3:2 to x-trials-0-1 and x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -54,7 +54,7 @@ def folders_of(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class TrialBlock:
-    """A range of trials or clients, both ends included; written 0-9, or 3 for a single one."""
+    """A range of trials or clients, `first` to `last` inclusive, written 0-9, or 3 for one."""
 
     first: int
     last: int
@@ -69,13 +69,13 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Yield the block in parts of `size`; the last part may be shorter."""
+        """Yield consecutive ranges of `size` that make up this one, the last maybe shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 
     @staticmethod
     def parse(text: str) -> TrialBlock:
-        """Return the block that a text such as 0-9 or 3 names; refuse other texts."""
+        """Return the range that a text such as 0-9 or 3 names, or raise FedreproError."""
         match = BLOCK.fullmatch(text)
         block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
         if block is None or block.first > block.last or str(block) != text:
@@ -84,16 +84,16 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return blocks of `size` trials that together hold trials 0 to count - 1.
+    """Return ranges of `size` trials that together hold trials 0 to count - 1.
 
-    The last block is whole as well, so that more trials add blocks and rename none.
+    The last range has `size` trials too, so that more trials add files and rename none.
     """
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A data set, its partition, a model and its local training: all that is there before a method.
+    """A data set, its partition, a model and local training, all given before a method runs.
 
     graph: which clients exchange models in decentralised methods; None for all other methods.
     """
@@ -111,12 +111,12 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return the tokens of the components, which result files carry in their metadata."""
+        """Return names and parameters of the components as text, for metadata of files."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
     def clients(self) -> int:
-        """Return the number of clients; refuse a partition that takes it from the data."""
+        """Return the number of clients; raise FedreproError if it depends on the data."""
         count = clients_of(self.partition)
         if count is None:
             raise FedreproError(
@@ -138,7 +138,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs the server has, None if `method` needs none.
+    """Return the data set with unlabelled inputs that the server has; None if `method` needs none.
 
     Raises:
         FedreproError: the method does not name one known data set.
@@ -156,7 +156,7 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method, with one setting or several, that is evaluated in one scenario.
+    """A method with one setting or several in one scenario, evaluated in a number of trials.
 
     scenario: None for a simulation. every: the evaluation schedule of a method in rounds, None for
     other methods. tune: how the models are fine-tuned, None if they are not. Trials are not part of
@@ -181,7 +181,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return what the column `setting` holds in the rows of one of the settings."""
+        """Return the text by which the column `setting` of this run's metrics names `setting`."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -191,9 +191,9 @@ class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
     specs: the components that the stage depends on, by kind. evaluate: the splits of examples to
-    evaluate on at the end, and follow: after single rounds; neither changes the folder's name.
-    raw, data, public: folders; members: the file of the partition; local: files of local models, in
-    texts of `folders_of`.
+    evaluate on at the end, and follow: after single rounds; neither changes the folder's name. raw,
+    data, public: folders of the data set's raw files, its arrays, and the public data set. members:
+    the file of the partition. local: files of local models, in texts of `folders_of`.
     """
 
     stage: str
@@ -221,7 +221,7 @@ class Job:
 
     @property
     def before(self) -> list[str]:
-        """Return the folders of the jobs whose results this job reads."""
+        """Return the folders of the jobs that must run first, as this job reads their results."""
         members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
         local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
         return [*filter(None, (self.data, self.public)), *members, *local]
@@ -232,7 +232,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return 64 bits that change with the files, versions and parameters of the components."""
+        """Return a 64-bit hash of files, versions and parameters of the components, as hex."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
@@ -240,7 +240,7 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Return the job as json, which `read_job` reads."""
+        """Return the job as json text, which `read_job` parses in the process that runs it."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             key: _plain(value)
@@ -257,7 +257,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Return the component that the keys of a `Spec.entry` name, with its parameters.
+    """Build a component of a kind from its part of a job's json: name, and parameters as keys.
 
     Raises:
         FedreproError: the component is unknown, or one of its parameters.
@@ -296,7 +296,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Return the job that the keys and values of its json describe.
+    """Build a job from the content of its json; `where` names it in errors.
 
     Raises:
         FedreproError: a key or value cannot be in the json of a job.
@@ -332,10 +332,11 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The jobs of one scale and seed, by the folders that its methods name.
+    """Names the result folders of all jobs of one scale and seed, and makes the job of each folder.
 
-    splits: the splits of a run, as `Job.evaluate` and `Job.follow` have them. made: a function that
-    makes the job of each folder named so far, so that no name of a folder is ever read back.
+    splits: a function from a run to the splits of `Job.evaluate` and `Job.follow`. made: the
+    function that makes the job of each folder named before, so that no name of a folder is ever
+    parsed.
     """
 
     scale: str
@@ -347,11 +348,11 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a folder that a method of this class has named."""
+        """Return the job of a result folder that a method of this class returned before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
-        """Name the folder of a data set's arrays."""
+        """Return the folder of a data set's prepared arrays."""
         folder = dataset_folder(self.scale, dataset)
         raw = f"resources/{dataset.name}"
         job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
@@ -359,7 +360,7 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Name the file of the partition in a block of trials."""
+        """Return the path of the file with the partition of a data set in a range of trials."""
         folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
@@ -368,7 +369,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Name the files of local models of a block of trials, in one text of `folders_of`."""
+        """Return the paths of local models of a range of trials, as a text of `folders_of`."""
         base = f"{self._base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them
@@ -382,12 +383,12 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return all clients of a scenario and how many of them share a file, such as 0-9:5."""
+        """Return the range of a scenario's clients and how many share a file, as text: 0-9:5."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def run(self, run: Run, trials: TrialBlock) -> str:
-        """Name the folder of a run in a block of trials."""
+        """Return the result folder of a run in a range of trials."""
         folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
@@ -406,7 +407,10 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return how the folders of a stage begin that hold a run or what the run reads."""
+        """Return how folders of a stage begin that hold `run`, or results that the run reads.
+
+        `Plan.job` finds by it which run a folder belongs to.
+        """
         if stage == run.stage:
             return [self._base(run, stage)]
         if run.scenario is None or (stage == "train" and run.every):
@@ -424,7 +428,10 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Join the names of some components and a key of everything that the folder depends on."""
+        """Return the start of a folder's path: components, and a hash of what results depend on.
+
+        `what` is a run, a scenario or a tuple of components.
+        """
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
@@ -438,5 +445,5 @@ class Jobs:
 
 
 def dataset_folder(scale: str, dataset: Spec) -> str:
-    """Name the folder of a data set's arrays."""
+    """Return the folder of a data set's prepared arrays, below results/<scale>."""
     return f"results/{scale}/prepare/{setting_names([dataset], [dataset])}"

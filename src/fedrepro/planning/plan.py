@@ -41,7 +41,10 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan an exhibit, and refuse more than one exchange of models on a leaderboard."""
+    """Plan the exhibit (figure or table) `name` of a file at this scale.
+
+    Raise FedreproError if it belongs to a one-shot leaderboard and has a method of several rounds.
+    """
     exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
     for setting in (s for m in exhibit.measures for s in m.settings if board in file.boards):
         method = setting.method
@@ -64,10 +67,9 @@ def _called(entry: Mapping[str, Any]) -> str:
 class Plan:
     """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
-    Each mistake hides what it is in, and is raised when that is asked for. broken: the errors of
-    exhibits, by key; mistaken: of what all exhibits of a paper share, by paper. without: why a
-    method that the configuration adds to all exhibits (`also`) is not in an exhibit, by the
-    exhibit's key and the method's label.
+    An exhibit with a mistake is left out, and asking for it raises its error. broken: these errors,
+    by paper/name. mistaken: errors of a whole file of exhibits, by paper. without: why a method
+    that the configuration adds to all exhibits (`also`) does not fit one, by paper/name and label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -86,7 +88,7 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """Plan each exhibit of a file; an invalid one is recorded in `broken`."""
+        """Plan each figure and table of a file; the error of an invalid one goes to `broken`."""
         exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
@@ -111,7 +113,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan an exhibit with those methods of `also` that fit it."""
+        """Plan the figure or table `name`, with those methods added by `also` that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -124,7 +126,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence on each paper, exhibit and method of `also` that is left out."""
+        """Return a sentence for each file, figure, table and added method left out for an error."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -136,7 +138,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the exhibits that the configuration selects.
+        """Return the figures and tables that config/config.yaml selects to be drawn.
 
         Raises:
             FedreproError: one of them has a mistake.
@@ -171,7 +173,7 @@ class Plan:
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the number of trials of each run of all exhibits, selected or not."""
+        """Return how many trials each run needs, over all figures and tables of the scale."""
         by_run: dict[Run, int] = {}
         for exhibit in self.exhibits.values():
             for run, trials in exhibit.trials.items():
@@ -180,7 +182,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return the splits to evaluate each run on, at its end and after single rounds."""
+        """Return the splits to evaluate each run on: (at its end, after single rounds)."""
         by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -190,7 +192,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return which of the exhibits `keys` use each pair of data set and partition."""
+        """Return each pair of data set and partition in the figures `keys`, with their keys."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -199,7 +201,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return which of the exhibits `keys` use each pair of graph and number of nodes.
+        """Return each pair of graph and number of nodes in the figures `keys`, with their keys.
 
         Graphs whose number of nodes depends on the data are left out.
         """
@@ -215,7 +217,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the jobs of this scale, which their folders name."""
+        """Return the object that names the result folders of this scale's jobs."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -224,7 +226,10 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job of a folder; refuse a folder that no exhibit needs."""
+        """Return the job with results in `folder`.
+
+        Raise an error if no figure or table needs it.
+        """
         stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
@@ -237,11 +242,11 @@ class Plan:
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """Return all jobs of an exhibit, each after those whose results it reads."""
+        """Return all jobs of a figure or table, each after the jobs whose results it reads."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs of folders and of all that they read, each after what it reads."""
+        """Return the jobs that make `folders` and all they read, each after what it reads."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -256,17 +261,17 @@ class Plan:
         return list(found.values())
 
     def exhibit_file(self, key: str, suffix: str) -> str:
-        """Name the file of an exhibit with this suffix, such as .csv, among the reports."""
+        """Return the path of a figure's or table's file with this suffix, such as .csv."""
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
-        """Return the blocks of trials whose files together hold `trials` trials."""
+        """Return the ranges of trials, a file each, that together hold `trials` trials."""
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Return the blocks of trials of a run.
+        """Return the ranges of trials, a file each, of a run with this number of trials.
 
-        Successive halving has one block, because all trials decide together.
+        Successive halving has one range, because the mean over all trials decides what stops.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -274,15 +279,15 @@ class Plan:
         return [self.jobs.run(run, block) for block in self.blocks_of(run, trials)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """Name the files of metrics of a run that together hold `trials` trials."""
+        """Return the paths of the metrics of a run that together hold `trials` trials."""
         return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
-        """Name the files of metrics of all runs of an exhibit."""
+        """Return the paths of the metrics of all runs of a figure or table."""
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Name the folders of an exhibit's runs and local models, in texts of `folders_of`."""
+        """Return the folders of a figure's runs and local models, as texts of `folders_of`."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)
@@ -296,7 +301,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Return the keys of each thing that they are paired with, each once."""
+    """Return, for each thing in pairs (key, thing), the keys that it is paired with, each once."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None
@@ -307,7 +312,7 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the exhibits of a leaderboard, in the order of their file.
+    """Return the planned tables that a leaderboard (paper and version) is made of, in order.
 
     Raises:
         FedreproError: one of them has a mistake.
@@ -316,14 +321,14 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """Return the keys (paper/name) of a leaderboard's exhibits, in the order of their file."""
+    """Return the keys (paper/name) of the tables that a leaderboard is made of, in order."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a digest of what all methods of a leaderboard share.
+    """Return a SHA-256 digest of what all methods of a leaderboard share, to notice changes of it.
 
-    These are the scenarios, with all parameters and versions, the trials, and the rules by which
+    Shared are the scenarios, with all parameters and versions, the trials, and the rules by which
     settings are selected. New methods and new versions of methods leave the digest as it is.
     """
     lines = []
@@ -337,10 +342,10 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Refuse a leaderboard at scale paper whose `ground_of` is not the digest in its file.
+    """Check that no leaderboard changed what its methods share, by a digest in its file.
 
     Args:
-        plan: the exhibits of a scale; at other scales than paper nothing is checked.
+        plan: the figures and tables of a scale; at other scales than paper nothing is checked.
         papers: the papers whose leaderboards are checked; None checks all.
 
     Raises:

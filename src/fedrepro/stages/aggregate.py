@@ -53,7 +53,10 @@ from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Measure every setting of a method, and its models after fine-tuning, in every trial."""
+    """Run a one-shot method or control in every trial of a job, and write metrics and times.
+
+    Every setting of the method is evaluated, and its models after fine-tuning too.
+    """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
     given = ScenarioData.of(job, device_of(device))
@@ -88,12 +91,12 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 def _trial(
     job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Yield the numbers of every setting of a method in one trial, then of its fine-tuned models.
+    """Run every setting of a method in one trial, and yield its metrics and times.
 
-    They are a setting, its numbers, those of single clients last, seconds, those of clients and of
-    the server, including preparations for several settings, as if for this one alone, and how and
-    on which sample its model was tuned. A setting that fails with an error of its own is a number
-    `failed`, and a note.
+    Each result is a tuple: setting; metrics, those of single clients last; seconds of all; seconds
+    of clients and of the server; and how and on which sample the model was fine-tuned, None if not.
+    Preparations shared by settings count fully for each. A setting that fails with an error of its
+    own has the metric `failed` alone, and a note in `failures`.
     """
     method, public = job.specs["method"], Path(job.public) if job.public else None
     local, info = method_inputs(job.scenario, method, data, models, public)
@@ -125,7 +128,7 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that a setting of a method made, and their cost.
+    """The models that a setting of a one-shot method made, and what they cost.
 
     seconds: of server and clients, including a preparation done now. server: of the server alone,
     including its preparation. further: work of clients besides sending their models. cost:
@@ -142,13 +145,14 @@ class SettingResult:
 def run_setting(
     setting: Spec, local: LocalModels, info: ClientInfo, rng: RngKey, costly: SharedPreparation
 ) -> SettingResult:
-    """Run one setting of a one-shot method or control.
+    """Run one setting of a one-shot method or control in one trial, and count its cost.
 
-    Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise) its
-    model is not finite, as one that diverged. Any other exception is a mistake in its code.
+    Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the
+    result is a model of NaN, as for one that diverged. `costly` has the method's shared
+    preparations.
 
     Raises:
-        FedreproError: it returns another type than `Made`.
+        FedreproError: the method returns another type than `MethodOutput`.
     """
     import torch
 
@@ -180,7 +184,7 @@ def run_setting(
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Refuse results of another type than `MethodOutput`, and tensors of other shapes.
+    """Check that a method returned global models, with the tensors that their architecture has.
 
     Raises:
         FedreproError: the first difference.
@@ -212,15 +216,16 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Whether a setting of a method has running statistics measured again."""
+    """Whether a method has a setting that measures BatchNorm's running statistics again."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Apply a setting's rule for running statistics, such as BatchNorm's, to its model.
+    """Return a method's model with running statistics (BatchNorm's) by the setting's rule.
 
-    Methods average them by themselves. `local` gives each client its own, and the weights of their
-    layers; `recalibrate` measures them at the clients, or on inputs of the server.
+    Rules: `average` keeps the method's own average; `local` gives each client a model with its own
+    statistics and normalisation weights; `recalibrate` measures them with the new weights, at the
+    clients or on inputs of the server.
 
     Raises:
         FedreproError: the network has no such statistics, or nobody has data to measure them on.
@@ -264,9 +269,9 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return the numbers of a method's models, then those of single clients.
+    """Return the metrics of a method's models and its `cost`, those of single clients last.
 
-    epochs: (J,), of each client's training, where it stops early.
+    epochs: float64 (J,), of each client's training, where training stops early; else None.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -283,7 +288,10 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune a method's models on a public sample, which costs no further messages."""
+    """Return a method's models after fine-tuning on a public sample; None stays None.
+
+    `tune` says how, and `repetition` which of several samples is drawn.
+    """
     if made is None:
         return None
     how = finetuning_of(tune)
@@ -298,7 +306,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return exchanges and messages of a setting, as its model declares or as they were counted.
+    """Return exchanges and messages of a setting, declared by its model or else counted.
 
     One-shot methods send every client's weights up once. Controls are bounds and send nothing.
     """
@@ -319,12 +327,12 @@ def method_inputs(
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """Return the arguments of a one-shot method or control in one trial.
+    """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `public` is the folder of the data set whose inputs it has at the server.
+    `public` is the folder of the data set whose inputs the server has.
 
     Raises:
-        FedreproError: it needs such inputs, and none are given or their shape differs.
+        FedreproError: the method needs such inputs, and none are given or their shape differs.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -347,7 +355,10 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """A method's preparations, each done once for all settings with equal parameters of it."""
+    """Runs a method's preparation (costly work before aggregation) once for several settings.
+
+    Settings share it if all parameters that the preparation takes are equal.
+    """
 
     fn: Callable[..., Any] | None
     clients: LocalModels
@@ -356,15 +367,15 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Return the keyword `prepared` of the method, if it has a preparation."""
+        """Return {"prepared": result of the preparation} for a setting, {} if there is none."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return the clients' work for a preparation, which counts for each setting."""
+        """Return what the preparation costs clients; it counts fully for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for a preparation, which count for each setting."""
+        """Return the server's seconds for the preparation, counted fully for each setting."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -382,7 +393,7 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the cost counter of a one-shot method's clients; an empty one if they do nothing."""
+    """Return the counter of the work that clients do for a one-shot method, empty if none."""
     return info.clients.ledger if info.clients else CostCounter()
 
 
@@ -395,11 +406,11 @@ def finetuned(
     settings: Settings,
     rng: RngKey,
 ) -> GlobalModel:
-    """Train a model further on labelled examples, each of its networks by itself.
+    """Train a global model further on a labelled public sample, each of its networks by itself.
 
-    `how` replaces epochs, step size and patience of `settings`, whose optimiser starts again. `rng`
-    is of trial and repetition: order and dropout are equal for all models. Source: GEMS,
-    section 3.3.
+    `how` replaces epochs, learning rate and patience of `settings`, whose optimiser starts again,
+    and says which layers are trained. `rng` depends on trial and repetition, so that order of
+    examples and dropout are equal for all models. Source: GEMS, section 3.3.
     """
     import torch
 

@@ -19,7 +19,10 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch one raw file from the mirror folder, or the first url that delivers it completely."""
+    """Fetch one raw file of the data set `name` from the folder `mirror` or from a url, to `out`.
+
+    Urls are tried in turn until one delivers the file completely; checksums are verified.
+    """
     shown = 0
 
     def progress(done: int, total: int) -> None:
@@ -35,12 +38,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """Return the parameters and versions that a prepared data set and its features depend on."""
+    """Return parameters and versions of a data set and its features as text, to notice changes."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Whether `folder` holds this data set, made with the present parameters and versions."""
+    """Whether `folder` has this data set's arrays, made with present parameters and versions."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -50,7 +53,7 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
-    """Write arrays and dataset.json of a data set, from its raw files in `raw`."""
+    """Make a data set's arrays from its raw files, and write them with dataset.json to `out`."""
     # first of all, because it refuses features that do not exist
     meaning = resolved(dataset)
     files = raw_files(dataset)
@@ -64,14 +67,17 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    """Return the device that computes arrays: features take a GPU if there is one."""
+    """Return the device for preparing a data set, a GPU for features by networks, if any."""
     from fedrepro.components.features.by_networks import best_device
 
     return "cpu" if always_on_cpu(dataset) else best_device()
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
-    """Write the partition of a data set in all trials."""
+    """Divide the data set in the folder `data` among clients in each trial; write it to `out`.
+
+    The table has the examples of each client; `spec` is the partition, such as dirichlet.
+    """
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)
     table = partition_table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)

@@ -23,9 +23,9 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return `cpu`, or a GPU that no other job of this user computes on, such as `cuda:1`.
+    """Return the device for a job: `cpu`, or a GPU that this job alone uses, as `cuda:1`.
 
-    Waits while all are taken.
+    If all GPUs are taken, wait for one.
 
     Raises:
         FedreproError: a GPU is asked for and there is none.
@@ -49,15 +49,19 @@ def device_of(name: str) -> str:
 
 
 def visible(count: int) -> list[str]:
-    """Return the system's names of the GPUs that this process sees, in PyTorch's order."""
+    """Return the names of the first `count` GPUs that this process sees, in PyTorch's order.
+
+    They are from CUDA_VISIBLE_DEVICES if it is set, else 0, 1, ...; jobs claim GPUs by these names.
+    """
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """Claim a GPU for this process, and return its position; waits until one is free.
+    """Claim one of the GPUs `names` for this process, wait until one is free, and return its index.
 
-    As many processes may share one as FEDREPRO_GPU_JOBS says, by default one.
+    A claim is a lock on a file in `folder`. As many processes share a GPU as FEDREPRO_GPU_JOBS
+    says, by default one.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -35,12 +35,13 @@ from fedrepro.stages.trial_data import ScenarioData
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
-    """Write a `.pt` for each point, one-shot method and trial, and models.json, which lists them.
+    """Compute the one-shot models behind a figure or table again; write them as .pt to `out`.
 
-    `folder` has the drawn exhibits of the plan's scale.
+    A file holds one model per point, method and trial; models.json lists them. `folder` has the
+    drawn figures and tables of the plan's scale, with the selected settings.
 
     Raises:
-        FedreproError: the exhibit is not drawn, or has no one-shot method.
+        FedreproError: the figure or table is not drawn, or has no one-shot method.
     """
     exhibit = plan.exhibit(key)
     text = open_exhibit(folder, key, plan.scale).read(".csv").decode()
@@ -88,7 +89,10 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield trial, model and number of classes; add the provenance of files read to `inputs`."""
+    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials.
+
+    The provenance of files that are read is appended to `inputs`.
+    """
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
@@ -114,9 +118,10 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Return a model's state dict; of a mixture all of them, with weights (networks, classes).
+    """Return a global model as a PyTorch state dict; of several networks, all of them with weights.
 
-    vote: there if networks vote, instead of their probabilities being summed.
+    The weights are (networks, classes). Key vote is there if networks vote, instead of averaging
+    their probabilities.
     """
     import torch
 

@@ -21,10 +21,11 @@ from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvalu
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run every trial to its last round; a killed run goes on from its last checkpoint.
+    """Run a method in rounds with a server: every trial of a job to its last round.
 
-    In a race method and training may have several settings, and some of them stop. `global.pt` has
-    the models that predict at the end, without the state of server or clients.
+    A killed job goes on from its last checkpoints. In successive halving, method and training may
+    have several settings, and some stop early. `global.pt` gets the models that predict at the end,
+    without the state of server or clients.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -38,23 +39,24 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 class GlobalEvaluator(Evaluator):
-    """Measures the model of a state: the server's, or that of each client alone."""
+    """Evaluates the state of a method with a server: its global model, or one model per client."""
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the accuracy of a state's model, or the mean accuracy of the clients' models."""
+        """Return the accuracy of the model after a round, or the mean over one model per client."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure accuracy, size, diagnostics and messages; keep tensors and weights of models.
+        """Return accuracy, size, diagnostics and communication at the end, and the models to keep.
 
-        The states of server and clients are left to checkpoints.
+        `kept` has their tensors and weights; the states of server and clients are left to
+        checkpoints.
         """
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
@@ -68,7 +70,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Measure one model on all splits; of several, the mean and the worst on each split."""
+    """Return metrics of one model on all splits, or mean and worst over one model per client."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

@@ -14,23 +14,23 @@ _began = time.perf_counter()
 
 
 def restart_clock() -> None:
-    """Count the seconds of a job from now on, since a preloaded process began earlier."""
+    """Start the clock of log lines again, for a job in a process that was started before it."""
     global _began
     _began = time.perf_counter()
 
 
 def log(line: str) -> None:
-    """Print a line of progress on standard error, which the workflow keeps as the job's log."""
+    """Print a line of progress, with the seconds so far, to standard error (the job's log)."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 class Failures(dict[str, str]):
-    """Sentences on settings that failed with an error of the method's own, by setting."""
+    """Sentences on settings that failed by an error in the method's code, by the setting's text."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Keep file, line and message of an error, and print its trace to the job's log.
+        """Record that a setting failed in a trial, with file, line and message; print the trace.
 
-        An error that is the machine's fault is raised again.
+        An error that is the machine's fault, such as a full disk, is raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
@@ -42,5 +42,5 @@ class Failures(dict[str, str]):
 
     @property
     def diagnostics(self) -> dict[str, list[str]]:
-        """Return the failures as a key of provenance; nothing where none failed."""
+        """Return the failures as a key `failed` for the provenance of results, {} if none."""
         return {"failed": list(self.values())} if self else {}

@@ -41,11 +41,11 @@ FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run every trial to its last round; a killed run goes on from its last checkpoint.
+    """Run a method on a graph without server: every trial of a job to its last round.
 
-    In a race method and training may have several settings, and some of them stop.
-    `confusion.parquet` has the confusion of classes at the end, `nodes.pt` the last beliefs of
-    nodes.
+    A killed job goes on from its last checkpoints. In successive halving, method and training may
+    have several settings, and some stop early. `confusion.parquet` gets the confusion of classes at
+    the end, `nodes.pt` the last beliefs (weight distributions or weights) of nodes.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
-    """Return the measurements of a method at the nodes of a trial, whose graph is the trial's."""
+    """Build the evaluator of a trial's nodes, with the graph fixed or drawn for this trial."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -74,26 +74,27 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 
 @dataclass(frozen=True)
 class NodeEvaluator(Evaluator):
-    """Measures the belief of each node, before and after it has heard its neighbours.
+    """Evaluates each node's model (belief) on a graph, before and after hearing its neighbours.
 
-    On test examples, splits `before` and `after` have the numbers of either belief, of each node
+    On test examples, splits `before` and `after` have the metrics of either belief, of each node
     (client) and of all, and split `test` those of the belief before, as for other methods.
     """
 
     clients: GraphNodes
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure each node's belief before and after consensus, on the test examples.
+        """Evaluate each node's belief before and after consensus on the test examples.
 
-        On the other splits the belief before consensus alone is measured."""
+        On the other splits the belief before consensus alone is evaluated.
+        """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the accuracy of the beliefs before consensus."""
+        """Return the accuracy of beliefs before consensus, by which successive halving decides."""
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the last beliefs, with accuracies of means, sizes and traffic, and keep them."""
+        """Return metrics of beliefs after the last round, sizes and traffic, and the beliefs."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -113,11 +114,11 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return the messages of a round: a belief along every edge."""
+        """Return the messages of one round: a belief along every edge of the graph."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return the beliefs before and after consensus; refuse one that is not finite."""
+        """Return the nodes' beliefs before and after consensus; refuse one that is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -152,9 +153,10 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Measure both beliefs, of each node and then of all; when it `ended`, means as well.
+        """Return metrics of the beliefs `held` before and after consensus, of each node and of all.
 
-        `kept` is the confusion of classes, (nodes, K, K) of each belief.
+        `samples` draws of weights are averaged. At the end (`ended`) the accuracy of weights' means
+        is added, and `kept` has the confusion of classes, int64 (nodes, K, K) for each belief.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():
@@ -182,9 +184,9 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Measure the accuracy of the beliefs before consensus on splits other than test.
+        """Return accuracies of the beliefs before consensus on splits other than test.
 
-        It is that of each node, of all nodes, and of nodes on their own examples.
+        They are those of each node, of all nodes, and of nodes on their own examples.
         """
         values: list[Number] = []
         for name, split in splits.items():

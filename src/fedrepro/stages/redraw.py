@@ -40,9 +40,10 @@ KEPT = ("data", "components", "computed", "timings")
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded exhibits of a scale again, and record the result in `target`.
+    """Draw recorded figures and tables again with the present code, and record them in `target`.
 
-    `source` is a recorded exhibit that has the numbers of all; by default each has its own.
+    Nothing is trained. `source` is a recorded exhibit that has the numbers of all `keys`; by
+    default each has its own.
 
     Raises:
         FedreproError: an exhibit is not recorded, or lacks a method, a point or trials that the
@@ -61,7 +62,7 @@ def redraw(
 
 
 def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """Write the files of a recorded exhibit, drawn again, to another folder."""
+    """Draw the recorded figure or table `key` again, and write its files to another folder."""
     exhibit = plan.exhibit(key)
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
@@ -90,14 +91,17 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """Return the rows of these methods, without columns that only others had."""
+    """Return the rows of methods `labels`, without leading columns that have no value there."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the tidy metrics: the recorded bytes, or of another exhibit these methods' rows."""
+    """Write the recorded metrics of the figure's methods to `path`.
+
+    The bytes are the recorded ones, unless rows of other methods have to be left out.
+    """
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
@@ -111,7 +115,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Require the methods and points of the config, with as many trials."""
+    """Check that the recorded numbers have the methods, points and trials of the present config."""
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

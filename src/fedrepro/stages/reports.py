@@ -55,11 +55,12 @@ LEADS_ON = (
 
 
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
-    """Write `<out_base>` .csv, .choice.csv, .json, .metrics.parquet, and its picture or table.
+    """Draw a figure or table from its runs' metrics, and write its files to `out_base` + suffix.
 
-    A figure has .svg and .png, a table .html, .md, .tex and .printed.csv. They are made from the
-    text of the csv, so the csv has every number that is shown; measured times have a .times.csv of
-    their own. Files of the plan are read from the working folder.
+    Files are .csv, .choice.csv, .json, .metrics.parquet; of a figure also .svg and .png, of a table
+    .html, .md, .tex and .printed.csv. Pictures are made from the text of the csv, so the csv has
+    every number that is shown; measured times have a .times.csv of their own. Metrics are read from
+    paths of the plan below the current folder.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -99,9 +100,9 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Refuse runs of other versions or parameters than the plan's.
+    """Check that results are of the present versions and parameters; else raise FedreproError.
 
-    Snakemake runs them again by itself, except files that were copied here without its records.
+    Snakemake would repeat such runs by itself, except for files that were copied here.
     """
     old = []
     for run, table in tables.items():
@@ -118,7 +119,10 @@ def _require_current(
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write the files of a leaderboard, such as arena/1, from its exhibits in `reports`."""
+    """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
+
+    `out` is the path without suffix.
+    """
     paper, _, version = key.partition("/")
     files = load_exhibits()
     known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
@@ -132,7 +136,11 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Write the verdicts of a paper's claims; `exhibits` lie in `reports` as paper/name."""
+    """Judge a paper's claims by numbers of figures and tables; write verdicts as csv to `out`.
+
+    `published` is the file of claims and printed numbers; `exhibits` are the figures and tables in
+    `reports`, as paper/name.
+    """
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()
@@ -140,10 +148,7 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw each partition or graph of exhibits to an svg in `out`, and list them in a json.
-
-    `kind` is partitions or graphs.
-    """
+    """Draw the partitions or graphs (`kind`) of figures as svg files, and list all in a json."""
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -187,7 +192,7 @@ def draw_site(
     maps: Path | None = None,
     graphs: Sequence[Path] = (),
 ) -> None:
-    """Write the site of the exhibits in `folder`, all of them if none is named.
+    """Write the web pages of the figures and tables in `folder`, or of the named ones, to `out`.
 
     `out` is a folder, or an index.html whose pages go to `site` in its folder; `maps` and `graphs`
     are folders that `draw_maps` wrote.

@@ -38,7 +38,7 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 class SettingRun:
     """A setting of method and training in a job; number: its position, None if it is the only one.
 
-    name: the column `setting` of its rows.
+    name: the text of the setting in the column `setting` of metrics.
     """
 
     number: int | None
@@ -51,8 +51,8 @@ class SettingRun:
 class FinishedTrial:
     """The measurements of one setting in one trial.
 
-    key: of its state among those of the job; kept: plain data of its last state; None where a race
-    stopped it.
+    key: names the trial and setting in files of kept states. kept: plain data of the last state;
+    None where successive halving stopped the setting.
     """
 
     trial: int
@@ -72,11 +72,11 @@ def run_rounds(
     evaluator_of: EvaluatorOf,
     keep: Callable[[list[FinishedTrial], Mapping[str, Any]], None],
 ) -> None:
-    """Run every trial to its last round, and write timings and metrics.
+    """Run every trial of a job of a method in rounds, and write tables of times and metrics.
 
-    A setting that fails with an error of its own stops, and has a row of metric `failed`. A killed
-    run goes on from its last checkpoint. keep(finished, provenance) writes further files before
-    the metrics, from the trials that have plain data to keep.
+    A setting that fails with an error of its own stops, and has the metric `failed`. A killed job
+    goes on from its last checkpoints. `evaluator_of` builds the evaluator of a trial.
+    keep(finished, provenance) writes further files, from the trials that have plain data to keep.
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -111,7 +111,7 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Measure a setting after its last round, or where successive halving stopped it."""
+        """Return the measurements of a setting after its last round, or where it was stopped."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -134,7 +134,10 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run a setting up to a rung of successive halving, or to its end; None before that."""
+        """Run a setting to round `rung` of successive halving, and return None.
+
+        Without `rung` run it to its end, and return its measurements.
+        """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
         splits = data.splits((*measured, *follow))
@@ -193,10 +196,10 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List the settings of a job in the order of its tokens, methods varying slowest.
+    """List the settings in a job: every setting of the method with every setting of local training.
 
     Raises:
-        FedreproError: a race takes more rounds than they run for.
+        FedreproError: successive halving takes more rounds than settings run for.
     """
     pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
     found = []
@@ -212,9 +215,9 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 def checkpoint_fingerprint(
     given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Describe all that a run depends on, in a text that its checkpoints must have to be continued.
+    """Return a text of all that a run depends on; a checkpoint with another text is not continued.
 
-    The machine is left out: a job that is moved to another one goes on there.
+    The machine is left out, so that a job that is moved to another one goes on there.
     """
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]

@@ -21,7 +21,7 @@ from fedrepro.stages.job_log import log
 
 
 def run(job: Job) -> None:
-    """Write the metrics of every setting of a simulation in every trial of a block.
+    """Run every setting of a simulation (no data, no model) in every trial, and write its metrics.
 
     A trial is a block of repeats of its own, drawn by seed and trial.
     """
@@ -42,7 +42,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield the numbers of single steps, of the last step again, and of the whole simulation."""
+    """Yield rows of metrics of a simulation: of each step, the last one as final, the whole."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

@@ -48,10 +48,11 @@ KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
-    """entry.json: the exhibits that are entered, and the method as they name it.
+    """The file entry.json of a method that is sent to a leaderboard.
 
-    says: name, label and settings of the method. file: its Python file, in the folder; empty if an
-    installed package has it. origin: where its metrics come from. by: its author, in words.
+    exhibits: keys of the tables that have results. says: name, label and settings of the method.
+    file: its Python file, in the folder; empty if an installed package has it. origin: versions and
+    machine of its metrics. by: its author, in words.
     """
 
     kind: Literal["entry"]
@@ -70,7 +71,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return the configuration that its files are named by."""
+        """Return a configuration with this seed and size of jobs, for equal paths of files."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -82,10 +83,10 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Differences that `verify` found between an entry and its files computed again.
+    """The result of `verify`: differences between submitted files and those computed again.
 
-    runs: number of files of metrics in the entry. computed: files that were computed again.
-    differing: a sentence for each difference.
+    runs: number of submitted files of metrics. computed: files that were computed again. differing:
+    a sentence for each difference.
     """
 
     runs: int
@@ -94,10 +95,10 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return the exhibits of a file with this method and no other, on unchanged ground.
+    """Return a leaderboard's file of tables with the submitted method as its only method.
 
     Raises:
-        FedreproError: the entry sets more than its method and settings.
+        FedreproError: `says` sets more than a method and its settings, such as another partition.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -122,17 +123,18 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the metrics files that these exhibits are drawn from, each once."""
+    """List the paths of metrics that the figures and tables `keys` are drawn from, each once."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 
 
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
-    """Write the entry of a method of `also` for a leaderboard, or for one exhibit of it.
+    """Write a folder with a method and its finished results, to be sent to a leaderboard.
 
-    `wanted` is its label or name, empty for the only one; `by` says who sends it; `out` is the
-    folder, by default its place at the leaderboard of the record. Returns the folder, and a
-    sentence for each exhibit that is left out and each note for readers.
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method of
+    `also` in the configuration, empty for the only one; `by` says who sends it; `out` is the
+    folder, by default below the recorded leaderboard. Return the folder, and a sentence for each
+    exhibit that is left out and each note for readers.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
@@ -211,7 +213,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
 
 
 def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """Find a method by its label or name among those that the configuration adds (`also`)."""
+    """Return the method `wanted` (label or name) of those that the configuration adds."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
     if not wanted and len(called) == 1:
@@ -230,7 +232,7 @@ def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
 
 
 def read_entry(folder: Path) -> Submission:
-    """Read the entry.json of a folder.
+    """Read and validate the entry.json of a folder with a submitted method.
 
     Raises:
         FedreproError: it is missing or wrong.
@@ -244,12 +246,13 @@ def read_entry(folder: Path) -> Submission:
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
-    """Draw an entry's exhibits again from its metrics, compute some of these again, and compare.
+    """Check a submitted method: draw its tables again and compute some of its metrics again.
 
-    `count` is how many files of metrics, drawn by `seed`, to compute again; None for all.
+    `count` is how many files of metrics, drawn by `seed`, to compute again; None for all. Return
+    the differences.
 
     Raises:
-        FedreproError: the entry cannot be planned here, or lacks a file.
+        FedreproError: the exhibits cannot be planned here, or a file is missing.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -305,7 +308,10 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Plan an entry in a new working folder, with its method's file and no other outside file."""
+    """Set up a new working folder for a submitted method, and yield the plan of its tables.
+
+    Of files outside the package only the submitted method's is imported.
+    """
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -336,7 +342,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List suffixes of an exhibit's files that differ from those drawn here.
+    """List the suffixes of a table's submitted files that differ from those drawn here again.
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.
@@ -349,9 +355,9 @@ def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Say how two tables differ; empty if names, types and values are the same.
+    """Return a phrase on how two tables of metrics differ; empty if all values are equal.
 
-    Theirs may be measured on further splits, for exhibits of other papers.
+    Submitted metrics (`theirs`) may have further splits, for exhibits of other papers.
     """
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
@@ -367,7 +373,10 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard that an entry belongs to, and keep its verdict if it was verified.
+    """Draw the leaderboard that a submitted method's folder lies at, and keep its verdict.
+
+    The verdict is kept only if metrics were computed again; `seed` drew which ones. Return the
+    leaderboard's files.
 
     Raises:
         FedreproError: the folder is at no leaderboard, or the label is that of another method.

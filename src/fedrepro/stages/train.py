@@ -33,9 +33,10 @@ SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Train every client of the block in every trial of the block, as stacked models.
+    """Train the local models of a job: every client of a range in every trial of a range.
 
-    Models are written when they are done, so memory does not grow with the number of clients.
+    Many models are trained at once, stacked. Models are written when they are done, so memory does
+    not grow with the number of clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None

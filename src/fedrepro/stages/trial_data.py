@@ -40,9 +40,9 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Keep the information that a method declares in `needs`, and fields named in `more`.
+    """Return `info` restricted to what a method declares in `needs`, and to fields named in `more`.
 
-    All other fields of the result are None.
+    All other fields are None, so that no method sees more of clients than it says.
     """
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
@@ -65,7 +65,7 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data set in the folder `data`.
+        """Load the data set in the folder `data`, for the partition in the file `partition`.
 
         Raises:
             FedreproError: data or partition are of another scenario.
@@ -79,11 +79,11 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data of a job; `device` is that of its work."""
+        """Load the data that a job reads; `device` is where its work is done."""
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
-        """Read the partition of a trial."""
+        """Read the partition of one trial, and return the trial's data."""
         own = self.scenario
         members = read_members(self.partition, trial, own.dataset, own.partition)
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
@@ -91,7 +91,7 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Describe where results come from: data, partition and further files that were read."""
+        """Return the provenance of results: versions, seed, data, partition, other files read."""
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -105,7 +105,7 @@ class ScenarioData:
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
-    """Return inputs and labels of a split; mapped on the CPU, copied to a GPU."""
+    """Return all inputs and labels of a split; on the CPU the file is mapped, not read."""
     return Examples(
         tensor_of(prepared.raw(split)).to(device),
         tensor_of(prepared.labels(split)).to(device),
@@ -115,7 +115,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial as its clients and the server have them; rng is at seed and trial.
+    """The data of one trial as its clients and the server have them; rng is of seed and trial.
 
     Training examples include the noise of their clients, so that every stage measures training
     accuracy on equal inputs.
@@ -128,7 +128,7 @@ class TrialData:
 
     @cached_property
     def held(self) -> Examples:
-        """Return the training examples as the clients hold them."""
+        """Return all clients' training examples, with the noise that a client's inputs may have."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
@@ -139,10 +139,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """Return the validation examples of each client: rows, and the examples that they index.
+        """Return each client's validation examples: row numbers, and the examples that rows index.
 
-        They are the examples that the partition sets aside at clients, rows of `held`, or else the
-        data set's validation split as the clients hold it; without either there are no rows.
+        These are examples that the partition sets aside at clients, rows of `held` (with None for
+        the examples), or else the data set's validation split; without either there are no rows.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -156,9 +156,9 @@ class TrialData:
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
-        """Draw a public sample of all clients' validation examples, the same for every method.
+        """Draw `size` labelled examples from all clients' validation examples, for fine-tuning.
 
-        They follow from (seed, trial, size, repetition) alone.
+        They follow from (seed, trial, size, repetition) alone, so all methods have equal samples.
 
         Raises:
             FedreproError: there are fewer.
@@ -175,7 +175,7 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return the splits to measure models on, with the rows of each client.
+        """Return the splits to evaluate models on by name, such as test, with each client's rows.
 
         Raises:
             FedreproError: the partition sets aside no examples for a split.
@@ -212,7 +212,10 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return the clients, with the models that they trained, for the needs of a method."""
+        """Return the clients of the trial, who train and answer what the method needs.
+
+        `trained` has the weights of local models, stacked, where clients trained before.
+        """
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -224,10 +227,11 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return exactly the information that the method declared in `needs`, and the clients.
+        """Return the information on clients that the method declared in `needs`, and nothing else.
 
         Raises:
-            FedreproError: it needs examples at the server, and the partition sets none aside.
+            FedreproError: the method needs examples at the server, and the partition sets none
+                aside.
         """
         needs, members = method.component.meta["needs"], self.members
         fields: dict[str, Any] = {}

@@ -34,13 +34,13 @@ Splits = Mapping[str, EvaluationSplit]
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a trial: rounds done, the method's state, and its numbers.
+    """Progress of a trial: rounds done, the method's state, and its metrics so far (`recorded`).
 
     seconds: of all rounds and the start; client_seconds: those of clients among them; each: of
     single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to
     the last, in which every update was rejected. ended: why there are no further rounds: `reached`
     (the target), `diverged`, too many idle rounds, or empty. target: the progress when it reached
-    its target, if a race let it go on.
+    its target, if successive halving let it go on.
     """
 
     done: int
@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return columns of timings: seconds of all, clients and server, and of single rounds."""
+        """Return the seconds of a trial by name: of all, clients, server, and each round."""
         return {
             "seconds": self.seconds,
             "client_seconds": self.client_seconds,
@@ -67,7 +67,7 @@ class Progress:
         }
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
-        """Return the last accuracy on a split, or that after a rung; NaN if there is none."""
+        """Return the last accuracy on a split, or that after round `rung`; NaN if there is none."""
         values = (
             number.value
             for number in reversed(self.recorded)
@@ -77,7 +77,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return this progress as plain data and tensors, for a checkpoint."""
+        """Return this progress as a dict of plain data and tensors, which a checkpoint can hold."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -88,7 +88,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """Restore the progress that `packed` returned as plain data."""
+        """Restore a progress from the plain data `kept` that `packed` returned."""
         restored = {
             "state": from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
@@ -99,14 +99,14 @@ class Progress:
 
 
 class Checkpointer:
-    """Checkpoints of one trial: written at most every `seconds`, and at the end."""
+    """Writes and reads checkpoints of one trial, at most every `seconds` and at the end."""
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
         self.path, self.meaning, self.seconds = path, meaning, seconds
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the progress of the last checkpoint, if it can be read and is of the same run."""
+        """Return the progress in the checkpoint file, None if missing, damaged or another run's."""
         if not self.path.exists():
             return None
         try:
@@ -121,7 +121,7 @@ class Checkpointer:
         return Progress.unpacked(kept)
 
     def maybe_save(self, progress: Progress, *, last: bool) -> None:
-        """Write a checkpoint if it is the last, or enough time has passed since the previous."""
+        """Write a checkpoint if `last`, or if enough time has passed since the previous one."""
         now = time.perf_counter()
         if last or now - self.written >= self.seconds:
             save_state(self.path, {"meaning": self.meaning, **progress.packed()})
@@ -130,7 +130,7 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """Measurements of a state, whether its models are finite, and plain data of the last one."""
+    """The evaluation of a method's state: metrics, whether models are finite, data to keep."""
 
     values: list[Number]
     finite: bool = True
@@ -139,36 +139,36 @@ class StateEvaluation:
 
 @dataclass(frozen=True)
 class Evaluator(ABC):
-    """Measures the states of one trial; kinds of methods differ in these and in clients."""
+    """Evaluates the state of a method in rounds, in one trial, with a server or on a graph."""
 
     method: Spec
     clients: Clients
 
     @cached_property
     def made(self) -> Any:
-        """The method with its parameters."""
+        """Return the method's object, built with its parameters, with functions such as `round`."""
         return self.method.component.fn(**self.method.values)
 
     def sent(self) -> Traffic:
-        """Return the messages of a round whose report has none."""
+        """Return the messages of a round for which the method itself reports none."""
         return self.clients.ledger.traffic
 
     @abstractmethod
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure a state after a round."""
+        """Return metrics of the method's state after a round, on `splits`."""
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the accuracy of a state by which successive halving decides."""
+        """Return the accuracy after a round by which successive halving decides, on `splits`."""
         return self.evaluate_round(state, splits, rng)
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Measure the last state, with its cost, and return plain data of it to keep."""
+        """Return metrics after the last round, with the cost of the run, and plain data to keep."""
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds at the clients of one trial, and measures the splits `followed`."""
+    """Runs a method in rounds at one trial's clients, and evaluates it on splits `followed`."""
 
     method: Spec
     evaluator: Evaluator
@@ -183,10 +183,10 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial, round by round, from `before` or the last checkpoint, if there is one.
+        """Run one trial to its last round, from `before` or the last checkpoint.
 
-        With a rung of a race it is run up to there rather than to its end. Test accuracy decides no
-        race: a run that reached its target goes on to the rung.
+        With `rung`, a round of successive halving, the trial is run up to it. Test accuracy never
+        decides there: a run that reached its target accuracy goes on to the rung.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds
@@ -202,7 +202,7 @@ class TrialRounds:
         return progress
 
     def _begun(self, rng: RngKey) -> Progress:
-        """Return the progress before the first round, with any work of clients in `init`."""
+        """Return the progress before the first round: the state that the method's `init` makes."""
         clients, ledger = self.evaluator.clients, self.evaluator.clients.ledger
         ledger.begin()
         began = time.perf_counter()
@@ -218,7 +218,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run one more round, and measure the new state if the schedule asks for it."""
+        """Run one round from `before`, evaluate the state if it is due, and return the progress."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
@@ -272,7 +272,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Add the measurements of a round, and the reason to end here, if there is one."""
+        """Return `progress` with this round's metrics, and with why the trial ends, if so."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

@@ -51,14 +51,13 @@ def run(
     profile: str = "",
     **words: Any,
 ) -> pd.DataFrame:
-    """Compute an exhibit, such as pfnm/figure-2a, or a run, and return its numbers.
+    """Compute a figure or table, such as pfnm/figure-2a, or a run by options; return its numbers.
 
-    A run is given by options, as in run(methods="fedavg,scaffold", data="mnist",
-    partition="dirichlet:0.1"), or by a YAML file of exhibits; it returns the table that `fedrepro
-    run` prints, a row per method. An exhibit returns a row per point, method, metric and split:
-    mean, sd and number of trials, the value of each trial and the chosen setting. A leaderboard,
-    such as arena/1, returns a row per method. `attrs` has the file that people look at; notes are
-    warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), or a
+    YAML file of exhibits; the result is the table that `fedrepro run` prints, a row per method. A
+    figure or table returns a row per point, method, metric and split: mean, sd and number of
+    trials, the value of each trial and the selected setting. A leaderboard, such as arena/1,
+    returns a row per method. `attrs` has the file that people look at; notes are warnings.
 
     Args:
         key: of the exhibit or leaderboard, or the path of a YAML file.
@@ -108,11 +107,11 @@ def compare(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare two methods trial by trial, or an exhibit with the record, as `fedrepro compare`.
+    """Compare two methods trial by trial, or a figure or table with its record.
 
-    Two methods have a row per point of the drawn exhibits that have both, with the difference and
-    its 95 % interval. An exhibit has a row per number, ours and the recorded one. `attrs` has the
-    verdict, a sentence.
+    Two methods give a row per point of the drawn figures that have both methods, with the
+    difference and its 95 % interval. A figure or table gives a row per number, computed here and
+    recorded. `attrs` has the verdict, a sentence. The command `fedrepro compare` prints the result.
 
     Args:
         one: label or name of a method; without `other`, an exhibit.
@@ -150,12 +149,12 @@ def run_words(
     profile: str = "",
     show: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Compute a run that is given by options or a file of exhibits, and return its table.
+    """Compute a run given by options or by a file of figures and tables; return its results.
 
     A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
     and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
-    number (`csv`), the exhibits (`yaml`) and the `command` that repeats it. `show` is called with
-    lines of progress.
+    number (`csv`), the exhibits (`yaml`) and the `command` that repeats the run. `show` is called
+    with lines of progress.
 
     Raises:
         FedreproError: an option is wrong, before anything is computed.
@@ -212,7 +211,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Check the options of a run, and split its methods at commas."""
+    """Validate the options of a run, split its methods at commas, and return all as RunWords."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -226,7 +225,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return path and text of a run's exhibit file, which no other run overwrites."""
+    """Return path and text of the file to save a run's options in, which no other run has."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
@@ -275,7 +274,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Watch:
-    """Reports the progress of a run, from the files that its jobs write; called now and then."""
+    """Shows the progress of a run (share done, time left, accuracies); called every half second."""
 
     plan: Plan
     exhibits: list[Exhibit]
@@ -306,7 +305,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """Return the finished fraction of a job, and the last accuracy in its log."""
+    """Return the finished fraction of the job that writes `metrics`, and its last accuracy."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):

@@ -34,10 +34,10 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a folder in which exhibits are computed: the configuration and the workflow.
+    """Make a working folder, with configuration and workflow, to compute figures and tables in.
 
     Raises:
-        FedreproError: one of these exists already, since it may have been changed.
+        FedreproError: one of its files exists already, since it may have been changed.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
@@ -64,7 +64,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder the current folder of a `with` block.
+    """Make a working folder the current folder within a `with` block.
 
     Raises:
         FedreproError: the folder has no workflow.
@@ -86,9 +86,10 @@ def compute(
     own: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Let Snakemake make files of this folder, on all cores of this process or as the profile says.
+    """Run Snakemake in the current folder to make the files `targets`.
 
-    `own` says whether the files are of config/exhibits; `watch` is called now and then.
+    It uses all cores of this process, or `cores`, or as the profile says. `own` restricts planning
+    to exhibits in config/exhibits; `watch` is called twice a second.
 
     Raises:
         FedreproError: jobs failed, with their sentences, or another run has the folder.

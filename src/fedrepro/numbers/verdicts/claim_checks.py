@@ -59,7 +59,7 @@ POINTS = {
 
 
 class Bounds(BaseModel):
-    """Bounds of a check, at least one."""
+    """The bounds of a check of a claim, at least one of above, at_least, below and at_most."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -81,7 +81,10 @@ class Bounds(BaseModel):
 
 
 class Form(Bounds):
-    """A check: exhibits, the number that is judged, where, and bounds."""
+    """A check of a paper's claim: figures or tables, the number that is judged, where, and bounds.
+
+    Subclasses say how the number is computed, such as a difference of two methods.
+    """
 
     exhibits: list[str] = Field(min_length=1)
     of: str = Field(description="method, by its label")
@@ -114,17 +117,17 @@ class Form(Bounds):
 
     @property
     def named(self) -> list[str]:
-        """List every exhibit that the check needs."""
+        """Return the names of all figures and tables that the check reads."""
         return [*self.exhibits, *self._names(self.other_exhibit)]
 
     @property
     def alike(self) -> list[str]:
-        """List the exhibits that must have its method and its columns."""
+        """Return the names of figures and tables that must have the check's method and columns."""
         return self.named
 
     @property
     def others(self) -> list[str]:
-        """List the methods that it is compared with at the same place."""
+        """Return the labels of methods that the method is compared with at the same points."""
         return self._names(self.compared)
 
     @property
@@ -138,7 +141,7 @@ class Form(Bounds):
     @property
     @abstractmethod
     def words(self) -> str:
-        """Write in words which number is judged."""
+        """Return a phrase on the judged number, such as "accuracy (test) of FedAvg minus PFNM"."""
 
     @property
     def bound(self) -> str:
@@ -154,24 +157,30 @@ class Form(Bounds):
 
     @property
     def sentence(self) -> str:
-        """Write the check in words: the number, where, how points count, and the bounds."""
+        """Return the check as a sentence: the number, where, how points count, and bounds."""
         where = f", {where_words(self.where)}" if self.where else ""
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Return a statement for each point of one exhibit."""
+        """Yield the judged number at each point of one figure or table, with its interval.
+
+        `exhibit` is the name of the figure or table in `numbers`.
+        """
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each cell of the method with those of the others at its place, if any."""
+        """Yield each number of the method with the other methods' numbers at the same point.
+
+        Points without another method are left out.
+        """
         other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
         return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
-        """Say what one exhibit lacks of what the check names; nothing if it is whole."""
+        """Yield a phrase for each number that the check needs and the figure or table lacks."""
         own = numbers[exhibit]
         lacking: list[str] = []
         for name in dict.fromkeys(self.methods):
@@ -216,7 +225,7 @@ class Form(Bounds):
 
 
 def where_words(where: Mapping[str, CellFilter]) -> str:
-    """Write in words which values of columns are judged."""
+    """Write as text which values of columns a check is restricted to: "clients 5/10, case iid"."""
     wanted = {
         k: "/".join(map(comparable_text, v)) if isinstance(v, list) else v for k, v in where.items()
     }
@@ -228,7 +237,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """The form of a check on a number, or on its difference from the best of other methods."""
+    """A check on a number of a method, or on its difference from the best of other methods."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -252,7 +261,10 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """State the ratio of two means, linearised in each trial for its interval."""
+    """Return the ratio of two means over trials, with an interval, for a check at one point.
+
+    The interval is that of the ratio linearised in each trial. `place` is the point.
+    """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
@@ -260,7 +272,7 @@ def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statem
 
 
 class Ratio(Form):
-    """The form of a check on a number divided by that of another method."""
+    """A check on a number of a method divided by the number of another method."""
 
     compared = ("to",)
     form: Literal["ratio"]
@@ -283,7 +295,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Subtract from each cell the others at its place, trial by trial."""
+    """Yield each number minus the other method's number at the same point, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -291,7 +303,7 @@ def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[
 
 
 class Change(Form):
-    """The form of a check on the last (or best) number along a column, less the first (or best)."""
+    """A check on a number's change along a column: last (or best) minus first (or best) value."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -323,7 +335,7 @@ class Change(Form):
 
 
 class Spread(Form):
-    """The form of a check on the largest less the smallest number as columns vary."""
+    """A check on how far a number varies: its largest value minus the smallest as columns vary."""
 
     over_columns, other_exhibit = ("over",), ("minus_exhibit",)
     form: Literal["spread"]
@@ -366,7 +378,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """The form of a check on the first round in which a method reaches another's final number."""
+    """A check on the first round in which a method reaches the final number of another method."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]
@@ -410,7 +422,10 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """Build a check from its keys; ValueError for an unknown form or a wrong key."""
+    """Build a check of a claim from the keys in its file, by the class of its form.
+
+    Raise ValueError for an unknown form or a wrong key.
+    """
     if isinstance(given, Form):
         return given
     forms = {**FORMS, **forms_of_papers()}

@@ -69,7 +69,7 @@ STAND_IN: Verdict = "stand-in only"
 
 
 class Rules(BaseModel):
-    """How the claims of a file are decided; the head of the file may say otherwise."""
+    """How the claims of a file are decided: trials, correction for many points, named bounds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -85,7 +85,7 @@ class Rules(BaseModel):
 
 
 class Claim(BaseModel):
-    """One sentence of a paper: checks, readings of it with checks each, or why none can test it."""
+    """A sentence of a paper, with checks, or readings with checks, or why it is untested."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -119,7 +119,7 @@ class Claim(BaseModel):
 
     @property
     def groups(self) -> dict[str, list[Check]]:
-        """Group checks by reading; without readings there is one group, which has no name."""
+        """Return the checks by reading of the sentence; without readings the only key is ""."""
         return self.readings or {"": self.checks}
 
     @property
@@ -128,7 +128,7 @@ class Claim(BaseModel):
 
 
 class ClaimFile(BaseModel):
-    """The claims of a paper: claims.yaml in its folder, or config/published/<paper>.yaml."""
+    """The claims of a paper, from claims.yaml in its folder or config/published/<paper>.yaml."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -138,7 +138,7 @@ class ClaimFile(BaseModel):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """Read the claims of a paper.
+    """Read and validate the file of a paper's claims.
 
     Raises:
         FedreproError: with a sentence for a mistake in the file.
@@ -161,9 +161,9 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Any, where: str) -> Any:
-    """Replace named bounds in every check of a claim file by the numbers that its head gives them.
+    """Replace words for bounds in a file of claims by the numbers that the file's head gives them.
 
-    Content without the form of a claim file stays as it is, for the types to refuse.
+    Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """
     if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
         return content
@@ -199,7 +199,7 @@ def expand_named_bounds(content: Any, where: str) -> Any:
 
 @dataclass(frozen=True)
 class Finding:
-    """A number of a check at one point, with the interval that its verdict rests on."""
+    """A number of a check at one point, with the interval and confidence behind its verdict."""
 
     statement: Statement
     interval: Interval
@@ -212,9 +212,9 @@ class Judged:
     """A check of a claim with its verdict.
 
     Attributes:
-        missing: what the exhibits lack of what the check names, in words.
-        deciding: the point that decides it; None where nothing was measured.
-        points: how many points it has.
+        missing: numbers that figures or tables lack, in words.
+        deciding: the point that decides the verdict; None where nothing was measured.
+        points: how many points were judged.
         levels: the confidences at which a point keeps the bounds, and breaks them.
     """
 
@@ -227,10 +227,9 @@ class Judged:
 
     @property
     def trials_needed(self) -> int | None:
-        """Estimate how many trials decide the open point if its values and scatter stay.
+        """Estimate how many trials would decide an undecided check if means and scatter stay.
 
-        It repeats the trials there are. None for what is decided or not a mean over trials, and
-        beyond TIMES as many.
+        None for other verdicts, numbers that are not means over trials, and beyond TIMES as many.
         """
         if (
             self.deciding is None
@@ -254,12 +253,12 @@ class Judged:
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """Judge the checks of one claim, or of one reading of it.
+    """Judge the checks of one claim, or of one reading of its sentence, together.
 
-    `stand_ins` names exhibits on other data or of less than the paper's size.
+    `stand_ins` names figures and tables on other data or of less than the paper's size.
 
     Raises:
-        FedreproError: for a column that an exhibit does not have.
+        FedreproError: for a column that a figure or table lacks.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check by themselves
@@ -277,7 +276,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return a check with what it lacks or its statements, and whether it is on stand-ins only."""
+    """Return a check with what it lacks, its numbers at all points, and whether data stand in."""
     present = [name for name in check.named if name in numbers]
     for name, column in product((name for name in present if name in check.alike), check.columns):
         if column not in numbers[name].columns:
@@ -314,7 +313,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Decide a check by its statements; in `ways` ways its claim could be refuted."""
+    """Return a check's verdict from its numbers; its claim could be refuted in `ways` ways."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -324,7 +323,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     whole = whole_verdict([point.verdict for point in points], check.points)
 
     def margin(point: Finding) -> float:
-        """Return how far a value lies inside its nearest bound; negative outside."""
+        """Return the distance of a point's value to the nearer bound, negative if it breaks one."""
         value = point.interval.value
         return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
@@ -335,7 +334,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Measure a point, with the interval that its verdict rests on."""
+    """Return a point's verdict: held at confidence `kept`, refuted at `broken`, or open."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
@@ -351,10 +350,10 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
 
 
 def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
-    """Combine verdicts, of the points of a check or of the checks of a claim.
+    """Combine verdicts: of all points of a check into one, or of all checks of a claim.
 
-    By itself all have to hold, and one refuted is enough; one on stand-ins only says nothing.
-    `some` needs one that holds, and `most` more than half, where half that are refuted are enough.
+    "every" needs all to hold (stand-ins aside), and one refuted refutes; "some" needs one that
+    holds; "most" needs more than half, and half that are refuted refute.
     """
     every = list(verdicts)
     if points in ("some", "most"):
@@ -374,10 +373,9 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
 
 
 def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the readings of a claim: the verdict that all share.
+    """Combine the verdicts of a claim's readings (meanings of its sentence) into one.
 
-    It depends as soon as one reading holds and another is refuted, which no other reading could
-    change, and is open where none is refuted or none holds, but not all agree.
+    It is the verdict of all; "depends" if one holds and another is refuted; else it is open.
     """
     distinct = set(verdicts)
     if len(distinct) > 1:
@@ -393,7 +391,7 @@ def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Return the verdicts of a paper's claims (COLUMNS) from exhibits paper/name in `reports`."""
+    """Judge a paper's claims (file `published`) by its `exhibits` in `reports`: a row per check."""
     import pandas as pd
 
     from fedrepro.numbers.exhibit_files import open_exhibit
@@ -424,12 +422,12 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
 def rows(
     claims: Sequence[Claim], numbers: Exhibits, stand_ins: Mapping[str, str], rules: Rules
 ) -> Iterator[dict[str, Any]]:
-    """Return a row per check, or one for a claim without, each with all COLUMNS.
+    """Yield the rows of the table of verdicts: one per check, or one for an untested claim.
 
-    `stand_ins` maps an exhibit to what its data stand in for, or to an empty text.
+    `stand_ins` maps a figure or table to a note on what its data stand in for, or to "".
 
     Raises:
-        FedreproError: for a column that an exhibit does not have.
+        FedreproError: for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:
@@ -456,7 +454,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Say what a reader needs to know of the verdict of a claim, if anything."""
+    """Return a remark for readers on a claim's verdict: stand-in data, or raised trials; or ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named, judged = (
@@ -473,7 +471,7 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the columns of a check in claims.csv; an unknown end of an interval stays empty."""
+    """Return a check's columns in the table of verdicts, infinite ends of intervals as None."""
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
     missing = [*judged.missing[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]

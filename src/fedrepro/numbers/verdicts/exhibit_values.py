@@ -41,7 +41,7 @@ Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(BaseModel):
-    """Values of a column from one on, up to one, or both, ends included."""
+    """An inclusive range of a column's values, by the keys from and to, of these at least one."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -64,7 +64,7 @@ CellFilter = list[Any] | Literal["first", "last"] | Range
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of an exhibit: its place, and its value in each trial."""
+    """One number of a figure or table: its point (column -> value), and its value in each trial."""
 
     place: CellKey
     trials: Trials
@@ -72,11 +72,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The table of one exhibit, and what its json says that it should hold.
+    """The numbers of one figure or table as claims read them, and which ones there should be.
 
     grid: method -> column -> its values; every: method -> when it is measured, as in the config.
-    Where either is empty, nothing is known beyond the table itself. stand_ins: those of its cases
-    that are of other data than the paper's.
+    Where either is empty, nothing is known beyond the table itself. stand_ins: scenarios (of
+    several set side by side) that are of other data than the paper's.
     """
 
     frame: pd.DataFrame
@@ -86,7 +86,7 @@ class Numbers:
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
-        """Build from a table and the description in its json."""
+        """Build from a figure's or table's csv (`frame`) and the content of its json (`about`)."""
         usual = about["settings"].get("measure_every", 1)
         every = {m["label"]: _entry(about, m)["measure_every"] or usual for m in about["methods"]}
         titles = tuple(data["title"] for data in about["data"] if data["stand_in"])
@@ -96,7 +96,7 @@ class Numbers:
 
     @property
     def real(self) -> Numbers:
-        """Return the numbers of the cases that are of the paper's data."""
+        """Return the numbers without those of scenarios on other data than the paper's."""
         if not self.stand_ins:
             return self
         kept = {
@@ -108,11 +108,11 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """List the columns that tell points and settings apart, which a claim may name."""
+        """Return the columns that tell points and settings apart, which a claim may name."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
-        """Yield each number of a method with its round, None for the final one."""
+        """Yield each number of a method on a split with its round, or None for a final value."""
         rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
         for row in rows[rows["split"] == split].to_dict("records"):
             place = {key: row[key] for key in self.columns if _given(row[key])}
@@ -122,13 +122,13 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """List the final cells of a method whose places satisfy `where`."""
+        """Return the final values of a method on a split, at the points that satisfy `where`."""
         cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
         kept = {id(place) for place in filter_cells([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Map the items of each place to the values after single rounds, rounds in order."""
+        """Return the values after single rounds, by point (as its items) and round, in order."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -136,11 +136,11 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """List the places at which the method gave no model, as the exhibit says."""
+        """Return the points at which the method by its definition gave no model."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """List rounds before the last one found that should have been measured, and were not."""
+        """Return the rounds that should have been measured, up to the last one, and are missing."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -149,7 +149,7 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """List the places that a method should have, from its own places if no grid is known."""
+        """Return the points that a method should have, by the json, or else from its `places`."""
         grid = self.grid.get(method)
         if not grid:
             first: CellKey = dict(*places[:1])
@@ -164,7 +164,10 @@ Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
-    """Map each method's label to the values that its columns should have, by an exhibit's json."""
+    """Return the values that each column should have for each method, by label.
+
+    `about` is the json of a figure or table.
+    """
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
     points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
@@ -180,7 +183,7 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Find the entry of a method in the config: of the exhibit, or of one of its cases."""
+    """Return the configuration of a method, from the json `about` of a figure or table."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
@@ -196,7 +199,10 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
-    """Keep the places that satisfy `where`; one without a column passes."""
+    """Return those points that satisfy `where`: column -> values, range, or first or last value.
+
+    A point without the column passes.
+    """
     kept = list(places)
     for key, wanted in where.items():
         values = {place[key] for place in kept if key in place}
@@ -214,7 +220,10 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each cell with the others at its place, which may lack some of its columns."""
+    """Yield each number in `cells` with all of `others` at the same point.
+
+    Points are compared in the columns that both have.
+    """
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
@@ -234,7 +243,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Group cells that have all columns `over` and differ in these only."""
+    """Group numbers that differ in the columns `over` alone; return (other columns, numbers)."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -246,13 +255,13 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, l
 def absent(
     expected: Sequence[CellKey], present_places: Sequence[CellKey], where: Mapping[str, CellFilter]
 ) -> list[CellKey]:
-    """List the expected places that satisfy `where` and were not found."""
+    """Return those expected points that satisfy `where` and are not among the present ones."""
     present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in filter_cells(expected, where) if _key(p, sorted(p)) not in present]
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return the sort key of a value: numbers by size, layers as 50@50 by count, then sum."""
+    """Return a sort key for a parameter's value: numbers by size, 50@50 by layers, then units."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -262,7 +271,7 @@ def order(value: Any) -> tuple[float, str]:
 
 
 def cell_key_text(exhibit: str, place: CellKey) -> str:
-    """Write an exhibit and a place in words."""
+    """Write a figure's or table's name and a point as text: "figure-2a, J = 10"."""
     parts = [
         str(value) if key == CASE else f"{WORDS.get(key, key)} = {comparable_text(value)}"
         for key, value in place.items()
@@ -277,9 +286,10 @@ def _given(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Statement:
-    """A number that a form computes at one point, from this many `trials`.
+    """A number that a check judges at one point (`at`, in words), with its number of trials.
 
-    `interval` is for any confidence. `parts` are the contrasts whose mean the number is, if it is.
+    `interval` is a function from a confidence to the interval. `parts` are the contrasts whose mean
+    the number is, empty if it is none.
     """
 
     at: str
@@ -289,7 +299,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """State the mean of differences of two extremes."""
+    """Return the mean of several contrasts as a number to judge at the point `at`."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -297,9 +307,9 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Subtract from the best of some numbers the best of others if there are any.
+    """Return the best of `gains` minus the best of `rivals` (or 0) as a number to judge at a point.
 
-    Numbers on both sides limit the result: a best is not below any that it is best of.
+    If all rivals are among the gains, the result cannot be negative, and the other way round.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]
@@ -310,6 +320,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange numbers as (trials, numbers), over the first trials, which all of them have."""
+    """Arrange numbers as float64 (trials, numbers), with the first trials, common to all."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

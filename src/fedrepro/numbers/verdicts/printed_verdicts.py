@@ -67,11 +67,12 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 
 @dataclass(frozen=True)
 class PrintedValue:
-    """One printed number. cell: the point, as `key=value`; where: file and line, for errors.
+    """One number that a paper printed, a row of its published.csv.
 
-    apart: one of APART and the reason, after a colon, or nothing. set_up: the exhibit, and values
-    of its columns, in which a setting varies that the paper does not give, and the reason. source:
-    where it was read, one of SOURCES or nothing.
+    exhibit: the figure or table. cell: the point, as column -> value. where: file and line, for
+    errors. apart: one of APART and the reason, after a colon, or nothing. set_up: the figure or
+    table, and values of its columns, in which a setting varies that the paper does not give, and
+    the reason. source: where the number was read, one of SOURCES or nothing.
     """
 
     exhibit: str
@@ -91,17 +92,17 @@ class PrintedValue:
 
     @property
     def again(self) -> bool:
-        """Tell whether the paper has printed the value before."""
+        """Whether the paper has printed the value before, so that it counts once."""
         return self.note.startswith(AGAIN)
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """Return the claim that judges the value, and the number of its check, from 1."""
+        """Return the claim and the number of its check (from 1) that judge the value, or None."""
         return check_of(self.apart)
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the printed values of a paper; none if it has no file.
+    """Read the printed values of a paper from its published.csv; [] without a file.
 
     Raises:
         FedreproError: for a row that cannot be read.
@@ -177,13 +178,13 @@ def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
-    """Read `claim: G2, check 1` as ('G2', 1); None for anything else."""
+    """Parse "claim: G2, check 1" as ("G2", 1); return None for other texts."""
     match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
     return (match[1], int(match[2])) if match else None
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """Read `case=mnist, clients=5` as a mapping; a value may hold commas."""
+    """Parse a point, "case=mnist, clients=5", as a mapping; a value may have commas."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -209,7 +210,10 @@ ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
-    """List the points that a cell fits: a case by its key or its label, numbers by their value."""
+    """Return the points of a figure or table that a printed value may be of.
+
+    Numbers are compared by value, a scenario by its key or label.
+    """
     known = [*exhibit.swept, *exhibit.shown]
     for key in printed.cell:
         if key not in known:
@@ -228,12 +232,12 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Tell whether two values of tables are one: numbers by their value, all else by its text."""
+    """Tell whether two values of tables are equal: numbers by value, anything else as text."""
     return comparable_text(value) == comparable_text(other)
 
 
 def fits(value: Any, pattern: str) -> bool:
-    """Tell whether a value is what a cell says, or is of its pattern: Dirichlet *."""
+    """Tell whether a value equals a text, or matches it as a pattern, such as "Dirichlet *"."""
     return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
 
 
@@ -243,11 +247,11 @@ def printed_rows(
     numbers: pd.DataFrame,
     stand_ins: Mapping[str, str],
 ) -> pd.DataFrame:
-    """Compare each printed value of the exhibit with ours: a row with difference and verdict.
+    """Compare each printed value of a figure or table with our number: a row with the verdict.
 
-    A setting that the paper names is `taken over` if all points of its cell have it, its number of
-    trials if they have as many or more. `stand_ins` maps the token of a data set to a sentence if
-    it stands in for the paper's, else to an empty text.
+    A setting that the paper names is "taken over" if all points have it, its number of trials also
+    if they have more. `stand_ins` maps the token of a data set to a sentence if it stands in for
+    the paper's, else to an empty text.
     """
     import pandas as pd
 
@@ -315,7 +319,10 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the values of a setting at a point; NaN for one that is not a number."""
+    """Return the values that a setting, such as trials or method.lr, has at a point of a figure.
+
+    NaN stands for a value that is not one number.
+    """
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -340,7 +347,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return the difference that a metric of this unit may have; None if it is not judged."""
+    """Return the difference from print that is allowed by the metric's unit; None if not judged."""
     unit = all_metrics()[printed.metric].unit
     if unit in ABSOLUTE:
         return ABSOLUTE[unit]
@@ -352,7 +359,7 @@ def allowed_difference(
 ) -> float | None:
     """Return the larger of the tolerance and two combined standard errors; None if not judged.
 
-    `spread`, our standard deviation over `trials`, counts for no more than the printed one.
+    `spread`, the sd of our number over `trials`, counts for no more than the printed sd.
     """
     if tolerance is None:
         return None
@@ -364,15 +371,15 @@ def allowed_difference(
 
 
 def difference(ours: float, printed: float) -> float:
-    """Subtract the printed value from ours; 0 for two targets that were never reached."""
+    """Return our value minus the printed one, 0 if both are infinite (a target never reached)."""
     return 0.0 if ours == printed else ours - printed
 
 
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
-    """Return the sd of the difference of two right implementations, both scattering as ours does.
+    """Return the sd of the difference of two correct implementations that scatter as ours.
 
-    A printed value counts as one trial where it does not say of how many it is. NaN where ours has
-    no spread.
+    It tells whether the trials suffice for a verdict. A printed value without a number of trials
+    counts as one trial. NaN if ours has no sd.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -381,9 +388,11 @@ def noise(printed: PrintedValue, spread: float, trials: int) -> float:
 def printed_verdict(
     metric: str, ours: float, away: float, tolerance: float | None, scatter: float, trials: int
 ) -> str:
-    """Compare ours with a printed value from which it is `away`.
+    """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
-    `tolerance` is the difference that is allowed; `scatter` is its `noise`, known from `trials`.
+    `ours` is our value, `away` its difference from print, `tolerance` the difference that is
+    allowed and `scatter` its `noise`. Without enough trials the word is "one trial" or "few
+    trials".
     """
     from scipy.stats import norm, t
 
@@ -402,7 +411,7 @@ def printed_verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """Return the word for a difference from a printed value."""
+    """Return "better" or "worse" for a difference from print, "differs" if neither is defined."""
     better = all_metrics()[metric].better
     if not better:
         return "differs"
@@ -413,10 +422,9 @@ ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Leave out of a plan each paper that has a mistake in its own files.
+    """Leave out of a plan each paper with a mistake in its printed values, claims or leaderboards.
 
-    These are printed values, claims of one's own, and the ground of its leaderboards. The paper
-    says so itself (`Plan.mistakes`).
+    The error is kept in `Plan.mistaken`, so that other papers can be computed.
     """
     for paper in plan.files:
         claims = claims_file(paper)
@@ -430,7 +438,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Check the printed values of `papers`, or of all.
+    """Check the printed values of `papers`, or of all papers, against the plan.
 
     Raises:
         FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
@@ -460,7 +468,7 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value has its point and method in the plan, or a note why not.
+    """Check that each printed value of tables has its point and method, or a note on why not.
 
     Raises:
         FedreproError: that names the row.

@@ -71,13 +71,13 @@ LABELS = {
 
 
 def word_of(row: Row) -> str:
-    """Write the verdict on a printed value, with its restriction."""
+    """Return the verdict in a row of printed.csv, with the reason why it counts apart, if any."""
     word = row["verdict"]
     return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return the count of a printed value (judged, shown, open, not run), and its word there."""
+    """Return how a printed value counts (judged, shown, open or not run), and the word for it."""
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""
@@ -87,7 +87,10 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values by the four counts and their words; each where it is judged."""
+    """Count printed values, rows of printed.csv, by how they count and by verdict.
+
+    A value that is judged in another figure or table is left out here.
+    """
     found = {count: Counter[str]() for count in FOUR}
     for row in rows:
         if not row["note"].startswith(ELSEWHERE):
@@ -97,7 +100,7 @@ def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 
 def reasons(row: Row) -> str:
-    """Join what explains a verdict: its note, why it counts apart, the setting not in the paper."""
+    """Join what explains a verdict on a printed value: note, why it counts apart, open settings."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -114,9 +117,9 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Say in sentences how many printed values there are, what became of them, where they stood.
+    """Return sentences on how many values a paper printed, what became of them, where they stood.
 
-    A value that is judged in another exhibit is counted there alone.
+    `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
     rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
@@ -137,9 +140,9 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """Count the values that a paper printed, and its claims that are decided.
+    """Return counts for one paper: printed values by verdict, and claims tested and decided.
 
-    A value that is printed twice counts twice, and one that is judged in another exhibit there.
+    A value that is printed twice counts twice. `claims` has the rows of checks of each claim.
     """
     four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -152,7 +155,7 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the checks of a claim by its readings."""
+    """Group the checks of a claim by the reading (meaning of its sentence) that they are for."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -165,7 +168,10 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
-    """Write sentences on the claims of a paper, each given as the rows of its checks."""
+    """Return sentences on a paper's claims: how many hold, are refuted or open.
+
+    Each claim is given as the rows of its checks.
+    """
     heads = [checks[0] for checks in claims]
     if not heads:
         return []
@@ -200,11 +206,11 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Return a row of a printed.csv as text, its open verdict closed where that is possible.
+    """Return a row of printed.csv with an open verdict closed, if other numbers decide it.
 
     Args:
         row: the printed value.
-        exhibits: name -> its numbers, None if they are not there.
+        exhibits: a function from the name of a figure or table to its numbers, None without.
         claims: of the paper, each as the rows of its checks in a claims.csv.
         rows: all rows of its table.
     """
@@ -226,7 +232,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Tell whether a setting moves no neighbour too far from its printed value."""
+        """Tell whether a setting moves no other method's value too far from its printed one."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -240,7 +246,7 @@ def resolve(
 
 
 def own_verdict(row: Row) -> str:
-    """Judge a row by its own numbers, whatever settings are open."""
+    """Return the verdict of a row by its own numbers, without regard to open settings."""
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
@@ -248,7 +254,10 @@ def own_verdict(row: Row) -> str:
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return a row with the verdict of the check of its number; nothing if that was not run."""
+    """Return the columns of a printed number that a claim's check computes, with the verdict.
+
+    {} if the check was not run.
+    """
     claim, number = check_of(row["apart"]) or ("", 0)
     claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
     if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
@@ -266,12 +275,12 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far each setting of `set_up` moves the number of `row` towards the printed value.
+    """Return how far each value of an open setting moves our number towards the printed one.
 
-    The exhibit and the cell that `set_up` names have a number for each setting. The move is counted
-    from the setting that has our number, or else from the first, which may have other trials or
-    examples. A target that was not reached counts as the rounds that were run. An empty list if
-    there are not two settings with a number.
+    The figure and the point that `set_up` names have a number for each value of the setting. The
+    move is counted from the value that has our number, or else from the first, which may have other
+    trials or examples. A target that was not reached counts as the rounds that were run. [] if
+    there are not two values with a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

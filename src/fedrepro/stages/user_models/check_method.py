@@ -51,11 +51,11 @@ WORKS = "runs on digits, to a model that predicts"
 
 @dataclass(frozen=True)
 class CheckedMethod:
-    """Result of the checks: `findings` are pairs of a check and why it fails, empty if it passes.
+    """Result of checking a method: `findings` are pairs of a rule and why it is broken, or "".
 
-    `numbers` are by metric, with `alone`, the mean accuracy of the clients' own models, `models`,
-    their bytes, and `chance`, the most accuracy that one class for all examples may reach. They are
-    measured after `rounds`, 0 for methods that are not in rounds.
+    `numbers` are metrics on digits, with `alone`, the mean accuracy of the clients' own models,
+    `models`, their bytes, and `chance`, the most accuracy that one class for all examples may
+    reach. They are measured after `rounds`, 0 for methods that are not in rounds.
     """
 
     item: Component
@@ -70,16 +70,16 @@ class CheckedMethod:
 
     @property
     def at_chance(self) -> str:
-        """Say so if the accuracy is not above chance; empty otherwise."""
+        """Return a phrase if the accuracy is not above chance, else ""."""
         if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
             return ""
         return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
 
 
 def methods_of(wanted: str) -> list[Component]:
-    """Load the methods of a file, or the installed method of this name.
+    """Return the methods in a Python file, or the installed method of this name.
 
-    A name of the field is its component with other defaults.
+    A name of the literature is its component with other defaults.
 
     Raises:
         FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
@@ -109,7 +109,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Run every check of the method's kind, and then the method, at its default parameters.
+    """Check a method: try every rule for its kind, and run it on a small problem of digits.
 
     `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
     """
@@ -140,7 +140,7 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
 
 def problem_for(item: Component, named: str = "") -> SmallProblem:
-    """Make digits with a network that the method combines and clients that trained as it requires.
+    """Make a small problem of digits, with a network and local training that suit the method.
 
     Raises:
         FedreproError: For a method that combines neither the network `named` nor one of MODELS.
@@ -167,10 +167,10 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Run a check; return why it fails, empty if it passes.
+    """Try one rule on a method; return why it is broken, or "".
 
-    Where it fails on None, a field of `info` that the file reads and its method does not declare is
-    named.
+    If the method failed on a None, name the field of `info` that its file reads and does not
+    declare.
     """
     try:
         run(item, problem)
@@ -188,7 +188,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Measure accuracy, sizes, messages and seconds of a one-shot method or a control."""
+    """Return accuracy, sizes, messages and seconds of a one-shot method or control, by metric."""
     info, rng = allowed(problem.info, item), RngKey(0)
     costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
     done = run_setting(item.spec(), problem.models, info, rng, costly)
@@ -202,7 +202,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Measure accuracy, sizes, messages and seconds after some rounds of a method in rounds."""
+    """Run a method for a few rounds; return accuracy, sizes, messages and seconds by metric."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge: Evaluator = GlobalEvaluator(spec, clients)
     if isinstance(clients, GraphNodes):

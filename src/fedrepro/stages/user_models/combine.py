@@ -52,10 +52,10 @@ ON_BOARDS = {
 def combine(
     models: LocalModels, method: str | Spec, /, *, seed: int = 0, **values: Any
 ) -> GlobalModel:
-    """Apply a one-shot method to own models (`LocalModels.from_state_dicts`).
+    """Apply a one-shot method to a user's own models, and return the global model.
 
     Args:
-        models: The clients' models.
+        models: The clients' models, as `LocalModels.from_state_dicts` makes them.
         method: A token, such as "pfnm" or "pfnm+sigma2~0.1".
         seed: Seed of the draws, which are those of trial 0 of the workflow.
         values: Parameters of the method by name, over those of the token.
@@ -73,7 +73,7 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method to own models and data that are known of them.
+    """Apply a one-shot method (`setting`) to a user's models and the data known of them.
 
     Raises:
         FedreproError: For a method that cannot be applied.
@@ -89,14 +89,14 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Prepare the input of a method for all its settings."""
+    """Return the method's costly preparation on a user's models, shared by all its settings."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method to its prepared input; return its models with their costs.
+    """Apply a setting of a method to a user's models; return its models and their costs.
 
     Raises:
         FedreproError: If the method has no model of these clients, or weights are not finite.
@@ -118,10 +118,7 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def method_named(words: str) -> str:
-    """Return the token of a one-shot method named by a leaderboard or a label, such as RegMean++.
-
-    Tokens and unknown names are returned unchanged.
-    """
+    """Translate a method's label or name on a leaderboard, such as RegMean++, to its token."""
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
@@ -137,9 +134,9 @@ def method_named(words: str) -> str:
 def run(
     method: str, files: ModelFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
 ) -> tuple[str, ...]:
-    """Combine files of state dicts into one; return what was assumed and written, in sentences.
+    """Combine files of state dicts into one file `out`; return notes on assumptions and result.
 
-    Several networks are written as a list with weights. `settings` are key=value as in tokens.
+    Several networks are written as a list with weights. `settings` are parameters as key=value.
     """
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
@@ -182,10 +179,10 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """A method's setting, models and NUMBERS; or `why` it could not be applied.
+    """The result of a method on a user's models: setting, models and NUMBERS; or `why` it failed.
 
-    `seconds` are of all settings that were tried, `client_seconds` within them;
-    `times_the_models` is what clients send, in multiples of all their models.
+    `seconds` are of all settings that were tried, `client_seconds` within them; `times_the_models`
+    is what clients send, in multiples of all their models.
     """
 
     item: Component
@@ -196,14 +193,14 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """The label in figures, with the method's name if others have the same label."""
+        """The method's label in figures, with its name if other methods have this label too."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
     def kind(self) -> str:
-        """One model, several models, or a control."""
+        """Whether the result is one model, several models, or that of a control."""
         if self.item.meta["kind"] == "control":
             return "control"
         alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
@@ -215,7 +212,7 @@ class AppliedMethod:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The method's row in the table of all methods."""
+        """The method's row in the table of all methods, column -> value."""
         head = {"method": self.item.name, "label": self.label, "kind": "", "setting": self.setting}
         if not self.why:
             head["kind"] = self.kind
@@ -227,7 +224,7 @@ class AppliedMethod:
 def run_all(
     files: ModelFiles, out: Path | None = None, seed: int = 0
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
-    """Apply every method to the models of a command, and measure the results.
+    """Apply every one-shot method and control to a user's models, and measure the results.
 
     A method with a grid is tried at all its settings if there are validation examples, and the best
     one on these is measured; otherwise defaults are used. `out` is a new folder for a table and
@@ -238,7 +235,7 @@ def run_all(
             what was assumed.
 
     Raises:
-        FedreproError: For files that cannot be used; a failure of one method is its entry.
+        FedreproError: For files that cannot be used; a failure of one method is in its result.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -268,7 +265,10 @@ def run_all(
 
 
 def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """Yield an entry for each one-shot method and control, by name."""
+    """Yield the result of each one-shot method and control on a user's models, by name.
+
+    `examples` are those to measure accuracy on.
+    """
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -286,7 +286,10 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method at the setting that validation examples choose, the first of equals."""
+    """Apply a method to a user's models, with the setting that is best on validation examples.
+
+    Without validation examples its defaults are used. `examples` measure the result.
+    """
     models, known = context.models, context.known
     inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
     if item.meta["grid"] and inputs is not None:

@@ -29,7 +29,7 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The accuracy, loss and confusion matrix of a model on examples.
+    """The accuracy, loss and confusion matrix of a user's model on examples.
 
     `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
     `confusion` is int64 (K, K), rows are classes, columns predictions.
@@ -56,9 +56,9 @@ class Evaluation:
 
 
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
-    """Measure each model on the examples of `files.evaluate`; return assumptions as well.
+    """Measure each model file on the examples of `files.evaluate`.
 
-    Models may differ in width.
+    Return the results, and notes on what was assumed. Models may differ in width.
 
     Raises:
         FedreproError: For files that cannot be read or do not fit.
@@ -81,7 +81,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on examples; `local` has the shape and number of classes of its networks."""
+    """Measure a model on examples; `local` gives its input shape and number of classes."""
     labels, classes = examples.targets.numpy(), local.classes
     network = network_of(model.model, local.shape, classes)
     scores = class_scores(network, model, examples, None).double().numpy()
@@ -100,7 +100,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure a method's model, or one for each client, on a split; return numbers by metric."""
+    """Measure a method's model, or one model per client, on a split; return metrics by name."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)
@@ -110,7 +110,10 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a state dict, or a mixture of several; `words` name the network of each."""
+    """Read the file of a state dict, or of a mixture of several, as a global model.
+
+    Return the local models too, for their shape; `words` name the network of each.
+    """
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:

@@ -52,11 +52,11 @@ METHODS = "fedrepro.methods", "fedrepro.papers"
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """Clients who trained, and what a server may know of them.
+    """A small federation to try methods on: clients, trained models, and what a server may know.
 
     `inputs` are float32 (N, D) and `labels` int64 (N,); client j has rows[j] of them. `models` are
-    those that the clients trained, `info` has everything that a method may declare, and `test`
-    has examples of no client.
+    those that the clients trained, `info` has everything that a method may declare, and `test` has
+    examples of no client.
     """
 
     inputs: np.ndarray
@@ -78,7 +78,7 @@ def problem_of(
     shape: tuple[int, ...],
     classes: int,
 ) -> SmallProblem:
-    """Train a model for each client, by seed 0 and trial 0.
+    """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
     `pairs` are inputs float32 (n, D) and labels int64 (n,), by what they are for: `train` (rows[j]
     are those of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
@@ -115,15 +115,15 @@ def problem_of(
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
-    """Make the clients nodes of a graph."""
+    """Return the clients as nodes of a graph, such as a ring, for methods without server."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, RngKey(0))
     return GraphNodes(**vars(clients), weights=weights)
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make five clients with digits of unlike classes, or one client that has all of them.
+    """Make a small federation: five clients with digits of unlike classes, or one with all digits.
 
-    `training` changes the local training, adam for 10 epochs.
+    `pooled` asks for one client; `training` changes the local training, adam for 10 epochs.
     """
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
     made = spec.component.make(Arrays, Path(), **spec.values)
@@ -146,17 +146,17 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 
 
 class ContractError(Exception):
-    """A sentence that says which rule a method breaks."""
+    """Raised when a method breaks a rule for methods; the text says which."""
 
 
 def require(whether: bool, sentence: str) -> None:
-    """Raise ContractError with this sentence unless the condition is true."""
+    """Raise ContractError with this sentence unless `whether` is true."""
     if not whether:
         raise ContractError(sentence)
 
 
 class _Watched:
-    """Clients whose data, which stay with them, no method may read."""
+    """Clients that raise ContractError if a method's code reads their data."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "data":
@@ -177,7 +177,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Restrict clients to the work that a method declares, and refuse it their data."""
+    """Return clients that do only the work that a method declares, and refuse their data."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -187,7 +187,7 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Restrict information to what a method declares, with clients that refuse it their data."""
+    """Return the information that a method declares, with clients that refuse their data."""
     part = declared_part(info, item)
     return replace(part, clients=part.clients and watched(item, part.clients))
 
@@ -195,7 +195,7 @@ def allowed(info: ClientInfo, item: Component) -> ClientInfo:
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """Run one setting of a one-shot method or control, with its preparation; return its result."""
+    """Run a one-shot method or control with parameters `values`; return what it returns."""
     spec = item.spec(values)
     prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
@@ -204,14 +204,14 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """List the models that a method returned: one, one for each client, or none."""
+    """List the models that a method returned: one, one per client, or none."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
 
 
 def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Compute a model's class probabilities of the training examples, (N, K)."""
+    """Return a model's class probabilities for all training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
         return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
@@ -227,7 +227,7 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """A rule in words, the kinds of methods that have to obey it, and the function that tries it.
+    """A rule for methods, in words, with the kinds of methods that it is for and its test `run`.
 
     `run` takes a method and a small problem, and raises ContractError if the rule is broken.
     """
@@ -250,14 +250,17 @@ def _rule(words: str, *kinds: str) -> Callable[[Callable[..., None]], Callable[.
 
 
 def checks_of(item: Component) -> list[ContractCheck]:
-    """List the rules for a method of this kind; one without a grid has nothing to try there."""
+    """List the rules that a method has to obey, by its kind.
+
+    The rule on grids is left out for a method without one.
+    """
     rules = [check for check in CHECKS if item.meta["kind"] in check.kinds]
     return [check for check in rules if item.meta["grid"] or check.run is not tries_settings]
 
 
 @_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Check for known needs, a label, a first line, and that it is measured on test examples."""
+    """Require known needs, a label, a docstring, and evaluation on test examples."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
     require(not strange, f"it declares unknown needs: {', '.join(strange)}")
@@ -269,7 +272,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 @_rule("its grid is of settings, the default among them", *ANY)
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """Check that its grid has settings, at most BUDGET, and the default among them."""
+    """Require that a method's grid has 2 to BUDGET settings, its defaults among them."""
     grid = {key: list(values) for key, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     few = 1 < len(settings) <= BUDGET
@@ -279,7 +282,7 @@ def tries_settings(item: Component, problem: SmallProblem | None = None) -> None
 
 @_rule("predicts, with what it declares and nothing else", "one_shot", "control")
 def predicts(item: Component, problem: SmallProblem) -> None:
-    """Check for finite probabilities from what it declares, and known metrics."""
+    """Require finite predictions of a method that gets what it declares, and known metrics."""
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
     shape = len(problem.labels), problem.models.classes
     for model in each(made):
@@ -295,7 +298,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 @_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """Check for equal bytes at the second call, and that clients' models stay as they are."""
+    """Require that a method gives equal bytes at a second call, and changes no client's model."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
@@ -309,7 +312,7 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
-    """Check a round with what is declared: known metrics, and a model that predicts."""
+    """Run a round of a method that gets what it declares; require known metrics and predictions."""
     made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
     _require_finite(predicting if isinstance(predicting, GlobalModel) else predicting[0], problem)
@@ -317,7 +320,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
-    """Check a round on a graph: both beliefs of every node, float32, finite, before and after."""
+    """Run a round on a graph; require finite float32 beliefs of all nodes, before and after."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
@@ -334,7 +337,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Check that a round changes no input, and goes on alike from a state that was saved."""
+    """Require that a round changes no state, and is the same from a state saved and read."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"
@@ -361,7 +364,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
 @_rule("finds numbers that are known, twice the same", "simulation")
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
-    """Check for known metrics, equal at the second call."""
+    """Require that a simulation reports known metrics, equal when called twice."""
     values = item.spec().values
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
     require(bool(first.rounds), "it takes no step")
@@ -374,7 +377,7 @@ def _copied(models: LocalModels) -> LocalModels:
 
 
 def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
-    """Run a round; return the method, its clients, and its states before and after."""
+    """Run one round of a method; return its object, clients, and states before and after."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     before = made.init(clients, info, RngKey(0))
     after, report = made.round(before, clients, info, RngKey(0).at(round=0))

@@ -33,7 +33,7 @@ DIGITS = re.compile("([0-9]+)")
 
 
 def read_state(path: Path) -> Any:
-    """Read a state dict without running code from its file; PyTorch's form by default.
+    """Read a state dict (.pt, .safetensors, .npz) without running code from its file.
 
     Raises:
         FedreproError: For a file that is missing or cannot be read.
@@ -69,7 +69,7 @@ def read_state(path: Path) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict, or a mixture of several, in the form that the name of the file says.
+    """Write a state dict, or a mixture of several, in the format of the file's suffix.
 
     Raises:
         FedreproError: For a mixture in a form that holds named tensors alone.
@@ -99,7 +99,7 @@ MOST_PAIRS = 20  # that a sentence lists
 
 @dataclass(frozen=True)
 class DataForm:
-    """Form in which examples are read: that of the inputs and outputs of the networks.
+    """How a user's examples are read, so that they fit the networks' inputs and outputs.
 
     `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
     says where an npz has those of images, see `read_npz`.
@@ -115,7 +115,7 @@ class DataForm:
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], list[str]]:
-    """Read the examples of every file, by the purpose of the files, and say what was assumed.
+    """Read a user's files of examples, grouped by purpose; return examples and assumptions.
 
     Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
     is a whole number is that output, from 0 on; classes named by words are outputs in the order of
@@ -141,13 +141,17 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read the inputs of a file, with or without labels; raises as `read_files`."""
+    """Read a file of inputs, whose labels, if there are any, are ignored.
+
+    Raises:
+        FedreproError: as `read_files`.
+    """
     data = _read(path, form, labelled=False)
     return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """Read a file by its ending; a client may have examples of one class only."""
+    """Read one file of examples (.csv or .npz), even if all are of one class."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".npz"):
         raise FedreproError(
@@ -161,7 +165,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
 
 
 def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
-    """Map the name of each class to an output; return notes on it as well."""
+    """Map the name of each class in files to an output of the networks; return notes too."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
         names = sorted(where)
@@ -211,7 +215,7 @@ def _examples(
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Return the files in the order of the models that they are named like, and a note.
+    """Sort files in the order of the models that they belong to by name; return a note too.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
     each model, files stay as they are.
@@ -236,7 +240,10 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
 ) -> list[str]:
-    """Note which part is taken for which model, if the user says that they are in order."""
+    """Return a note on which part belongs to which model, if the user says that both are in order.
+
+    Otherwise raise FedreproError with the text `refusal`.
+    """
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     listed = ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
@@ -246,11 +253,11 @@ def _in_order(
 
 
 def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.ndarray, list[str]]:
-    """Read label counts (J, K) from a csv with a row per client and a column per class.
+    """Read label counts, int64 (J, K), from a csv with a row per client and a column per class.
 
     One column holds all examples of a client. A first row without a number is a header. A first
     column called `client` names the files, with or without `.pt`; otherwise rows that differ are
-    taken `in_order` of the files, or refused. Returns the counts and notes on what was assumed.
+    taken `in_order` of the files, or refused. Return the counts and notes on what was assumed.
     """
     require_file(path)
     try:

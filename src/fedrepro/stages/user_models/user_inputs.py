@@ -67,7 +67,7 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class ModelContext:
-    """Own models, and everything that is known of them; a method gets the part that it declares.
+    """A user's models, and all that is known of their clients; a method gets what it declares.
 
     `one_start` says whether all models trained from one start, and `counted` whether the clients'
     numbers of examples are known; otherwise all weigh the same.
@@ -80,7 +80,10 @@ class ModelContext:
 
     @staticmethod
     def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
-        """Make the context of models; `sizes` are the clients' numbers of examples, int64 (J,)."""
+        """Build the context of a user's models from what is known of them.
+
+        `sizes` are the clients' numbers of examples, int64 (J,); `known` has fields of ClientInfo.
+        """
         counts, one_start = models.label_counts, known.pop("one_start", True)
         sizes = sizes if counts is None else counts.sum(1)
         known.setdefault("training", components("training")["adam"].spec())
@@ -89,7 +92,7 @@ class ModelContext:
         return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
-        """Say why a method cannot be applied, in words that follow its name; empty if it can."""
+        """Return why a method cannot be applied, as words after its name, or "" if it can be."""
         meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -120,14 +123,14 @@ class ModelContext:
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
-        """List reasons against a method that can be applied."""
+        """Return warnings on a method that can be applied: equal weights, or different starts."""
         alike = "example_counts" in item.meta["needs"] and not self.counted
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         doubt = f"note: '{item.name}' {OF_ONE_START}"
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return the information that a method declared, and what its rule of BatchNorm reads."""
+        """Return what a method declared to need, and what its rule for BatchNorm reads."""
         more = []
         if recalibrates(method):
             more = ["public_inputs", *([] if self.known.pooled_inputs is None else ["clients"])]
@@ -142,7 +145,7 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Name the hidden units of some models, in words."""
+    """Write the numbers of hidden units of models as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -175,18 +178,18 @@ class ModelFiles:
 
     @property
     def all(self) -> list[Path]:
-        """Every file that is read."""
+        """Every file that a command reads: models, data, labels and others."""
         single = (self.labels, self.public, self.evaluate, self.start)
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
     def form(self, models: LocalModels) -> DataForm:
-        """Return how examples are read for these models."""
+        """Return how examples are to be read, so that they fit these models."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Stack state dicts of clients; `models` name the network of all, or of each."""
+        """Stack state dicts of clients as local models, of the networks named in `models`."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
@@ -197,7 +200,7 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read the files of a command; return models with data, examples to measure on, notes.
+    """Read all files of a command: the models with what is known, examples to measure on, notes.
 
     Raises:
         FedreproError: For files that cannot be read, or do not fit each other.
@@ -269,7 +272,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """Say as which network the models were read, and what their state dicts leave open."""
+    """Return notes on a user's models: as which network they were read, and what is assumed."""
     shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
     layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
@@ -282,7 +285,10 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect the clients' training examples, a file each, and one file or one each to validate."""
+    """Collect what clients hold: training examples, a file each, and examples to validate on.
+
+    `validation` is one file for all clients or one each; `count` is the number of clients.
+    """
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),
