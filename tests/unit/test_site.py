@@ -410,6 +410,10 @@ def test_the_site_is_small_and_asks_for_nothing_from_elsewhere(site):
         assert not re.search(r"<(?:script|img|link)[^>]+(?:src|href)=\"(?:https?:)?//", text), path
 
 
+def test_arguments_of_a_function_are_a_list(site):
+    assert "<strong>label_counts</strong>" in (site / "api.html").read_text(encoding="utf-8")
+
+
 def test_every_link_leads_somewhere(site):
     ids = {
         path: set(re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8")))

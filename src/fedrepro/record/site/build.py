@@ -291,7 +291,8 @@ def _copy(file: Path, place: Path) -> None:
 SETTINGS: dict[str, Any] = {
     "project": "fedrepro",
     "html_title": "fedrepro",
-    "extensions": ["myst_parser", "sphinx.ext.autodoc"],
+    "extensions": ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"],
+    "napoleon_numpy_docstring": False,
     "html_theme": "furo",
     "html_static_path": ["_static"],
     "html_extra_path": ["_extra"],
@@ -364,7 +365,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
             srcdir=str(source), confdir=None, outdir=str(out), doctreedir=str(doctrees),
             buildername="html", confoverrides=SETTINGS, status=None, warning=warnings,
         )  # fmt: skip
-        app.connect("autodoc-process-docstring", _plain)
+        app.connect("autodoc-process-docstring", _plain, priority=400)  # before lists
         app.connect("doctree-read", mark_worded)
         app.connect("html-page-context", draw, priority=100)  # before the theme draws it
         app.add_search_language(OneStemAWord)
