@@ -229,8 +229,8 @@ def test_what_others_report_changes_no_other_row() -> None:
     assert {label: beside[label] for label in alone} == alone
     assert beside["sent 0"].standing is None
     assert beside["sent 0"].unranked_reason == (
-        "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1, beside "
-        "best better"
+        "reported by others, not verified; it would have score 0.78, group 1, rank 1 to 1, and be "
+        "better against best"
     )
     assert "group 1" in beside["sent votes"].unranked_reason
 

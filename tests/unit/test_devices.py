@@ -96,3 +96,9 @@ def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, uncl
     unclaimed()
     assert device_of("cuda") == "cuda:1"
     assert current == [0, 1]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there_is_a_sentence():
+    with pytest.raises(FedreproError, match="PyTorch finds no GPU here; set device: cpu"):
+        device_of("cuda")

@@ -374,7 +374,7 @@ def _class_rows(
             remark += f"; it would have score {would.score.value:.2f}"
             if compared:
                 remark += f", group {would.group}, rank {would.rank_low} to {would.rank_high}, "
-                remark += f"beside {ground.board.line} {would.verdict}"
+                remark += f"and be {would.verdict} against {ground.board.line}"
         remark = "; ".join(filter(None, (remark, row.unranked_reason)))
         rows[label] = replace(row, unranked_reason=remark)
     placed = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -240,18 +240,24 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
 
     `lost` has their accuracies by label; `paths` are the drawn lines, which the text must avoid.
     """
-    from matplotlib.lines import Line2D
-
-    names = [f"↓ {label} {100 * mean:.0f} %" for label, mean in lost.items()]
-    handles = [Line2D([], [], linestyle="none", label=name) for name in names]
+    if not lost:
+        return
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
-    look: dict[str, Any] = {"fontsize": 6.5, "labelcolor": SOFT}
-    look |= {"handlelength": 0, "handletextpad": 0, "borderpad": 0.2}
-    if names:
-        look |= {"borderaxespad": 0.2, "labelspacing": 0.2}
-        found = axes.legend(handles=handles, loc="lower left" if taken else "lower right", **look)
-        found.set_zorder(8)
-        for text in found.get_texts():
-            text.set_path_effects(halo())
+    side: Literal["left", "right"] = "left" if taken else "right"
+    axes.annotate(
+        "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()])),
+        (0 if taken else 1, 0),
+        (3 if taken else -3, 3),
+        xycoords="axes fraction",
+        textcoords="offset points",
+        ha=side,
+        multialignment=side,
+        va="bottom",
+        fontsize=6.5,
+        color=SOFT,
+        zorder=8,
+        path_effects=halo(),
+        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
+    )
