@@ -121,11 +121,6 @@ class Form(Bounds):
         return [*self.exhibits, *self._names(self.other_exhibit)]
 
     @property
-    def alike(self) -> list[str]:
-        """Return the names of figures and tables that must have the check's method and columns."""
-        return self.named
-
-    @property
     def others(self) -> list[str]:
         """Return the labels of methods that the method is compared with at the same points."""
         return self._names(self.compared)

@@ -278,7 +278,8 @@ def _look(
 ) -> tuple[Judged, Sequence[Statement], bool]:
     """Return a check with what it lacks, its numbers at all points, and whether data stand in."""
     present = [name for name in check.named if name in numbers]
-    for name, column in product((name for name in present if name in check.alike), check.columns):
+    alike = (name for name in present if name in check.exhibits)
+    for name, column in product(alike, check.columns):
         if column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
     mean = check.points == "mean"
@@ -353,7 +354,8 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
     """Combine verdicts: of all points of a check into one, or of all checks of a claim.
 
     "every" needs all to hold (stand-ins aside), and one refuted refutes; "some" needs one that
-    holds; "most" needs more than half, and half that are refuted refute.
+    holds; "most" needs more than half, and half that are refuted refute. "readings" combines those
+    of a claim's readings (meanings of its sentence): where one holds and one is refuted, it depends.
     """
     every = list(verdicts)
     if points in ("some", "most"):
@@ -367,24 +369,12 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
         distinct -= {STAND_IN}
     if len(distinct) == 1:
         return distinct.pop()
+    readings = points == "readings"
+    if readings and {"holds", "refuted"} <= distinct:
+        return "depends"
     if distinct & {"incomplete", "not run"}:
         return "incomplete"
-    return "refuted" if "refuted" in distinct else "undecided"
-
-
-def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts of a claim's readings (meanings of its sentence) into one.
-
-    It is the verdict of all; "depends" if one holds and another is refuted; else it is open.
-    """
-    distinct = set(verdicts)
-    if len(distinct) > 1:
-        distinct -= {STAND_IN}
-    if len(distinct) == 1:
-        return distinct.pop()
-    if {"holds", "refuted"} <= distinct:
-        return "depends"
-    return "incomplete" if distinct & {"incomplete", "not run"} else "undecided"
+    return "refuted" if "refuted" in distinct and not readings else "undecided"
 
 
 # ------------------------------------------------------------------------------------- a table
@@ -445,7 +435,7 @@ def rows(
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
         words = [whole_verdict(one.verdict for one in group) for group in judged.values()]
-        head |= {"verdict": verdict_of_readings(words), "fixed": claim.fixed}
+        head |= {"verdict": whole_verdict(words, "readings"), "fixed": claim.fixed}
         every = [one for group in judged.values() for one in group]
         head |= {"reason": claim.reason, "note": _note(claim, every, rules)}
         for reading, group in judged.items():

@@ -91,11 +91,6 @@ class PrintedValue:
     source: str = ""
 
     @property
-    def again(self) -> bool:
-        """Whether the paper has printed the value before, so that it counts once."""
-        return self.note.startswith(AGAIN)
-
-    @property
     def check(self) -> tuple[str, int] | None:
         """Return the claim and the number of its check (from 1) that judge the value, or None."""
         return check_of(self.apart)

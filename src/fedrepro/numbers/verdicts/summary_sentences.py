@@ -242,15 +242,11 @@ def resolve(
 
     away = abs(float(row["difference"]))
     nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
-    return fields | {"verdict": ANOTHER if nearer else own_verdict(row)}
-
-
-def own_verdict(row: Row) -> str:
-    """Return the verdict of a row by its own numbers, without regard to open settings."""
-    mean, away, tolerance, noise = (
-        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
-    )
-    return printed_verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
+    if nearer:
+        return fields | {"verdict": ANOTHER}
+    numbers = (float(row.get(k) or "nan") for k in ("mean", "difference", "tolerance", "noise"))
+    own = printed_verdict(row["metric"], *numbers, int(float(row["trials"])))
+    return fields | {"verdict": own}
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
