@@ -15,7 +15,6 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import FineTuning, finetuning_of
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
@@ -25,7 +24,6 @@ from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared, unlabelled
-from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -38,7 +36,6 @@ from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
-from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import initial_weights
@@ -48,7 +45,6 @@ from fedrepro.training.federation.norm_statistics import (
     require_norms,
     running_statistics,
 )
-from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import Settings, settings_of
 
 
@@ -106,7 +102,7 @@ def _trial(
     ways = [
         (how, repetition)
         for how in (job.tune.expand() if job.tune else ())
-        for repetition in range(finetuning_of(how).repetitions)
+        for repetition in range(how["repetitions"])
     ]
     for setting in method.expand():
         try:
@@ -294,12 +290,11 @@ def _tuned(
     """
     if made is None:
         return None
-    how = finetuning_of(tune)
-    sample = data.public_sample(how.examples, repetition)
+    sample = data.public_sample(tune["examples"], repetition)
     shape, classes = data.prepared.shape, len(data.prepared.classes)
-    rng = data.rng.at(call=repetition + 1)
+    rng, fn = data.rng.at(call=repetition + 1), tune.component.fn
     models = [made] if isinstance(made, GlobalModel) else made
-    new = [finetuned(model, sample, shape, classes, how, settings, rng) for model in models]
+    new = [fn(model, sample, shape, classes, settings, rng, **tune.values) for model in models]
     return new[0] if isinstance(made, GlobalModel) else new
 
 
@@ -395,42 +390,3 @@ class SharedPreparation:
 def ledger_of(info: ClientInfo) -> CostCounter:
     """Return the counter of the work that clients do for a one-shot method, empty if none."""
     return info.clients.ledger if info.clients else CostCounter()
-
-
-def finetuned(
-    model: GlobalModel,
-    sample: Examples,
-    shape: tuple[int, ...],
-    classes: int,
-    how: FineTuning,
-    settings: Settings,
-    rng: RngKey,
-) -> GlobalModel:
-    """Train a global model further on a labelled public sample, each of its networks by itself.
-
-    `how` replaces epochs, learning rate and patience of `settings`, whose optimiser starts again,
-    and says which layers are trained. `rng` depends on trial and repetition, so that order of
-    examples and dropout are equal for all models. Source: GEMS, section 3.3.
-    """
-    import torch
-
-    network = network_of(model.model, shape, classes).fitted(model.tensors)
-    settings = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
-    if how.layers != "last":
-        tasks = [Task(np.arange(len(sample.targets)), rng)] * model.networks
-        start = {name: model.tensors[name] for name in network.shapes}
-        return replace(model, tensors=train(network, sample, tasks, settings, start).tensors)
-    hidden, head = split(network)  # output layers alone, on the activations below them
-    names = dict(zip(head.shapes, list(network.shapes)[-len(head.shapes) :], strict=True))
-    each = [
-        sample.above(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}).inputs
-        for i in range(model.networks)
-    ]
-    count = len(sample.targets)
-    examples = Examples(torch.cat(each), sample.targets.repeat(model.networks))
-    tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
-    start = {name: model.tensors[whole] for name, whole in names.items()}
-    plain = replace(settings, augment="none")  # which moves pixels
-    trained = train(head, examples, tasks, plain, start).tensors
-    new = {names[name]: value for name, value in trained.items()}
-    return replace(model, tensors={**model.tensors, **new})

@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.finetuning import TUNE
 from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.data.partition_table import SPLITS
 from fedrepro.numbers.run_times import FIRST
 from fedrepro.numbers.trial_statistics import CLIENTS_SD, select_series
@@ -325,11 +324,11 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
         return {float(count) for count in point.trials.values()}
     # the scenario's component, the method, or how its model is tuned
     specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
-    if kind in ("method", TUNE.kind):
+    if kind in ("method", TUNE):
         specs = [getattr(run, kind) for label, run in point.runs if label == printed.method]
     specs = [spec for spec in specs if spec is not None]
     # another scale may have another component of the kind, with other parameters
-    known = [TUNE] if kind == TUNE.kind else components(kind).values() if specs else []
+    known = components(kind).values() if specs else []
     if not any(key in item.params for item in known):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "
