@@ -26,12 +26,12 @@ from fedrepro.drawings.canvas import (
     of_case,
     percent,
     rounded,
-    select,
     set_x_axis,
     sheet,
     size_lines,
 )
 from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
+from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.planning.figure_interface import (
     Planned,
     drawing,
@@ -158,8 +158,10 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
         method_rows = rows[rows["method"] == measure.label]
-        accuracy = select(method_rows, "accuracy", "test").set_index("setting")
-        sizes = select(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
+        accuracy = select_series(method_rows, "accuracy", "test").set_index("setting")
+        sizes = (
+            select_series(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
+        )
         at = accuracy[measure.show[0]].astype(float).tolist() if measure.show else []
         paths[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
     return paths
