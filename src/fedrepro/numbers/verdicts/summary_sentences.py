@@ -244,8 +244,11 @@ def resolve(
     nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
     if nearer:
         return fields | {"verdict": ANOTHER}
-    numbers = (float(row.get(k) or "nan") for k in ("mean", "difference", "tolerance", "noise"))
-    own = printed_verdict(row["metric"], *numbers, int(float(row["trials"])))
+    mean, away, tolerance, noise = (
+        float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
+    )
+    trials = int(float(row["trials"]))
+    own = printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
     return fields | {"verdict": own}
 
 
