@@ -221,7 +221,7 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
     one = made_plan(methods=downpour(rounds=2))
     assert set(one.splits.values()) == {(("test",), ())}
     both = made_plan(methods=[*downpour(rounds=2, label="E"), *other])
-    for run in both.trials:
+    for run in both.splits:
         assert both.splits[run] == (("server_validation", "test"), ())
     curve = {"metric": "accuracy", "split": "server_validation", "over": "area"}
     followed = made_plan(methods=downpour(rounds=[2, 3], choose=curve))

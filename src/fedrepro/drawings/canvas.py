@@ -17,8 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
-from fedrepro.numbers.trial_statistics import select_series
-from fedrepro.planning.figure_interface import CASE, Drawing, final
+from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

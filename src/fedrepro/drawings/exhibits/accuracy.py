@@ -27,7 +27,6 @@ from fedrepro.drawings.canvas import (
     size_lines,
 )
 from fedrepro.drawings.style import LineStyle, line_styles, wrapped
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.planning.figure_interface import (
     CASE,
     PANELS,
@@ -39,6 +38,7 @@ from fedrepro.planning.figure_interface import (
     nothing_shown,
     one_line_each,
     one_scenario,
+    select_series,
 )
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 

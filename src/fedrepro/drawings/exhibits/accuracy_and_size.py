@@ -31,7 +31,6 @@ from fedrepro.drawings.canvas import (
     size_lines,
 )
 from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.planning.figure_interface import (
     Planned,
     drawing,
@@ -39,6 +38,7 @@ from fedrepro.planning.figure_interface import (
     numbers_shown,
     one_axis,
     one_line_each,
+    select_series,
 )
 from fedrepro.planning.plan import Exhibit
 

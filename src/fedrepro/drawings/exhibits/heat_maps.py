@@ -16,8 +16,14 @@ import numpy as np
 
 from fedrepro.core.metrics import Size
 from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title
-from fedrepro.numbers.trial_statistics import select_series
-from fedrepro.planning.figure_interface import Planned, drawing, final, is_number, numbers_shown
+from fedrepro.planning.figure_interface import (
+    Planned,
+    drawing,
+    final,
+    is_number,
+    numbers_shown,
+    select_series,
+)
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:

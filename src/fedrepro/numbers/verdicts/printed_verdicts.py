@@ -34,9 +34,10 @@ from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.data.partition_table import SPLITS
 from fedrepro.data.user_data import csv_lines
 from fedrepro.numbers.run_times import FIRST
-from fedrepro.numbers.trial_statistics import CLIENTS_SD, select_series
+from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
+from fedrepro.planning.figure_interface import select_series
 from fedrepro.planning.plan import Plan, require_frozen
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.numbers.verdicts.claims import (
     CONFIDENCE,
     STAND_IN,
@@ -40,7 +39,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     fits,
     printed_verdict,
 )
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:
     import pandas as pd

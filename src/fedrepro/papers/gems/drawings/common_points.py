@@ -16,9 +16,15 @@ import numpy as np
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings import canvas
 from fedrepro.drawings.exhibits import heat_maps
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.papers.gems.softmax_spaces import OF_CLIENTS
-from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, numbers_shown
+from fedrepro.planning.figure_interface import (
+    PANELS,
+    Planned,
+    drawing,
+    final,
+    numbers_shown,
+    select_series,
+)
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

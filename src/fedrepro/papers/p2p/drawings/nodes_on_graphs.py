@@ -14,10 +14,9 @@ from pydantic import Field
 from fedrepro.core.metrics import all_metrics, metrics_of
 from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle, line_styles
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.planning import figure_interface
 from fedrepro.planning.exhibit import CASE
-from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
+from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle
-from fedrepro.numbers.trial_statistics import select_series
-from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
+from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
