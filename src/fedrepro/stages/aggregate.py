@@ -106,7 +106,7 @@ def _trial(
     ]
     for setting in method.expand():
         try:
-            done = run_setting(setting, local, info, rng, costly)
+            done = run_setting(setting, costly)
             numbers = _measured(done.made, splits, draws, models.epochs, done.cost)
         except Exception as error:  # a method's code may raise anything
             failures.note(setting.token, rng.trial, error)
@@ -138,14 +138,12 @@ class SettingResult:
     cost: list[Number]
 
 
-def run_setting(
-    setting: Spec, local: LocalModels, info: ClientInfo, rng: RngKey, costly: SharedPreparation
-) -> SettingResult:
+def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run one setting of a one-shot method or control in one trial, and count its cost.
 
     Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the
-    result is a model of NaN, as for one that diverged. `costly` has the method's shared
-    preparations.
+    result is a model of NaN, as for one that diverged. `costly` has the trial's models and clients,
+    and the preparation that settings share.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -153,13 +151,14 @@ def run_setting(
     import torch
 
     began = time.perf_counter()
+    local, info = costly.clients, costly.info
     kind, ledger = setting.component.meta["kind"], ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
         extra = costly(setting)
         ledger.begin()
         called = time.perf_counter()
-        made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
+        made = setting.component.fn(local, info, rng=costly.rng, **setting.own, **extra)
         require_models(made, setting, local)
         made = ruled(made, setting, local, info)
         ended = time.perf_counter()

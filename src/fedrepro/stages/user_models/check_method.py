@@ -191,7 +191,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
     """Return accuracy, sizes, messages and seconds of a one-shot method or control, by metric."""
     info, rng = allowed(problem.info, item), RngKey(0)
     costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
-    done = run_setting(item.spec(), problem.models, info, rng, costly)
+    done = run_setting(item.spec(), costly)
     if done.made is None:
         raise FedreproError("it has no model of these clients (None)")
     if not all(model.finite for model in each(done.made)):

@@ -99,7 +99,7 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
     Raises:
         FedreproError: If the method has no model of these clients, or weights are not finite.
     """
-    done = run_setting(setting, costly.clients, costly.info, costly.rng, costly)
+    done = run_setting(setting, costly)
     clients = f"these {costly.clients.clients} clients"
     if done.made is None:
         raise FedreproError(
