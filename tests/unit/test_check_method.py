@@ -70,7 +70,7 @@ RESULT = "GlobalModel(clients.model, tensors)"
         (changed(MEDIAN, f"return {RESULT}", "return 3"), "returns a int"),
         (changed(MEDIAN, BODY, BODY + "    tensors['bias0'] = tensors['bias0'] * np.nan\n"),
          "with numbers that are not finite"),
-        (changed(MEDIAN, f"return {RESULT}", "return None"), "makes no global model of these 5 clients"),
+        (changed(MEDIAN, f"return {RESULT}", "return None"), "makes no global model of these 5"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 10)) * 2)"),
          "do not add up to 1"),
         (changed(MEDIAN, RESULT, "GlobalModel(clients.model, tensors, np.ones((1, 9)))"),
