@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import main
-from fedrepro.core.finetuning import TUNE
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.tokens import parse
 from fedrepro.planning.jobs import TrialBlock
@@ -82,10 +81,8 @@ def read(key: str, values: list[str]) -> tuple[str, Any]:
     if key in MANY:
         return key, values
     (value,) = values
-    if key in (*SCENARIO, "method"):
+    if key in (*SCENARIO, "method", "tune"):
         return key, parse(components(key), value, key).entry
-    if key == "tune":
-        return key, parse({"tune": TUNE}, value, key).entry
     if key in ("trials", "clients"):
         block = TrialBlock.parse(value)
         return key, [block.first, block.last]

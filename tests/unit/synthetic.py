@@ -16,7 +16,7 @@ import pytest
 from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.provenance import Sources
-from fedrepro.numbers.exhibit_files import write_exhibit
+from fedrepro.numbers.exhibit_files import write_files
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
@@ -167,7 +167,8 @@ def rewrite(base: Path | str, suffix: str, data: bytes) -> None:
     """Another file in the place of one of a drawn exhibit, as if it had been drawn so."""
     others = (".svg", ".png", ".csv", ".choice.csv")
     contents = {name: Path(f"{base}{name}").read_bytes() for name in others}
-    write_exhibit(str(base), read_json(f"{base}.json"), contents | {suffix: data})
+    about = read_json(f"{base}.json")
+    write_files(str(base), about, contents | {suffix: data}, ".metrics.parquet")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fedrepro.numbers.verdicts.claims import (
     Rules,
     judge_all,
     rows,
-    verdict_of_readings,
+    whole_verdict,
 )
 from fedrepro.numbers.verdicts.exhibit_values import Numbers
 
@@ -342,7 +342,7 @@ def test_an_undecided_point_says_how_many_trials_would_decide_it(difference, nee
     ],
 )
 def test_a_claim_with_readings_says_what_all_of_them_say(readings, wanted):
-    assert verdict_of_readings(readings) == wanted
+    assert whole_verdict(readings, "readings") == wanted
 
 
 # ----------------------------------------------------------------------- the paper's own data

@@ -221,7 +221,7 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
     one = made_plan(methods=downpour(rounds=2))
     assert set(one.splits.values()) == {(("test",), ())}
     both = made_plan(methods=[*downpour(rounds=2, label="E"), *other])
-    for run in both.trials:
+    for run in both.splits:
         assert both.splits[run] == (("server_validation", "test"), ())
     curve = {"metric": "accuracy", "split": "server_validation", "over": "area"}
     followed = made_plan(methods=downpour(rounds=[2, 3], choose=curve))
@@ -231,9 +231,9 @@ def test_a_run_is_measured_on_what_its_methods_and_choices_need():
 
 def test_when_a_run_is_measured_and_ends_is_part_of_its_path():
     long = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.9))
-    assert {run.every for run in long.trials} == {EvaluationSchedule(None, 0.9)}
+    assert {run.every for run in long.splits} == {EvaluationSchedule(None, 0.9)}
     other = made_plan(methods=downpour(rounds=200, measure_every="auto", until=0.8))
-    files = [{at for run in one.trials for at in one.run_files(run, 1)} for one in (long, other)]
+    files = [{at for run in one.splits for at in one.run_files(run, 1)} for one in (long, other)]
     assert files[0].isdisjoint(files[1])
 
 

@@ -52,7 +52,7 @@ def test_a_job_comes_behind_those_whose_results_it_reads():
 
 def run_of(name="fedavg"):
     found = plan("tiny")
-    return next(run for run in found.trials if run.method.name == name)
+    return next(run for run in found.splits if run.method.name == name)
 
 
 def test_two_folders_are_one_only_for_the_same_run():
@@ -103,7 +103,7 @@ def test_a_changed_file_version_or_parameter_is_another_digest(tmp_path, monkeyp
 
 @pytest.mark.parametrize("each", ["all", 1, 3])
 def test_local_models_are_named_in_a_word(each):
-    run = next(run for run in plan("paper").trials if run.scenario and run.stage == "aggregate")
+    run = next(run for run in plan("paper").splits if run.scenario and run.stage == "aggregate")
     jobs = Jobs("paper", 0, each)
     files = map(Path, folders_of(jobs.local(run.scenario, FIRST)))
     pieces = [jobs.job(str(file.parent)).clients for file in files]

@@ -139,7 +139,7 @@ def own_published(tmp_path, monkeypatch):
         ("paper", "fedavg.csv", HEAD + NOWHERE, "line 2"),
         ("tiny", "fedavg.csv", "exhibit;cell\n", "its columns are"),
         ("tiny", "fedavg.csv", b"exhibit\xff", "cannot be read"),
-        ("quick", "fedavg.yaml", "claims: [", "cannot be read"),
+        ("quick", "fedavg.yaml", "claims: [", "is not valid YAML"),
     ],
 )
 def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
@@ -152,7 +152,7 @@ def test_what_a_paper_prints_or_says_hides_its_own_exhibits_alone(
     (sentence,) = made.mistakes
     assert sentence.startswith(f"exhibits of fedavg are left out: config/published/{file}")
     assert told in sentence
-    assert made.trials == plan(scale).trials  # runs that others share are measured as before
+    assert made.splits == plan(scale).splits  # runs that others share are measured as before
     for wanted in (["fedavg/table-1"], "all"):
         asked = Plan(Config(exhibits=wanted), FILES, scale)
         leave_out_mistaken(asked)

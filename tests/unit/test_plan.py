@@ -133,7 +133,7 @@ def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
 
 
 def test_long_runs_are_measured_seldom_and_others_in_every_round():
-    runs = [run for run in Plan(Config(), PFNM, "paper").trials if run.every is not None]
+    runs = [run for run in Plan(Config(), PFNM, "paper").splits if run.every is not None]
     every = {run.method.values.get("rounds"): run.every for run in runs}
     assert (every.pop(8000), every.pop(1000)) == (EvaluationSchedule(40), EvaluationSchedule(10))
     assert set(every.values()) == {EvaluationSchedule(1)}
@@ -173,7 +173,7 @@ def test_granularity_cuts_training_into_jobs():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(
         r
-        for r in fine.trials
+        for r in fine.splits
         if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
     )
     assert len(models_of(fine, {run: 2})) == 8
@@ -184,8 +184,11 @@ def test_granularity_cuts_training_into_jobs():
 def files_of(files, scale="paper", **granularity):
     """Every file that the exhibits of a scale ask for."""
     found = Plan(Config(granularity=Granularity(**granularity)), files, scale)
-    asked = {path for exhibit in found.exhibits.values() for path in found.metrics_files(exhibit)}
-    return asked | models_of(found, {r: n for r, n in found.trials.items() if r.every is None})
+    asked = set()
+    for exhibit in found.exhibits.values():
+        one_shot = {r: n for r, n in exhibit.trials.items() if r.every is None}
+        asked |= models_of(found, one_shot) | set(found.metrics_files(exhibit))
+    return asked
 
 
 @cache

@@ -16,6 +16,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import Arrangement, table_of
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
+    AGAIN,
     COLUMNS,
     PrintedValue,
     allowed_difference,
@@ -120,7 +121,7 @@ def test_a_file_with_other_columns_is_a_sentence(tmp_path):
 def test_a_number_that_is_printed_again_is_taken(tmp_path):
     row = "x,clients=5,A,accuracy,test,0.8,,,"
     found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
-    assert [one.again for one in found] == [False, True]
+    assert [one.note.startswith(AGAIN) for one in found] == [False, True]
 
 
 def test_an_empty_cell_is_the_one_point_of_an_exhibit():

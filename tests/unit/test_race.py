@@ -256,7 +256,7 @@ def test_shown_settings_race_over_the_rounds_of_their_own():
     with pytest.raises(FedreproError, match="over 20 rounds, but a run ends after 8"):
         planned(methods=[entry | {"choose": {"race": 20}}]).exhibit("small/x")
     one_rate = planned(methods=fedavg(training={"lr": 0.1}))
-    assert {run.is_race for run in one_rate.trials} == {False}
+    assert {run.is_race for run in one_rate.splits} == {False}
 
 
 def test_a_race_is_one_job_of_all_settings_and_trials_at_each_point():

@@ -83,9 +83,7 @@ def worked_by(name, given, rule, models=None, **changes):
     """What a method with this rule of BatchNorm makes, its clients told other things."""
     spec, models = components("method")[name].spec({"batchnorm": rule}), models or given.models
     info = replace(allowed(given.info, spec.component), **changes)
-    return run_setting(
-        spec, models, info, RngKey(0), SharedPreparation(None, models, info, RngKey(0))
-    )
+    return run_setting(spec, SharedPreparation(None, models, info, RngKey(0)))
 
 
 def is_client(given, name, made, tensors):

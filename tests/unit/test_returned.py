@@ -101,7 +101,7 @@ def worked_with(error):
     fn = wraps(setting.component.fn)(fails)
     setting = replace(setting, component=replace(setting.component, fn=fn))
     costly = SharedPreparation(None, own.models, own.info, RngKey(0))
-    return run_setting(setting, own.models, own.info, RngKey(0), costly)
+    return run_setting(setting, costly)
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])

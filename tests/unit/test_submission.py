@@ -182,8 +182,8 @@ def test_a_method_that_was_changed_since_is_refused(kept, capsys):
         ({"seed": 1}, "lacks results/tiny/aggregate/digits-median-.*, which its exhibits"),
         ({"exhibits": ["mini/1-letters"]}, "unknown exhibit 'mini/1-letters'"),
         ({"exhibits": ["minor/1-digits"]}, "unknown leaderboard 'minor'"),
-        ({"file": "../median.py"}, r"entry\.json, file: string should match"),
-        ({"kind": "verdict"}, r"entry\.json, kind: "),
+        ({"file": "../median.py"}, r"entry\.json: 'file' is .*; string should match"),
+        ({"kind": "verdict"}, r"entry\.json: 'kind' is"),
     ],
 )
 def test_what_cannot_be_verified_is_a_sentence(kept, changes, why):

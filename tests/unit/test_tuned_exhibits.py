@@ -57,7 +57,7 @@ def test_what_is_shown_as_it_comes_and_tuned_is_computed_once():
 def test_tuned_runs_have_folders_of_their_own():
     file = file_of(dataset=DATA, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
-    (run,) = plan.trials
+    (run,) = plan.splits
     folder = plan.jobs.run(run, TrialBlock(0, 1))
     job = plan.jobs.job(folder)
     assert job.tune.token == "tune+examples~50@100+repetitions~2"

@@ -16,22 +16,16 @@ from problems import CLASSES, FEATURES, problem
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import TUNE, finetuning_of
-from fedrepro.core.registry import parse_token
+from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.data.partition_table import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.jobs import read_spec
-from fedrepro.stages.aggregate import finetuned
 from fedrepro.stages.trial_data import TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.minibatches import Task
 
 PLACE = RngKey(0).at(call=1)
-
-
-def how(**values):
-    return finetuning_of(TUNE.spec({"examples": 40, **values}))
 
 
 def sample_of(given, dtype=torch.float32):
@@ -41,7 +35,10 @@ def sample_of(given, dtype=torch.float32):
 
 def after(model, given, dtype=torch.float32, **values):
     sample, settings = sample_of(given, dtype), given.clients.settings
-    return finetuned(model, sample, (FEATURES,), CLASSES, how(**values), settings, PLACE)
+    spec = components(TUNE)[TUNE].spec({"examples": 40, **values})
+    return spec.component.fn(
+        model, sample, (FEATURES,), CLASSES, settings, PLACE, **spec.single().values
+    )
 
 
 @pytest.mark.parametrize("name", ONE_SHOT)
@@ -217,7 +214,7 @@ def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, t
 
 
 def test_a_tuning_is_read_as_it_is_written():
-    spec = TUNE.spec({"examples": [100, 200], "lr": [0.01, 0.001]})
+    spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
     assert read_spec("tune", spec.entry) == spec
     assert [one.token for one in spec.expand()] == [
         "tune+examples~100", "tune+examples~100+lr~0.001",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from fedrepro import DRAWINGS
+from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
 from fedrepro.core.errors import FedreproError, unknown
@@ -29,7 +29,8 @@ from fedrepro.core.spec import Arg, Component, Spec
 from fedrepro.core.tokens import parse, read, simple
 
 DRAWING = "drawing"  # shows an exhibit: no result depends on it, and it has no token
-PACKAGES = {**KINDS, DRAWING: DRAWINGS}
+TUNE = "tune"  # trains further what a method made; papers alone have such
+PACKAGES = {**KINDS, DRAWING: DRAWINGS, TUNE: PAPERS}
 # the kinds that make a scenario, in the order in which they stand in a path; decentralised methods
 # alone have a graph
 GRAPH = "graph"

@@ -91,7 +91,6 @@ def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
     A file that is not compressed is opened itself.
-    A file that is not compressed is opened itself.
 
     Raises:
         FedreproError: For a file that is missing or damaged, or is larger than the table says; for

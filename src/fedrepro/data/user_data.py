@@ -54,14 +54,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     Raises:
         FedreproError: For anything wrong with the file, and where; for fewer than `least` classes.
     """
-    header, lines = _fields(path)
-    for number, name in enumerate(header, 1):
-        if NAMELESS.fullmatch(name):
-            raise _wrong(
-                path,
-                f"has no name for column {number}, as where pandas writes its index",
-                "write it with index=False, or name the column,",
-            )
+    header, lines = csv_lines(path)
     if len(set(header)) < len(header):
         raise _wrong(path, "names a column twice in its first line")
     if all(math.isfinite(_number(name)) for name in header):
@@ -102,8 +95,12 @@ def _number(text: str) -> float:
     return number if abs(number) <= LARGEST else math.nan
 
 
-def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv: return its header, and line number and fields of each line that is not empty."""
+def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """Read a csv: return its header, and line number and fields of each line that is not empty.
+
+    Raises:
+        FedreproError: For a file that cannot be read, and for a column without a name.
+    """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             first = next((line for line in file if line.strip()), "")
@@ -116,8 +113,16 @@ def _fields(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise _unreadable(path, f"it is not a csv in UTF-8: {error}") from error
     if not rows:
         raise _wrong(path, "is empty")
-    (_, header), *lines = rows
-    return [name.strip() for name in header], lines
+    (_, first_line), *lines = rows
+    header = [name.strip() for name in first_line]
+    for number, name in enumerate(header, 1):
+        if NAMELESS.fullmatch(name):
+            raise _wrong(
+                path,
+                f"has no name for column {number}, as where pandas writes its index",
+                "write it with index=False, or name the column,",
+            )
+    return header, lines
 
 
 def read_npz(

@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
-from fedrepro.planning.figure_interface import CASE, Drawing, final
+from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
     Values are those at the end of runs; `numbers` is the csv of the figure.
     """
     axis = axis_of(exhibit)
-    rows = select(final(numbers), metric, split)
+    rows = select_series(final(numbers), metric, split)
     by_label: dict[str, Line] = {}
     for measure in exhibit.measures:
         method_rows = rows[rows["method"] == measure.label]
@@ -153,11 +153,6 @@ def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
     return Line(x, rows["mean"].tolist(), rows["sd"].fillna(0.0).astype(float).tolist())
-
-
-def select(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of a csv of results that have this metric and split."""
-    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:

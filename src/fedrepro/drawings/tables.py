@@ -20,10 +20,10 @@ import pandas as pd
 
 from fedrepro.core.metrics import SIZES, TIMES, Metric, all_metrics, size_text
 from fedrepro.drawings.style import trials_text
-from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown, select_series
+from fedrepro.numbers.trial_statistics import BESIDE, FAILED, as_shown
 from fedrepro.numbers.verdicts.summary_sentences import reasons, word_of
 from fedrepro.planning.exhibit import CASE
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -21,7 +21,6 @@ from fedrepro.core.artifacts import (
     checksum_of_file,
     corrupt_file_error,
     read_checked,
-    read_json,
     read_json_of,
     write_bytes,
     write_json,
@@ -108,17 +107,20 @@ class ExhibitFiles:
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
 
 
-def write_exhibit(base: str, about: Mapping[str, Any], contents: Mapping[str, bytes]) -> None:
-    """Write the files of a figure or table to `base` + suffix, and last a json of their checksums.
+def write_files(
+    base: str, about: Mapping[str, Any], contents: Mapping[str, bytes], *there: str
+) -> list[Path]:
+    """Write files to `base` + suffix, and last a json of their checksums; return their paths.
 
-    `contents` maps suffix to bytes, and `about` is the rest of the json. `<base>.metrics.parquet`
-    must be there already.
+    `contents` maps suffix to bytes, and `about` is the rest of the json. `there` are suffixes of
+    further files, such as .metrics.parquet, which are there already.
     """
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
-    checksums[".metrics.parquet"] = checksum_of_file(f"{base}.metrics.parquet")
+    checksums |= {suffix: checksum_of_file(f"{base}{suffix}") for suffix in there}
     for suffix, data in contents.items():
         write_bytes(f"{base}{suffix}", data)
     write_json(f"{base}.json", {**about, "files": checksums})
+    return [Path(f"{base}{suffix}") for suffix in (*contents, ".json")]
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
@@ -202,16 +204,8 @@ def write_claims(path: Path, text: str) -> list[Path]:
 
     The json has the checksum of the csv. Return both paths.
     """
-    json_path = path.with_suffix(".json")
-    about = {
-        "kind": "claims",
-        "schema": SCHEMA_VERSION,
-        "paper": path.parent.name,
-        "files": {".csv": checksum_of(text.encode())},
-    }
-    write_bytes(path, text.encode())
-    write_json(json_path, about)
-    return [path, json_path]
+    about = {"kind": "claims", "schema": SCHEMA_VERSION, "paper": path.parent.name}
+    return write_files(str(path.with_suffix("")), about, {".csv": text.encode()})
 
 
 def read_claims(path: Path) -> str:
@@ -221,10 +215,9 @@ def read_claims(path: Path) -> str:
         FedreproError: if its checksum is not the one in its json.
     """
     json_path = path.with_suffix(".json")
-    about = read_json(json_path)
-    files = about.get("files") if isinstance(about, dict) else None
-    if not isinstance(files, dict) or about.get("paper") != path.parent.name:
+    about = read_json_of(json_path, {"files": dict})
+    if about.get("paper") != path.parent.name:
         raise corrupt_file_error(
             json_path, f"it does not describe the claims of {path.parent.name}"
         )
-    return read_checked(path, str(files.get(".csv")), json_path).decode()
+    return read_checked(path, str(about["files"].get(".csv")), json_path).decode()

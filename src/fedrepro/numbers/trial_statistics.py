@@ -140,11 +140,6 @@ def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Seri
     return {key: values for key, values in series.items() if len(values) == trials}
 
 
-def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return those rows of a figure's csv that are of one metric on one split."""
-    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
-
-
 def mean(values: Sequence[float]) -> float:
     """Return the mean over trials, exact before rounding; NaN or infinite if a value is."""
     return statistics.mean(values) if all(map(math.isfinite, values)) else sum(values)

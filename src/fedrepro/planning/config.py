@@ -220,7 +220,7 @@ class ExhibitFile(Strict):
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
             merged[DRAWING] = _drawing(merged[DRAWING], where)
-        return _validated(ExhibitSettings, merged, where)
+        return validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
         """Return the names of those exhibits that are tables, not figures, at a scale."""
@@ -241,7 +241,7 @@ class ExhibitFile(Strict):
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
             merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
             where = f"{self.place}, at of {title}"
-            at = _validated(At, layer.get("at") or {}, where)
+            at = validated(At, layer.get("at") or {}, where)
             merged = merge(merged, _named(getattr(at, scale) or {}))
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
 
@@ -267,7 +267,7 @@ def _drawing(drawing: Any, where: str) -> Drawing:
     if name not in known:
         raise unknown(DRAWING, name, known, where)
     kind: type[Drawing] = known[name].fn  # type: ignore[assignment]
-    return _validated(kind, options, f"{where}, drawing {name}")
+    return validated(kind, options, f"{where}, drawing {name}")
 
 
 @dataclass(frozen=True)
@@ -315,12 +315,12 @@ class Papers(dict[str, ExhibitFile]):
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
     """Validate the `values` of a configuration, which `where` names in errors, as a Config."""
-    return _validated(Config, values, where)
+    return validated(Config, values, where)
 
 
 def load_config(path: Path = Path("config/config.yaml")) -> Config:
     """Read and validate config/config.yaml of the working folder, or the file `path`."""
-    return read_config(_load_yaml(path))
+    return read_config(load_yaml(path))
 
 
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
@@ -349,8 +349,8 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     for paper, path in paths.items():
         try:
             python = path.suffix == ".py"
-            values = _load_python(path, paper) if python else _load_yaml(path)
-            read[paper] = _validated(ExhibitFile, values, str(path))
+            values = _load_python(path, paper) if python else load_yaml(path)
+            read[paper] = validated(ExhibitFile, values, str(path))
             if read[paper].paper != paper:
                 wrong = read.pop(paper).paper
                 raise FedreproError(f"{path}: paper must be '{paper}', not '{wrong}'")
@@ -361,7 +361,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 def parse_exhibits(path: Path) -> ExhibitFile:
     """Read and validate a YAML file that defines figures and tables, at any `path`."""
-    return _validated(ExhibitFile, _load_yaml(path), str(path))
+    return validated(ExhibitFile, load_yaml(path), str(path))
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
@@ -375,7 +375,7 @@ def require_yaml(paths: Iterable[str | Path]) -> None:
     """Refuse YAML files with a key twice in a mapping, since Snakemake would take the last one."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
-            _load_yaml(path)
+            load_yaml(path)
 
 
 def _load_python(path: Path, paper: str) -> Any:
@@ -389,7 +389,7 @@ def _load_python(path: Path, paper: str) -> Any:
         raise FedreproError(f"{path} cannot be read ({reason})") from None
 
 
-def _load_yaml(path: Path) -> dict[str, Any]:
+def load_yaml(path: Path) -> dict[str, Any]:
     require_file(path)
     try:
         content = parse_yaml(path.read_text(encoding="utf-8"))
@@ -404,7 +404,7 @@ def _load_yaml(path: Path) -> dict[str, Any]:
     return content
 
 
-def _validated(model: type[T], values: Any, where: str) -> T:
+def validated(model: type[T], values: Any, where: str) -> T:
     """Return `values` as an object of the pydantic class `model`.
 
     Raise FedreproError with one sentence on the first problem; `where` names the file in it.

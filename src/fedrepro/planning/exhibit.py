@@ -18,11 +18,10 @@ from typing import Any
 
 from fedrepro.api import takes
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import KIND as TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import SIZES, TIMES, Size
 from fedrepro.core.params import comparable_text, render
-from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, WITHOUT_GRAPH, components
+from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.client_rows import population_of
 from fedrepro.data.holdout import (

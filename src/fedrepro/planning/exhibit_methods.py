@@ -11,10 +11,9 @@ from typing import Any
 from fedrepro.api import BELIEFS
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.finetuning import TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
-from fedrepro.core.registry import components
+from fedrepro.core.registry import TUNE, components
 from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import method_called, setting_token, unknown_method
@@ -30,7 +29,7 @@ from fedrepro.planning.exhibit_settings import (
 )
 
 PUBLIC_SAMPLE = "public_sample"  # the need of a tuned method
-TUNED = f"{TUNE.name}."  # prefix of keys of a sweep
+TUNED = f"{TUNE}."  # prefix of keys of a sweep
 
 
 @dataclass(frozen=True)
@@ -363,7 +362,7 @@ def _finetuning(
     swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
     for key in swept.keys() & entry.tune.keys():
         raise FedreproError(f"{where} sets the tuning's {key}, which the exhibit sweeps")
-    tune = TUNE.spec({**entry.tune, **swept}, where)
+    tune = components(TUNE)[TUNE].spec({**entry.tune, **swept}, where)
     for key in tune.swept:
         if key in {**spec.values, **entry.training} and key not in swept:
             raise FedreproError(

@@ -214,6 +214,11 @@ def final(numbers: pd.DataFrame) -> pd.DataFrame:
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 
+def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
+    """Return those rows of a figure's csv that are of one metric on one split."""
+    return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
+
+
 def is_number(text: str) -> bool:
     try:
         float(text)

@@ -15,7 +15,6 @@ from typing import Any
 
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import finetuning_of
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import on_a_gpu
 from fedrepro.core.selection_rules import whole_runs
@@ -173,7 +172,7 @@ def whole_settings(run: Run) -> float:
     counted.
     """
     tuned = run.tune.expand() if run.tune else ()
-    samples = sum(finetuning_of(tune).repetitions for tune in tuned)
+    samples = sum(tune["repetitions"] for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
     count = len(list(run.method.expand())) * (1 + samples) * trainings
     return whole_runs(count) if run.is_race else count

@@ -18,11 +18,9 @@ from typing import Any, Literal
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.finetuning import KIND as TUNE_KIND
-from fedrepro.core.finetuning import TUNE
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import PAIRED
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_names, setting_token
 from fedrepro.data.feature_extraction import resolved_features
@@ -217,7 +215,7 @@ class Job:
 
     @property
     def tune(self) -> Spec | None:
-        return self.specs.get(TUNE_KIND)
+        return self.specs.get(TUNE)
 
     @property
     def before(self) -> list[str]:
@@ -265,7 +263,7 @@ def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
     values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
-    known = {TUNE.name: TUNE} if kind == TUNE_KIND else components(kind)
+    known = components(kind)
     if data["name"] not in known:
         raise unknown(kind, data["name"], known, where)
     component = known[data["name"]]
@@ -273,7 +271,7 @@ def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
     return component.listing(values, count, where) if count else component.spec(values, where)
 
 
-SPECS = (*SCENARIO, "method", TUNE_KIND)
+SPECS = (*SCENARIO, "method", TUNE)
 BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
 KEYS = ("every", "seed", *BLOCKS, *LISTS, "stage", "out", "raw", "data", "members", "public")
 

@@ -8,6 +8,7 @@ block of trials, so more exhibits, methods or trials add files and rename none.
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -172,18 +173,9 @@ class Plan:
         return self.exhibits[key]
 
     @cached_property
-    def trials(self) -> dict[Run, int]:
-        """Return how many trials each run needs, over all figures and tables of the scale."""
-        by_run: dict[Run, int] = {}
-        for exhibit in self.exhibits.values():
-            for run, trials in exhibit.trials.items():
-                by_run[run] = max(by_run.get(run, 0), trials)
-        return by_run
-
-    @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
         """Return the splits to evaluate each run on: (at its end, after single rounds)."""
-        by_run: dict[Run, tuple[set[str], set[str]]] = {run: (set(), set()) for run in self.trials}
+        by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
             for (label, _), run in point.runs.items():

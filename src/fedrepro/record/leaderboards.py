@@ -7,15 +7,12 @@ from pathlib import Path
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
-    checksum_of,
     corrupt_file_error,
     read_json_of,
-    write_bytes,
-    write_json,
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
-from fedrepro.numbers.exhibit_files import open_exhibit
+from fedrepro.numbers.exhibit_files import open_exhibit, write_files
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import REPORTED, VERIFIED, ExternalEntry, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
@@ -111,7 +108,6 @@ def write_board(
     texts = {suffix: csv_text(make(numbers, rows)).encode() for suffix, make in tables.items()}
     drawn = (read_csv(csv_text(make(numbers, known))) for make in (leaderboard, scenarios))
     texts |= pictures(settings, *drawn)
-    base = out or reports / file.paper / version
     about = {
         "kind": "leaderboard",
         "schema": SCHEMA_VERSION,
@@ -121,9 +117,5 @@ def write_board(
         "parts": present,
         "missing": list(numbers.missing),
         "without_score": [scene.name for scene in numbers.entries if scene not in numbers.scenes],
-        "files": {suffix: checksum_of(data) for suffix, data in texts.items()},
     }
-    for suffix, data in texts.items():
-        write_bytes(f"{base}{suffix}", data)
-    write_json(f"{base}.json", about)
-    return [Path(f"{base}{suffix}") for suffix in (*texts, ".json")]
+    return write_files(str(out or reports / file.paper / version), about, texts)

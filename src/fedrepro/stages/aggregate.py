@@ -15,7 +15,6 @@ import numpy as np
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.finetuning import FineTuning, finetuning_of
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
@@ -25,7 +24,6 @@ from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
 from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared, unlabelled
-from fedrepro.networks.network import split
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -38,7 +36,6 @@ from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
-from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import initial_weights
@@ -48,7 +45,6 @@ from fedrepro.training.federation.norm_statistics import (
     require_norms,
     running_statistics,
 )
-from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import Settings, settings_of
 
 
@@ -106,11 +102,11 @@ def _trial(
     ways = [
         (how, repetition)
         for how in (job.tune.expand() if job.tune else ())
-        for repetition in range(finetuning_of(how).repetitions)
+        for repetition in range(how["repetitions"])
     ]
     for setting in method.expand():
         try:
-            done = run_setting(setting, local, info, rng, costly)
+            done = run_setting(setting, costly)
             numbers = _measured(done.made, splits, draws, models.epochs, done.cost)
         except Exception as error:  # a method's code may raise anything
             failures.note(setting.token, rng.trial, error)
@@ -142,14 +138,12 @@ class SettingResult:
     cost: list[Number]
 
 
-def run_setting(
-    setting: Spec, local: LocalModels, info: ClientInfo, rng: RngKey, costly: SharedPreparation
-) -> SettingResult:
+def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run one setting of a one-shot method or control in one trial, and count its cost.
 
     Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the
-    result is a model of NaN, as for one that diverged. `costly` has the method's shared
-    preparations.
+    result is a model of NaN, as for one that diverged. `costly` has the trial's models and clients,
+    and the preparation that settings share.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -157,13 +151,14 @@ def run_setting(
     import torch
 
     began = time.perf_counter()
+    local, info = costly.clients, costly.info
     kind, ledger = setting.component.meta["kind"], ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
         extra = costly(setting)
         ledger.begin()
         called = time.perf_counter()
-        made = setting.component.fn(local, info, rng=rng, **setting.own, **extra)
+        made = setting.component.fn(local, info, rng=costly.rng, **setting.own, **extra)
         require_models(made, setting, local)
         made = ruled(made, setting, local, info)
         ended = time.perf_counter()
@@ -294,12 +289,11 @@ def _tuned(
     """
     if made is None:
         return None
-    how = finetuning_of(tune)
-    sample = data.public_sample(how.examples, repetition)
+    sample = data.public_sample(tune["examples"], repetition)
     shape, classes = data.prepared.shape, len(data.prepared.classes)
-    rng = data.rng.at(call=repetition + 1)
+    rng, fn = data.rng.at(call=repetition + 1), tune.component.fn
     models = [made] if isinstance(made, GlobalModel) else made
-    new = [finetuned(model, sample, shape, classes, how, settings, rng) for model in models]
+    new = [fn(model, sample, shape, classes, settings, rng, **tune.values) for model in models]
     return new[0] if isinstance(made, GlobalModel) else new
 
 
@@ -395,42 +389,3 @@ class SharedPreparation:
 def ledger_of(info: ClientInfo) -> CostCounter:
     """Return the counter of the work that clients do for a one-shot method, empty if none."""
     return info.clients.ledger if info.clients else CostCounter()
-
-
-def finetuned(
-    model: GlobalModel,
-    sample: Examples,
-    shape: tuple[int, ...],
-    classes: int,
-    how: FineTuning,
-    settings: Settings,
-    rng: RngKey,
-) -> GlobalModel:
-    """Train a global model further on a labelled public sample, each of its networks by itself.
-
-    `how` replaces epochs, learning rate and patience of `settings`, whose optimiser starts again,
-    and says which layers are trained. `rng` depends on trial and repetition, so that order of
-    examples and dropout are equal for all models. Source: GEMS, section 3.3.
-    """
-    import torch
-
-    network = network_of(model.model, shape, classes).fitted(model.tensors)
-    settings = replace(settings, epochs=how.epochs, lr=how.lr, patience=how.patience)
-    if how.layers != "last":
-        tasks = [Task(np.arange(len(sample.targets)), rng)] * model.networks
-        start = {name: model.tensors[name] for name in network.shapes}
-        return replace(model, tensors=train(network, sample, tasks, settings, start).tensors)
-    hidden, head = split(network)  # output layers alone, on the activations below them
-    names = dict(zip(head.shapes, list(network.shapes)[-len(head.shapes) :], strict=True))
-    each = [
-        sample.above(hidden, {name: model.tensors[name][[i]] for name in hidden.shapes}).inputs
-        for i in range(model.networks)
-    ]
-    count = len(sample.targets)
-    examples = Examples(torch.cat(each), sample.targets.repeat(model.networks))
-    tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
-    start = {name: model.tensors[whole] for name, whole in names.items()}
-    plain = replace(settings, augment="none")  # which moves pixels
-    trained = train(head, examples, tasks, plain, start).tensors
-    new = {names[name]: value for name, value in trained.items()}
-    return replace(model, tensors={**model.tensors, **new})

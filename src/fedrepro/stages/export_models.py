@@ -28,7 +28,7 @@ from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.aggregate import SharedPreparation, method_inputs, ruled
+from fedrepro.stages.aggregate import SharedPreparation, method_inputs, run_setting
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log
 from fedrepro.stages.trial_data import ScenarioData
@@ -107,8 +107,7 @@ def _made(
             own = given.trial(trial)
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
             costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
-            model = method.component.fn(local, info, rng=own.rng, **method.own, **costly(method))
-            model = ruled(model, method, local, info)
+            model = run_setting(method, costly).made
             if not isinstance(model, GlobalModel):  # none of these clients, or one of each
                 continue
             if model.model.component.meta.get(MODULE):

@@ -23,7 +23,7 @@ from fedrepro.numbers.exhibit_files import (
     TIMES,
     ExhibitFiles,
     open_recorded,
-    write_exhibit,
+    write_files,
 )
 from fedrepro.numbers.exhibit_metadata import command_of, describe
 from fedrepro.numbers.exhibit_tables import csv_text, leading_columns, read_csv
@@ -87,7 +87,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     contents |= exhibit.settings.drawing.files(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
     _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
-    write_exhibit(str(base), described | {"run": run}, contents)
+    write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:

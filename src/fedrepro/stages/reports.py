@@ -23,7 +23,7 @@ from fedrepro.drawings.partition_and_graph_maps import (
     partition_map,
     render_map,
 )
-from fedrepro.numbers.exhibit_files import TIMES, write_claims, write_exhibit
+from fedrepro.numbers.exhibit_files import TIMES, write_claims, write_files
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata
 from fedrepro.numbers.exhibit_tables import (
     Metrics,
@@ -93,7 +93,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     source = {name: described[name] for name in SOURCE}
 
     write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, compact=True)
-    write_exhibit(f"{out_base}", described, texts | shown)
+    write_files(f"{out_base}", described, texts | shown, ".metrics.parquet")
     log(f"{key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from fedrepro.core import plugins
 from fedrepro.core.artifacts import SCHEMA_VERSION, read_json, read_source, read_table, write_json
@@ -28,7 +28,14 @@ from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
-from fedrepro.planning.config import Config, ExhibitFile, ExhibitKey, load_config, load_exhibits
+from fedrepro.planning.config import (
+    Config,
+    ExhibitFile,
+    ExhibitKey,
+    load_config,
+    load_exhibits,
+    validated,
+)
 from fedrepro.planning.exhibit_settings import Scale
 from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
@@ -237,12 +244,7 @@ def read_entry(folder: Path) -> Submission:
     Raises:
         FedreproError: it is missing or wrong.
     """
-    try:
-        return Submission.model_validate(read_json(folder / ENTRY))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise FedreproError(f"{folder / ENTRY}, {place}: {first['msg'].lower()}") from None
+    return validated(Submission, read_json(folder / ENTRY), str(folder / ENTRY))
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:

@@ -21,7 +21,6 @@ from fedrepro.drawings.canvas import (
     of_case,
     percent,
     rounded,
-    select,
     set_x_axis,
     shade_close_up,
     sheet,
@@ -39,6 +38,7 @@ from fedrepro.planning.figure_interface import (
     nothing_shown,
     one_line_each,
     one_scenario,
+    select_series,
 )
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
@@ -322,8 +322,8 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
         rows = numbers[numbers["method"] == measure.label]
         done = rows[rows[ROUND].notna()]
         done = done if len(done) else rows
-        accuracy = select(done, "accuracy", "test")
-        sent = [select(done, metric, "")["mean"].tolist() for metric in SENT]
+        accuracy = select_series(done, "accuracy", "test")
+        sent = [select_series(done, metric, "")["mean"].tolist() for metric in SENT]
         if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
             megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
             lines[measure.label] = line_of(accuracy, megabytes)
@@ -335,7 +335,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
-    rows = select(numbers, "accuracy", "test")
+    rows = select_series(numbers, "accuracy", "test")
     done, level = rows[rows[ROUND].notna()], final(rows)
     last = float(done[ROUND].max()) if len(done) else 1.0
     lines: dict[str, Line] = {}

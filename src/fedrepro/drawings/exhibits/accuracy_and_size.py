@@ -26,7 +26,6 @@ from fedrepro.drawings.canvas import (
     of_case,
     percent,
     rounded,
-    select,
     set_x_axis,
     sheet,
     size_lines,
@@ -39,6 +38,7 @@ from fedrepro.planning.figure_interface import (
     numbers_shown,
     one_axis,
     one_line_each,
+    select_series,
 )
 from fedrepro.planning.plan import Exhibit
 
@@ -158,8 +158,10 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
         method_rows = rows[rows["method"] == measure.label]
-        accuracy = select(method_rows, "accuracy", "test").set_index("setting")
-        sizes = select(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
+        accuracy = select_series(method_rows, "accuracy", "test").set_index("setting")
+        sizes = (
+            select_series(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
+        )
         at = accuracy[measure.show[0]].astype(float).tolist() if measure.show else []
         paths[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
     return paths

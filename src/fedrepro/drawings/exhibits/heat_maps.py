@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedrepro.core.metrics import Size
-from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title, select
-from fedrepro.planning.figure_interface import Planned, drawing, final, is_number, numbers_shown
+from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title
+from fedrepro.planning.figure_interface import (
+    Planned,
+    drawing,
+    final,
+    is_number,
+    numbers_shown,
+    select_series,
+)
 from fedrepro.planning.plan import Exhibit, ExhibitMethod
 
 if TYPE_CHECKING:
@@ -143,7 +150,7 @@ def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean"
 
     `rows` is the method's csv, `shade` the metric, and `what` the column: mean or sd.
     """
-    cells = select(rows, shade.metric, shade.split)
+    cells = select_series(rows, shade.metric, shade.split)
     for key, value in heat_map.held.items():
         cells = cells[cells[key].astype(float) == value]
     return cells.pivot(index=heat_map.up, columns=heat_map.across, values=what)

@@ -15,9 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     InstanceOf,
     ValidationError,
@@ -48,6 +46,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
     order,
     statement,
 )
+from fedrepro.planning.figure_interface import Strict
 
 BOUNDS = ("above", "at_least", "below", "at_most")
 POINTS = {
@@ -58,10 +57,8 @@ POINTS = {
 }
 
 
-class Bounds(BaseModel):
+class Bounds(Strict):
     """The bounds of a check of a claim, at least one of above, at_least, below and at_most."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     above: float | None = None
     at_least: float | None = None
@@ -119,11 +116,6 @@ class Form(Bounds):
     def named(self) -> list[str]:
         """Return the names of all figures and tables that the check reads."""
         return [*self.exhibits, *self._names(self.other_exhibit)]
-
-    @property
-    def alike(self) -> list[str]:
-        """Return the names of figures and tables that must have the check's method and columns."""
-        return self.named
 
     @property
     def others(self) -> list[str]:

@@ -29,14 +29,15 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.yaml_text import parse_yaml
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import Bounds, Check
 from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, contrasts
+from fedrepro.planning.config import load_yaml, validated
+from fedrepro.planning.figure_interface import Strict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,10 +69,8 @@ STAND_IN: Verdict = "stand-in only"
 # --------------------------------------------------------------------------------- a claim file
 
 
-class Rules(BaseModel):
+class Rules(Strict):
     """How the claims of a file are decided: trials, correction for many points, named bounds."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
     holm: bool = Field(default=True, description="whether points are corrected for being many")
@@ -84,10 +83,8 @@ class Rules(BaseModel):
     )
 
 
-class Claim(BaseModel):
+class Claim(Strict):
     """A sentence of a paper, with checks, or readings with checks, or why it is untested."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str
     place: str
@@ -127,10 +124,8 @@ class Claim(BaseModel):
         return [check for checks in self.groups.values() for check in checks]
 
 
-class ClaimFile(BaseModel):
+class ClaimFile(Strict):
     """The claims of a paper, from claims.yaml in its folder or config/published/<paper>.yaml."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     paper: str
     rules: Rules = Field(default=Rules())
@@ -143,29 +138,19 @@ def load_claims(path: Path) -> ClaimFile:
     Raises:
         FedreproError: with a sentence for a mistake in the file.
     """
-    try:
-        content = parse_yaml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        message = " ".join(str(error).split())
-        raise FedreproError(f"{path} cannot be read: {message}") from None
-    try:
-        file = ClaimFile.model_validate(expand_named_bounds(content, f"{path}"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        location = ".".join(map(str, first["loc"]))
-        raise FedreproError(f"{path}: '{location}': {first['msg'].lower()}") from None
+    file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
         raise FedreproError(f"{path}: two claims have one id; ids are {', '.join(ids)}")
     return file
 
 
-def expand_named_bounds(content: Any, where: str) -> Any:
+def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Replace words for bounds in a file of claims by the numbers that the file's head gives them.
 
     Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """
-    if not isinstance(content, dict) or not isinstance(content.get("claims"), list):
+    if not isinstance(content.get("claims"), list):
         return content
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
@@ -191,7 +176,7 @@ def expand_named_bounds(content: Any, where: str) -> Any:
             )
         return node | own
 
-    return content | {"claims": full(content["claims"], where)}
+    return {**content, "claims": full(content["claims"], where)}
 
 
 # ------------------------------------------------------------------------------------- judging
@@ -278,7 +263,8 @@ def _look(
 ) -> tuple[Judged, Sequence[Statement], bool]:
     """Return a check with what it lacks, its numbers at all points, and whether data stand in."""
     present = [name for name in check.named if name in numbers]
-    for name, column in product((name for name in present if name in check.alike), check.columns):
+    alike = (name for name in present if name in check.exhibits)
+    for name, column in product(alike, check.columns):
         if column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
     mean = check.points == "mean"
@@ -353,7 +339,8 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
     """Combine verdicts: of all points of a check into one, or of all checks of a claim.
 
     "every" needs all to hold (stand-ins aside), and one refuted refutes; "some" needs one that
-    holds; "most" needs more than half, and half that are refuted refute.
+    holds; "most" needs more than half, and half that are refuted refute. "readings" combines
+    those of a claim's readings: where one holds and another is refuted, it depends.
     """
     every = list(verdicts)
     if points in ("some", "most"):
@@ -367,24 +354,12 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
         distinct -= {STAND_IN}
     if len(distinct) == 1:
         return distinct.pop()
+    readings = points == "readings"
+    if readings and {"holds", "refuted"} <= distinct:
+        return "depends"
     if distinct & {"incomplete", "not run"}:
         return "incomplete"
-    return "refuted" if "refuted" in distinct else "undecided"
-
-
-def verdict_of_readings(verdicts: Sequence[Verdict]) -> Verdict:
-    """Combine the verdicts of a claim's readings (meanings of its sentence) into one.
-
-    It is the verdict of all; "depends" if one holds and another is refuted; else it is open.
-    """
-    distinct = set(verdicts)
-    if len(distinct) > 1:
-        distinct -= {STAND_IN}
-    if len(distinct) == 1:
-        return distinct.pop()
-    if {"holds", "refuted"} <= distinct:
-        return "depends"
-    return "incomplete" if distinct & {"incomplete", "not run"} else "undecided"
+    return "refuted" if "refuted" in distinct and not readings else "undecided"
 
 
 # ------------------------------------------------------------------------------------- a table
@@ -445,7 +420,7 @@ def rows(
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
         words = [whole_verdict(one.verdict for one in group) for group in judged.values()]
-        head |= {"verdict": verdict_of_readings(words), "fixed": claim.fixed}
+        head |= {"verdict": whole_verdict(words, "readings"), "fixed": claim.fixed}
         every = [one for group in judged.values() for one in group]
         head |= {"reason": claim.reason, "note": _note(claim, every, rules)}
         for reading, group in judged.items():

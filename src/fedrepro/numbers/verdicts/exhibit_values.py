@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.params import comparable_text
@@ -22,6 +22,7 @@ from fedrepro.numbers.exhibit_tables import cell_value
 from fedrepro.numbers.intervals import Array, Contrast, Interval, mean_of_contrasts
 from fedrepro.numbers.trial_statistics import CLIENTS_SD, LEFT_OUT
 from fedrepro.numbers.trial_statistics import COLUMNS as PAIRING
+from fedrepro.planning.figure_interface import Strict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +41,8 @@ Grid = Mapping[str, Sequence[Any]]  # column -> every value that a method should
 Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
-class Range(BaseModel):
+class Range(Strict):
     """An inclusive range of a column's values, by the keys from and to, of these at least one."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     least: float = Field(-math.inf, alias="from")
     most: float = Field(math.inf, alias="to")

@@ -17,27 +17,27 @@ the paper does not give: such a number is neither better nor worse before that i
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.finetuning import TUNE
 from fedrepro.core.metrics import TIMES, all_metrics
 from fedrepro.core.paper_files import OWN_PUBLISHED, claims_file, published_file
 from fedrepro.core.params import comparable_text
-from fedrepro.core.registry import SCENARIO, components
+from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.data.partition_table import SPLITS
+from fedrepro.data.user_data import csv_lines
 from fedrepro.numbers.run_times import FIRST
-from fedrepro.numbers.trial_statistics import CLIENTS_SD, select_series
+from fedrepro.numbers.trial_statistics import CLIENTS_SD
 from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.planning.exhibit import CASE, Exhibit, Point
+from fedrepro.planning.figure_interface import select_series
 from fedrepro.planning.plan import Plan, require_frozen
 
 if TYPE_CHECKING:
@@ -91,11 +91,6 @@ class PrintedValue:
     source: str = ""
 
     @property
-    def again(self) -> bool:
-        """Whether the paper has printed the value before, so that it counts once."""
-        return self.note.startswith(AGAIN)
-
-    @property
     def check(self) -> tuple[str, int] | None:
         """Return the claim and the number of its check (from 1) that judge the value, or None."""
         return check_of(self.apart)
@@ -109,28 +104,25 @@ def read_published(path: Path) -> list[PrintedValue]:
     """
     if not path.exists():
         return []
-    try:
-        reader = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8-sig")))
-        names, rows = reader.fieldnames or [], list(reader)
-    except (OSError, ValueError, csv.Error) as error:
-        message = " ".join(str(error).split())
-        raise FedreproError(f"{path} cannot be read ({message}): save it as CSV in UTF-8") from None
+    names, lines = csv_lines(path)
     lacking = [name for name in NEEDED if name not in names]
     strange = [name for name in names if name not in COLUMNS]
     if lacking or strange:
         problem = f"lacks {', '.join(lacking)}" if lacking else f"has a strange {strange[0]}"
         raise FedreproError(f"{path} {problem}; its columns are {', '.join(COLUMNS)}")
     seen: dict[tuple[str, ...], int] = {}
-    for line, row in enumerate(rows, 2):
-        first = seen.setdefault(tuple(str(row[name]) for name in ONCE), line)
+    values = []
+    for line, fields in lines:
+        row = dict(zip_longest(names, map(str.strip, fields[: len(names)]), fillvalue=""))
+        first = seen.setdefault(tuple(row[name] for name in ONCE), line)
         if first != line:
             raise FedreproError(f"{path}, line {line}, is of the same number as line {first}")
-    return [_value(row, f"{path}, line {number}") for number, row in enumerate(rows, 2)]
+        values.append(_value(row, f"{path}, line {line}"))
+    return values
 
 
-def _value(row: Mapping[str, str | None], where: str) -> PrintedValue:
-    fields = dict.fromkeys(COLUMNS, "")
-    fields |= {key: (text or "").strip() for key, text in row.items() if key is not None}
+def _value(row: Mapping[str, str], where: str) -> PrintedValue:
+    fields = {**dict.fromkeys(COLUMNS, ""), **row}
     metric, known = fields["metric"], all_metrics()
     if metric not in (SETTING, *known):
         raise unknown("metric", metric, known, where)
@@ -330,11 +322,11 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
         return {float(count) for count in point.trials.values()}
     # the scenario's component, the method, or how its model is tuned
     specs = [getattr(point.scenario, kind)] if kind in SCENARIO else []
-    if kind in ("method", TUNE.kind):
+    if kind in ("method", TUNE):
         specs = [getattr(run, kind) for label, run in point.runs if label == printed.method]
     specs = [spec for spec in specs if spec is not None]
     # another scale may have another component of the kind, with other parameters
-    known = [TUNE] if kind == TUNE.kind else components(kind).values() if specs else []
+    known = components(kind).values() if specs else []
     if not any(key in item.params for item in known):
         raise FedreproError(
             f"{printed.where}: {exhibit.key} has no setting '{printed.split}'; name trials, or a "

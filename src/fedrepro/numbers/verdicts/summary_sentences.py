@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.numbers.trial_statistics import select_series
 from fedrepro.numbers.verdicts.claims import (
     CONFIDENCE,
     STAND_IN,
@@ -40,7 +39,7 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     fits,
     printed_verdict,
 )
-from fedrepro.planning.figure_interface import final
+from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -242,15 +241,14 @@ def resolve(
 
     away = abs(float(row["difference"]))
     nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
-    return fields | {"verdict": ANOTHER if nearer else own_verdict(row)}
-
-
-def own_verdict(row: Row) -> str:
-    """Return the verdict of a row by its own numbers, without regard to open settings."""
+    if nearer:
+        return fields | {"verdict": ANOTHER}
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
-    return printed_verdict(row["metric"], mean, away, tolerance, noise, int(float(row["trials"])))
+    trials = int(float(row["trials"]))
+    own = printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
+    return fields | {"verdict": own}
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:

@@ -44,10 +44,6 @@ class Smallest(Form):
     to_exhibit: str | None = None
 
     @property
-    def alike(self) -> list[str]:
-        return list(self.exhibits)
-
-    @property
     def words(self) -> str:
         by = f"{self.by.replace('_', ' ')} ({self.by_split})"
         near = f"smallest {self.what} with {by} within {self.within:g} of the best {self.over}"

@@ -18,7 +18,8 @@ from fedrepro.core.artifacts import write_text
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import cell_text, column_title
 from fedrepro.numbers.exhibit_tables import ROUND
-from fedrepro.numbers.trial_statistics import as_shown, select_series
+from fedrepro.numbers.trial_statistics import as_shown
+from fedrepro.planning.figure_interface import select_series
 from fedrepro.record.site.report_data import ExhibitView
 
 # in the environment, which many folders share, or else in the folder

@@ -23,10 +23,11 @@ from fedrepro.core.spec import Component
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.core.tokens import require_called
 from fedrepro.numbers.model_evaluation import Draws
-from fedrepro.stages.aggregate import SharedPreparation, run_setting
+from fedrepro.stages.aggregate import SharedPreparation
 from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.stages.peer import NodeEvaluator
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
+from fedrepro.stages.user_models.combine import applied
 from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.method_contract import (
     ContractError,
@@ -34,7 +35,6 @@ from fedrepro.stages.user_models.method_contract import (
     allowed,
     checks_of,
     digits_problem,
-    each,
     watched,
 )
 from fedrepro.training.federation.clients import GraphNodes
@@ -191,11 +191,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
     """Return accuracy, sizes, messages and seconds of a one-shot method or control, by metric."""
     info, rng = allowed(problem.info, item), RngKey(0)
     costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
-    done = run_setting(item.spec(), problem.models, info, rng, costly)
-    if done.made is None:
-        raise FedreproError("it has no model of these clients (None)")
-    if not all(model.finite for model in each(done.made)):
-        raise FedreproError("its model has weights that are not finite")
+    done = applied(item.spec(), costly)
     numbers = metrics_on(done.made, problem.test, Draws(rng))
     numbers |= {number.metric: number.value for number in done.cost}
     return numbers | {"seconds": done.server, "client_seconds": done.further.seconds}

@@ -5,7 +5,6 @@ Nothing of the workflow is needed: no data set, no partition, no exhibit.
 
 from __future__ import annotations
 
-import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from fedrepro.core.artifacts import require_target, write_text
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import FLOAT_BYTES
-from fedrepro.core.registry import components, read_token
+from fedrepro.core.registry import components, read_token, value_of
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Component, Spec
@@ -39,7 +38,6 @@ from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, re
 from fedrepro.training.examples import Examples, tensor_of
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
-EXPONENT = re.compile(r"(?<=[0-9.])e\+(?=[0-9])")  # 1e+5, as other programs write it
 # what leaderboards call methods, where that is neither a label nor a name of the field
 ON_BOARDS = {
     "fedavg": "average",
@@ -101,7 +99,7 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
     Raises:
         FedreproError: If the method has no model of these clients, or weights are not finite.
     """
-    done = run_setting(setting, costly.clients, costly.info, costly.rng, costly)
+    done = run_setting(setting, costly)
     clients = f"these {costly.clients.clients} clients"
     if done.made is None:
         raise FedreproError(
@@ -140,17 +138,13 @@ def run(
     """
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
+    values: dict[str, Any] = {**spec.values}
     for setting in settings:
-        key, equals, value = setting.partition("=")
-        text = EXPONENT.sub("e", value)
+        key, equals, text = setting.partition("=")
         if not equals or not text:
             raise FedreproError(f"--set '{setting}' is not of the form name=value")
-        if set("+~") & set(key + text):
-            raise FedreproError(f"--set '{setting}' is more than one name=value; give each its own")
-        # as a token, so that values are read and refused in the one place that does so
-        read = read_token("method", f"{spec.name}+{key}~{text.replace(',', '@')}")
-        spec = spec.component.spec({**spec.values, key: read.values[key]})
-    spec = spec.single()
+        values[key] = value_of(spec.component.params, key, text, f"--set {setting}")
+    spec = spec.component.spec(values).single()
     context, _, notes = read_context(files)
     made = combined(context, spec, seed)
     write_state(out, as_state(made, context.models.classes))
@@ -213,9 +207,8 @@ class AppliedMethod:
     @property
     def row(self) -> dict[str, Any]:
         """The method's row in the table of all methods, column -> value."""
-        head = {"method": self.item.name, "label": self.label, "kind": "", "setting": self.setting}
-        if not self.why:
-            head["kind"] = self.kind
+        head = {"method": self.item.name, "label": self.label}
+        head |= {"kind": "" if self.why else self.kind, "setting": self.setting}
         numbers = {"settings_tried": 0, **self.numbers}
         found = {name: numbers.get(name) for name in NUMBERS}
         return {**head, **found, "sees": self.sees, "not_applied": self.why}

@@ -17,8 +17,10 @@ from fedrepro.numbers.model_evaluation import (
     Draws,
     EvaluationSplit,
     class_scores,
+    confusion,
     measure,
     measure_alone,
+    scored,
 )
 from fedrepro.stages.user_models.user_files import DataForm, read_files, read_state
 from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles
@@ -82,18 +84,14 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
     """Measure a model on examples; `local` gives its input shape and number of classes."""
-    labels, classes = examples.targets.numpy(), local.classes
-    network = network_of(model.model, local.shape, classes)
-    scores = class_scores(network, model, examples, None).double().numpy()
-    taken = scores.argmax(axis=1)
-    confusion = np.bincount(classes * labels + taken, minlength=classes**2)
-    right = scores[np.arange(len(labels)), labels]
-    loss = float(-np.log(np.maximum(right, np.finfo(np.float64).tiny)).mean())
+    labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
+    scores = class_scores(network, model, examples, None).numpy()
+    found = scored(scores, labels)
     return Evaluation(
         name,
-        float((taken == labels).mean()),
-        loss if model.gate is None and model.ties is None else None,
-        confusion.reshape(classes, classes),
+        found["accuracy"],
+        found["nll"] if model.gate is None and model.ties is None else None,
+        confusion(scores, labels),
         model.trained(network.buffers),
         model.networks,
     )

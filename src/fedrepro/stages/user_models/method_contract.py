@@ -62,7 +62,6 @@ class SmallProblem:
     inputs: np.ndarray
     labels: np.ndarray
     rows: list[np.ndarray]
-    training: Spec
     clients: Clients
     models: LocalModels
     info: ClientInfo
@@ -111,7 +110,7 @@ def problem_of(
     )
     models = LocalModels(model, shape, classes, own)
     test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
-    return SmallProblem(inputs, labels, rows, training, clients, models, info, test)
+    return SmallProblem(inputs, labels, rows, clients, models, info, test)
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:

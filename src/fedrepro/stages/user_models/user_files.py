@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 import re
@@ -20,6 +19,7 @@ from fedrepro.data.user_data import (
     PIXEL,
     WHOLE,
     OwnExamples,
+    csv_lines,
     looks_like_pixels,
     read_csv_examples,
     read_npz,
@@ -260,21 +260,8 @@ def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.n
     taken `in_order` of the files, or refused. Return the counts and notes on what was assumed.
     """
     require_file(path)
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-        rows = [[cell.strip() for cell in row] for row in csv.reader(lines) if row]
-    except (OSError, ValueError, csv.Error) as error:
-        raise FedreproError(f"{path} cannot be read ({one_line(error)})") from None
-    head = rows[0] if rows else ["0"]
-    if len(head) == 1 and re.search("[;\t]", head[0]):
-        raise FedreproError(
-            f"{path} has no commas but semicolons or tabs between its columns: save it with commas"
-        )
-    if not head[0]:
-        raise FedreproError(
-            f"{path} has no name for column 1, as where pandas writes its index: write it with "
-            f"index=False, or call the column {CLIENT} if it names files"
-        )
+    head, lines = csv_lines(path)
+    rows = [head, *([cell.strip() for cell in fields] for _, fields in lines)]
     by_name = head[0].lower() == CLIENT
     body = rows[1:] if by_name or not any(map(is_number, head)) else rows
     if len(body) != len(files):

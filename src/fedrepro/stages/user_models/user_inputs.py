@@ -131,17 +131,12 @@ class ModelContext:
 
     def info(self, method: Spec) -> ClientInfo:
         """Return what a method declared to need, and what its rule for BatchNorm reads."""
-        more = []
-        if recalibrates(method):
-            more = ["public_inputs", *([] if self.known.pooled_inputs is None else ["clients"])]
-        info, needs = (
-            declared_part(self.known, method.component, *more),
-            method.component.meta["needs"],
-        )
-        if info.clients is None:
-            return info
-        own = replace(info.clients, method=method.name, needs=needs, ledger=CostCounter())
-        return replace(info, clients=own)
+        more = ["public_inputs"] if recalibrates(method) else []
+        more += ["clients"] if more and self.known.pooled_inputs is not None else []
+        item = method.component
+        info = declared_part(self.known, item, *more)
+        new = {"method": item.name, "needs": item.meta["needs"], "ledger": CostCounter()}
+        return replace(info, clients=info.clients and replace(info.clients, **new))
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:

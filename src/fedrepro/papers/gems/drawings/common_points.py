@@ -17,7 +17,14 @@ from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings import canvas
 from fedrepro.drawings.exhibits import heat_maps
 from fedrepro.papers.gems.softmax_spaces import OF_CLIENTS
-from fedrepro.planning.figure_interface import PANELS, Planned, drawing, final, numbers_shown
+from fedrepro.planning.figure_interface import (
+    PANELS,
+    Planned,
+    drawing,
+    final,
+    numbers_shown,
+    select_series,
+)
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -95,7 +102,7 @@ def of_clients(rows: pd.DataFrame) -> Iterator[np.ndarray]:
     `rows` are a csv's rows of one method with one setting.
     """
     for name in OF_CLIENTS:
-        client_rows = canvas.select(rows, name, "")
+        client_rows = select_series(rows, name, "")
         if client_rows.empty:
             return
         yield np.array([float(value) for value in str(client_rows["by_trial"].iloc[0]).split()])

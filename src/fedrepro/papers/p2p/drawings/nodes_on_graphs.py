@@ -16,7 +16,7 @@ from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle, line_styles
 from fedrepro.planning import figure_interface
 from fedrepro.planning.exhibit import CASE
-from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
+from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def single_rounds(rows: pd.DataFrame, metric: str) -> canvas.Line:
 
     `rows` are a csv's rows of one method or scenario.
     """
-    measured = canvas.select(rows[rows[ROUND].notna()], metric, "")
+    measured = select_series(rows[rows[ROUND].notna()], metric, "")
     return canvas.line_of(measured, measured[ROUND].astype(float).tolist())
 
 
@@ -154,7 +154,7 @@ class ErrorsAndBounds(canvas.Along):
         single = {case: own for case, own in rows_of.items() if case not in several}
         for case, own in single.items():
             for metric, style in BOUNDS.items():
-                for value in canvas.select(figure_interface.final(own), metric, "")["mean"]:
+                for value in select_series(figure_interface.final(own), metric, "")["mean"]:
                     errors.axvline(value, color=look[case].colour, linestyle=style, linewidth=1.0)
         lines = {case: single_rounds(own, "error") for case, own in single.items()}
         canvas.draw_lines(errors, lines, look, banded=set(lines))
@@ -177,7 +177,7 @@ def _draw_needed(
 
     lines: dict[str, canvas.Line] = {}
     for case, rows in rows_of.items():
-        needed = canvas.select(figure_interface.final(rows), NEEDED, "")
+        needed = select_series(figure_interface.final(rows), NEEDED, "")
         lines[case] = canvas.line_of(needed, needed[NODES].astype(float).tolist())
     canvas.draw_lines(axes, lines, look, banded=set(lines))
     axes.set_title("b  Samples of a node until errors are rare", loc="left")
@@ -272,7 +272,7 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) 
 
     Drawn are the graphs of the largest number of nodes at which a method has at least CURVE rounds.
     """
-    measured = canvas.select(rows[rows[ROUND].notna()], "accuracy", "test")
+    measured = select_series(rows[rows[ROUND].notna()], "accuracy", "test")
     counts = measured.groupby(NODES)[ROUND].nunique()
     enough = counts[counts >= CURVE]
     most = float((enough if len(enough) else counts).index.max())
@@ -288,7 +288,7 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame, look: Mapping[str, LineStyle]) 
 def _draw_by_nodes(
     axes: Axes, rows: pd.DataFrame, styles: Mapping[str, dict[str, Any]], thin: bool
 ) -> None:
-    accuracies = canvas.select(rows, "accuracy", "test")
+    accuracies = select_series(rows, "accuracy", "test")
     for graph, own in accuracies.groupby(GRAPH, sort=False):
         line = canvas.line_of(own, own[NODES].tolist())
         axes.plot(line.x, line.mean, **styles[str(graph)], alpha=0.6 if thin else None)
@@ -319,8 +319,8 @@ def _draw_dots(
     from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullLocator
 
     for graph, own in rows.groupby(GRAPH, sort=False):
-        y = canvas.select(own, metric, "test")["mean"].tolist()
-        x = canvas.select(own, along, "")["mean"].tolist()
+        y = select_series(own, metric, "test")["mean"].tolist()
+        x = select_series(own, along, "")["mean"].tolist()
         axes.plot(x, y, **(styles[str(graph)] | {"linestyle": ""}))
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings import canvas
 from fedrepro.drawings.style import CASES, LineStyle
-from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown
+from fedrepro.planning.figure_interface import ROUND, Planned, drawing, nothing_shown, select_series
 from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
@@ -111,10 +111,10 @@ def _draw(
 
     lines: dict[str, canvas.Line] = {}
     for case, case_rows in numbers.items():
-        measured = canvas.select(case_rows, followed.metric, "")
+        measured = select_series(case_rows, followed.metric, "")
         lines[case] = canvas.line_of(measured, measured[ROUND].astype(float).tolist())
         if followed.dots:
-            x, y = dots_of(canvas.select(case_rows, followed.dots, ""))
+            x, y = dots_of(select_series(case_rows, followed.dots, ""))
             axes.scatter(x, y, s=3, color=look[case].colour, alpha=0.3, linewidths=0, zorder=1)
     canvas.draw_lines(axes, lines, look, banded=set(lines), markers=MARKERS)
     axes.set_title(followed.title, loc="left")
