@@ -323,14 +323,14 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) 
     axes.set_xlabel(label or axis.label)
 
 
-def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
-    """Return in how many rows (at least two) a legend with these labels fits the width of a figure.
+def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS, least: int = 2) -> int:
+    """Return in how many rows, `least` or more, a legend with these labels fits a figure's width.
 
     `columns` is the most labels in a row.
     """
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(columns, 1, -1):
-        rows = max(2, math.ceil(len(labels) / most))
+        rows = max(least, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
         parts = np.array_split(widths, math.ceil(len(labels) / rows))
         if sum(part.max(initial=LEGEND_HANDLE) for part in parts) <= 72 * WIDTH:

@@ -272,7 +272,14 @@ FIGURE_CASES: Cases = {
 FIGURE_ONE_CLASS: Cases = {"one-class": FIGURE_CASES["one-class"]}
 
 exhibits["figure-3"] = exhibit(
-    drawing="hyper-parameters",
+    drawing=component(
+        "lines",
+        panels=[
+            {"metric": "mean_lr", "title": "Learning rate", "dots": "sampled_lr", "log": "y"},
+            {"metric": "mean_steps", "title": "Steps a round", "dots": "sampled_steps"},
+            {"metric": "reward", "title": "Reward"},
+        ],
+    ),
     title="Hyper-parameters of FA+RM+AH as rounds go by",
     place="section 4, figure 3, first column",
     caption="""The mean of the distribution over hyper-parameters, learning rate and SGD steps a

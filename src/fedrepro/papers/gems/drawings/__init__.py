@@ -1,1 +1,1 @@
-"""Drawings that only this paper has: which spaces meet, and what clients get from it."""
+"""A drawing that only this paper has: which spaces meet."""
