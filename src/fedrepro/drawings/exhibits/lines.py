@@ -50,7 +50,9 @@ class Panel(Strict):
     )
     title: str = Field("", description="heading of the panel, if not the metric's title")
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
-    log: Literal["", "x", "y", "xy"] = Field("", description="axes that are logarithmic")
+    log: list[Literal["x", "y"]] = Field(
+        default_factory=list, description="axes that are logarithmic"
+    )
     dots: MetricName | None = Field(
         None, description="a metric whose single trials are drawn as dots"
     )
@@ -136,8 +138,8 @@ class Panel(Strict):
 class Lines(canvas.Figured):
     """A figure of metrics, a panel for each, with a line for each case and method.
 
-    Bands are one standard deviation over trials. A line with several numbers at one place, or with
-    a single number beside longer lines, is left out. Panels of one unit have one scale.
+    Bands are one standard deviation over trials. A line with several numbers at one place is left
+    out, and so are lines of a single number where another one has more. Panels of one unit have one scale.
     """
 
     panels: list[Panel] = Field(

@@ -45,11 +45,8 @@ HALF_ONE_CLASS = with_changes(
     FULL_ONE_CLASS["full-one-class"], label="C = 0.5, one class each", parameters=HALF
 )
 BOTH_ONE_CLASS: Cases = {**FULL_ONE_CLASS, "half-one-class": HALF_ONE_CLASS}
-
 SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
-
 ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
-
 REDUCED = "40 of 600 rounds, one of four cells"
 LINE_14 = """A client weighs its share of all clients' examples, as line 14 of algorithm 1 prints
     it, so that with C = 0.5 the server takes half the mean step."""
@@ -275,7 +272,7 @@ exhibits["figure-3"] = exhibit(
     drawing=component(
         "lines",
         panels=[
-            {"metric": "mean_lr", "title": "Learning rate", "dots": "sampled_lr", "log": "y"},
+            {"metric": "mean_lr", "title": "Learning rate", "dots": "sampled_lr", "log": ["y"]},
             {"metric": "mean_steps", "title": "Steps a round", "dots": "sampled_steps"},
             {"metric": "reward", "title": "Reward"},
         ],

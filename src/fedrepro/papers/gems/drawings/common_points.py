@@ -1,7 +1,7 @@
 """Map of where spaces of GEMS have a common point, and its mean accuracy, over two parameters.
 
-Where there is no common point in any trial a cell is white with a red cross, and the accuracy is
-that of the model that was taken instead.
+A cell without one in any trial is white with a red cross; its accuracy is that of the model that
+was taken instead.
 """
 
 from __future__ import annotations

@@ -391,9 +391,9 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
     }
 
 
-def along_nodes(metric: str, split: str = "", log: str = "x", **others: Any) -> Entry:
+def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
     """Return a panel of `metric` against the number of nodes, a line for each shape of graph."""
-    place = {"along": "case", "x_label": "nodes N", "log": log}
+    place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 
 
@@ -408,8 +408,8 @@ exhibits["graphs"] = exhibit(
         panels=[
             along_nodes("accuracy", "test", title="Mean accuracy of nodes"),
             along_nodes("accuracy_worst", "test", title="Accuracy of the worst node"),
-            along_nodes("spectral_gap", title="Spectral gap", log="xy"),
-            along_nodes("bytes_up", title="Sent by all nodes", log="xy"),
+            along_nodes("spectral_gap", title="Spectral gap", logs="xy"),
+            along_nodes("bytes_up", title="Sent by all nodes", logs="xy"),
         ],
     ),
     by_rounds=True,

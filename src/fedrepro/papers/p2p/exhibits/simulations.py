@@ -45,7 +45,7 @@ for figure, (title, caption, of_nodes) in REGRESSIONS.items():
             "lines",
             panels=[
                 # the bound is the variance of noise
-                {"metric": metric, "x_label": "samples of a node", "log": "x", "bound": 0.64}
+                {"metric": metric, "x_label": "samples of a node", "log": ["x"], "bound": 0.64}
                 for metric in ("squared_error", "believed_variance")
             ],
         ),
@@ -91,7 +91,7 @@ exhibits["theorem-1"] = exhibit(
             {
                 "metric": "error",
                 "x_label": "samples of a node",
-                "log": "x",
+                "log": ["x"],
                 "upright": ["bound_printed", "bound_corrected"],
             },
             {
@@ -99,7 +99,7 @@ exhibits["theorem-1"] = exhibit(
                 "along": "nodes",
                 "title": "Samples of a node until errors are rare",
                 "x_label": "nodes N",
-                "log": "xy",
+                "log": ["x", "y"],
             },
         ],
     ),
