@@ -24,7 +24,6 @@ WD = with_changes(FA, "FA+WD", divergence=0.003)
 RM_AH = component("adaptive_matching", "FA+RM+AH", measure_every="auto")
 RM = component("representation_matching", "FA+RM", measure_every="auto")
 AH = component("adaptive_fedavg", "FA+AH", measure_every="auto")
-
 CIFAR10 = exhibit(
     dataset=component("cifar10"),
     model=component("cnn", channels=[32, 64], kernel=5, hidden=[1024]),
