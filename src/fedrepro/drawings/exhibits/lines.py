@@ -139,7 +139,8 @@ class Lines(canvas.Figured):
     """A figure of metrics, a panel for each, with a line for each case and method.
 
     Bands are one standard deviation over trials. A line with several numbers at one place is left
-    out, and so are lines of a single number where another one has more. Panels of one unit have one scale.
+    out, and so are lines of a single number where another one has more. Panels of one unit have
+    one scale.
     """
 
     panels: list[Panel] = Field(

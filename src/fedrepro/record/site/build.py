@@ -25,7 +25,6 @@ from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.site import pages
 from fedrepro.record.site.guides import Guides, copied
 from fedrepro.record.site.method_pages import links_of, method_pages
-from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.report_data import Paper, Reports
 
 RECORD = Path("reports/record")
@@ -52,6 +51,8 @@ EXCERPT = 4000  # letters of a page, in which the search shows where a word stan
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 SENTENCE = 20  # letters in the last cell of a row, from which it is read as a sentence
+# of an svg's numbers above 1, and indents: a hundredth of a point is not seen
+LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
 NEEDED = "the site needs sphinx, myst-parser, furo and itables"
 
@@ -207,7 +208,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     }
     for shown in paper.exhibits.values():
         wanted = {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}
-        for suffix in sorted(wanted - ({".csv"} if shown.name in paper.parts else set())):
+        for suffix in sorted(wanted):
             name = shown.csv if suffix == ".csv" else suffix
             found[f"shown/{shown.key}{name}"] = folder / f"{shown.key}{suffix}"
     return found
@@ -274,7 +275,7 @@ def _copy(file: Path, place: Path) -> None:
     if place.suffix == ".gz":
         place.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
     elif file.suffix == ".svg":
-        place.write_text(minify_svg(file.read_text(encoding="utf-8")), encoding="utf-8")
+        place.write_text(LONG.sub(r"\1", file.read_text(encoding="utf-8")), encoding="utf-8")
     else:
         shutil.copyfile(file, place)
 
