@@ -75,7 +75,7 @@ def drawn(name) -> tuple[Figure, set[float]]:
 def test_there_is_an_exhibit_of_every_kind():
     kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in ONE_OF_EACH}
     # in tests of their own
-    elsewhere = {"lines", "common-points", "confusion", "accuracy-and-bytes"}
+    elsewhere = {"lines", "confusion", "accuracy-and-bytes"}
     assert kinds | elsewhere == set(components("drawing")) - {"table"}
 
 

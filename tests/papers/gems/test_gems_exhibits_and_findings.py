@@ -30,7 +30,6 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     printed_rows,
     read_published,
 )
-from fedrepro.papers.gems.drawings.common_points import met_in_trials
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 
@@ -163,7 +162,10 @@ METHOD = {
     "gamma0": list(OTHER),
     "show": ["sigma2", "gamma0"],
 }
-MAP_SETTINGS = {"drawing": "common-points", "sweep": {"partition.clients": [2]}}
+MAP_SETTINGS = {
+    "drawing": {"name": "heat-maps", "split": "test", "sizes": False, "where": "common_point"},
+    "sweep": {"partition.clients": [2]},
+}
 
 
 @pytest.fixture
@@ -216,17 +218,12 @@ def test_no_common_point_anywhere_is_drawn_too_and_equal_numbers_give_equal_pict
     assert render(exhibit, numbers) == render(exhibit, numbers)
 
 
-def test_what_was_not_decided_is_no_common_point():
-    assert met_in_trials("1 0 nan") == [True, False, False]
-
-
 @pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"sweep": {"partition.clients": [2, 4]}}, "map over two parameters of one method"),
-        ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "map over two parameters"),
-        ({"methods": [{"name": "average"}]}, "map over two parameters"),
+        ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "need two parameters"),
+        ({"methods": [{"name": "average"}]}, "heat maps are of one method that shows"),
     ],
 )
 def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
@@ -235,7 +232,7 @@ def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
 
 
 def test_a_method_that_does_not_say_whether_spaces_meet_is_refused():
-    with pytest.raises(FedreproError, match="'pfnm' does not say"):
+    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
         small(methods=[METHOD], **MAP_SETTINGS)
 
 

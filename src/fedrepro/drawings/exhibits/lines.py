@@ -99,8 +99,8 @@ class Panel(Strict):
 
         for side in self.log:
             axes.set(**{f"{side}scale": "log"})
-            axis = axes.xaxis if side == "x" else axes.yaxis
-            axis.set_major_locator(LogLocator(subs=(1.0,) if self.along == ROUND else (1, 2, 5)))
+            axis: Any = axes.xaxis if side == "x" else axes.yaxis
+            axis.set_major_locator(LogLocator(subs=(1,) if self.along == ROUND else (1, 2, 5)))
             axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         if self.along == ROUND and "x" not in self.log:
             axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
@@ -111,13 +111,16 @@ class Panel(Strict):
         if self.along == ROUND and "x" in self.log:  # as far apart on each line
             for drawn in axes.get_lines():
                 drawn.set_markevery(1 / (MARKERS + 1))
-        named = {x for line in lines.values() for x in line.x}, set()
-        for key, rows in self.rows(numbers, self.dots).items() if self.dots else ():
-            each = rows.set_index("x")["by_trial"].astype(str).str.split().explode().astype(float)
-            named[1].update(each)
+        dotted: set[float] = set()
+        by_line = self.rows(numbers, self.dots) if self.dots else {}
+        for key in filter(by_line.__contains__, lines):
+            trials = by_line[key].set_index("x")["by_trial"].astype(str)
+            each = trials.str.split().explode().astype(float)
+            dotted.update(each)
             dot: dict[str, Any] = {"s": 3, "alpha": 0.3, "linewidths": 0, "zorder": 1}
             axes.scatter(each.index, each, color=look[key].colour, **dot)
-        for axis, values in zip((axes.xaxis, axes.yaxis), named, strict=True):
+        along = {x for line in lines.values() for x in line.x}
+        for axis, values in ((axes.xaxis, along), (axes.yaxis, dotted)):
             if 0 < len(values) <= FEW:
                 axis.set_major_locator(FixedLocator(sorted(values)))
                 axis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -193,27 +196,26 @@ class Lines(canvas.Figured):
         canvas.headings(figure, exhibit)
         sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": bottom, "between": AROUND}
         every = [*itertools.chain(*canvas.grid_of(figure, high, columns, **sides))]
-        units: dict[str, list[Axes]] = {}
-        for axes, panel, found in zip(every, self.panels, lines, strict=False):
+        units: dict[tuple[str, bool], list[Axes]] = {}
+        for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
             metric = all_metrics()[panel.metric]
             panel.draw(axes, numbers, found, look)
             share = metric.unit.startswith("share of")
-            if share:
+            if share and "y" not in panel.log:
                 canvas.percent(axes)
                 low, high = axes.get_ylim()
                 axes.set_ylim(max(low, -0.03), min(high, 1.03))
             elif metric.unit == "bytes":
                 axes.yaxis.set_major_formatter(EngFormatter("B"))
             title = panel.title or f"{metric.title[0].upper()}{metric.title[1:]}"
-            letter = canvas.LETTERS[self.panels.index(panel)]
-            axes.set_title(f"{letter}  {title}{' (%)' * share}", loc="left")
+            axes.set_title(f"{canvas.LETTERS[at]}  {title}{' (%)' * share}", loc="left")
             along = {ROUND: "communication rounds"}.get(panel.along, panel.along)
             axes.set_xlabel(panel.x_label or canvas.parameter_title(along))
-            units.setdefault(metric.unit or panel.metric, []).append(axes)
+            units.setdefault((metric.unit or panel.metric, "y" in panel.log), []).append(axes)
         for same in units.values():
-            ends = [axes.get_ylim() for axes in same]
+            lows, highs = zip(*(axes.get_ylim() for axes in same), strict=True)
             for axes in same if len(same) > 1 else ():
-                axes.set_ylim(min(low for low, _ in ends), max(high for _, high in ends))
+                axes.set_ylim(min(lows), max(highs))
         for spare in every[len(lines) :]:
             spare.set_axis_off()
         return figure

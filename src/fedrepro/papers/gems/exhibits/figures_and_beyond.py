@@ -113,7 +113,7 @@ def balls_of_two_clients(grid: list[float]) -> Entry:
 
 
 exhibits["figure-6"] = exhibit(
-    drawing="common-points",
+    drawing=component("heat-maps", split="test", sizes=False, where="common_point"),
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
     caption="""Test accuracy of the logistic model taken from the balls of two clients with five

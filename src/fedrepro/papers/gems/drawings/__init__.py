@@ -1,1 +1,0 @@
-"""A drawing that only this paper has: which spaces meet."""
