@@ -203,8 +203,8 @@ class Lines(canvas.Figured):
             share = metric.unit.startswith("share of")
             if share and "y" not in panel.log:
                 canvas.percent(axes)
-                low, high = axes.get_ylim()
-                axes.set_ylim(max(low, -0.03), min(high, 1.03))
+                least, most = axes.get_ylim()
+                axes.set_ylim(max(least, -0.03), min(most, 1.03))
             elif metric.unit == "bytes":
                 axes.yaxis.set_major_formatter(EngFormatter("B"))
             title = panel.title or f"{metric.title[0].upper()}{metric.title[1:]}"
