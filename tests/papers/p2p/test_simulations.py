@@ -370,6 +370,7 @@ def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
         ({"drawing": PANELS | {"panels": []}}, "'panels' is .*at least 1 item"),
         ({"drawing": panels(metric="error")}, "none of its methods reports error"),
         ({"drawing": panels(dots="error")}, "none of its methods reports error"),
+        ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
         ({"drawing": panels(along="case")}, "the number in each case's label, which not all have"),
         ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),

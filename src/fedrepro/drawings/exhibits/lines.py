@@ -50,6 +50,8 @@ class Panel(Strict):
     )
     title: str = Field("", description="heading of the panel, if not the metric's title")
     x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
+    of: str = Field("", description="label of the method by whose number the others are divided")
+    zero: bool = Field(False, description="the vertical axis begins at zero")
     log: list[Literal["x", "y"]] = Field(
         default_factory=list, description="axes that are logarithmic"
     )
@@ -72,17 +74,32 @@ class Panel(Strict):
         x = rows.get(self.along, case)
         if self.along == CASE:
             case, x = (case.str.extract(NUMBER)[part] for part in (0, 1))
-        by_line = rows.assign(x=x.astype(float), line=case).groupby(["line", "method"], sort=False)
+        layers = x.astype(str).str.count("@") + 1  # of a list of widths
+        rows = rows.assign(x=layers if layers.max() > 1 else x.astype(float), line=case)
+        if self.of:
+            whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
+            base = whole.loc[rows.set_index(["line", "x"]).index].to_numpy()
+            rows = rows.assign(mean=rows["mean"] / base, sd=rows["sd"] / base)
+        by_line = rows.groupby(["line", "method"], sort=False)
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
-        """Return the panel's lines, those of the first method first."""
+        """Return the panel's lines, those of the first method first.
+
+        A reference whose lines are alike in all cases has one, without a case.
+        """
         labels = [measure.label for measure in exhibit.measures]
         found = self.rows(numbers, self.metric, self.split)
         found = {key: rows for key, rows in found.items() if rows["x"].is_unique}
         found = {key: rows for key, rows in found.items() if len(rows) > 1} or found
         ordered = sorted(found, key=lambda key: labels.index(key[1]))
-        return {key: canvas.line_of(found[key], found[key]["x"].tolist()) for key in ordered}
+        made = {key: canvas.line_of(found[key], found[key]["x"].tolist()) for key in ordered}
+        for label in (measure.label for measure in exhibit.measures if measure.reference):
+            own = [key for key in made if key[1] == label]
+            if own and all(made[key] == made[own[0]] for key in own):
+                once = {("", label): made[own[0]]}
+                made = {key: line for key, line in made.items() if key not in own} | once
+        return made
 
     def draw(
         self,
@@ -159,6 +176,8 @@ class Lines(canvas.Figured):
         settings = [key for measure in shown.measures for key in measure.show]
         labels = [str(case) for case in shown.values(CASE)]
         for panel in self.panels:
+            if panel.of and panel.of not in [measure.label for measure in shown.measures]:
+                yield f"its panel is of shares of '{panel.of}', which is none of its methods"
             for name in filter(None, (panel.metric, panel.dots, *panel.upright)):
                 if name not in known:
                     yield f"none of its methods reports {name}, which `panels` asks for"
@@ -169,7 +188,8 @@ class Lines(canvas.Figured):
                 yield f"it is drawn along '{panel.along}', which it neither sweeps nor shows"
             elif panel.along != ROUND:
                 values = [*shown.values(panel.along), *_settings(shown, panel.along)]
-                if not all(is_number(str(value)) for value in values):
+                deep = panel.along == "hidden" and len({str(x).count("@") for x in values}) > 1
+                if not deep and not all(is_number(str(value)) for value in values):
                     yield f"it is drawn along '{panel.along}', whose values are not all numbers"
             elif shown.varied:
                 yield f"it is drawn against rounds, and {shown.varied[0]} varies: sweep nothing"
@@ -196,22 +216,25 @@ class Lines(canvas.Figured):
         canvas.headings(figure, exhibit)
         sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": bottom, "between": AROUND}
         every = [*itertools.chain(*canvas.grid_of(figure, high, columns, **sides))]
-        units: dict[tuple[str, bool], list[Axes]] = {}
+        units: dict[tuple[str, str, bool], list[Axes]] = {}
         for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
             metric = all_metrics()[panel.metric]
             panel.draw(axes, numbers, found, look)
-            share = metric.unit.startswith("share of")
+            share = bool(panel.of) or metric.unit.startswith("share of")
             if share and "y" not in panel.log:
                 canvas.percent(axes)
                 least, most = axes.get_ylim()
                 axes.set_ylim(max(least, -0.03), min(most, 1.03))
             elif metric.unit == "bytes":
                 axes.yaxis.set_major_formatter(EngFormatter("B"))
+            if panel.zero:
+                axes.set_ylim(bottom=0)
             title = panel.title or f"{metric.title[0].upper()}{metric.title[1:]}"
             axes.set_title(f"{canvas.LETTERS[at]}  {title}{' (%)' * share}", loc="left")
             along = {ROUND: "communication rounds"}.get(panel.along, panel.along)
             axes.set_xlabel(panel.x_label or canvas.parameter_title(along))
-            units.setdefault((metric.unit or panel.metric, "y" in panel.log), []).append(axes)
+            scale = panel.of, metric.unit or panel.metric, "y" in panel.log
+            units.setdefault(scale, []).append(axes)
         for same in units.values():
             lows, highs = zip(*(axes.get_ylim() for axes in same), strict=True)
             for axes in same if len(same) > 1 else ():
@@ -237,9 +260,13 @@ def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
     if not any(case for case, _ in keys):
         by_label = line_styles(exhibit.measures)
         return {("", label): look for label, look in by_label.items() if ("", label) in keys}
-    own = dict(zip(dict.fromkeys(case for case, _ in keys), CASES, strict=False))
-    first = exhibit.measures[0].label
+    own = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
+    first, alone = exhibit.measures[0].label, line_styles(exhibit.measures)
     return {
-        key: own[key[0]] if key[1] == first else replace(own[key[0]], dash=HEARD, width=0.9)
+        key: alone[key[1]]
+        if not key[0]
+        else own[key[0]]
+        if key[1] == first
+        else replace(own[key[0]], dash=HEARD, width=0.9)
         for key in keys
     }
