@@ -314,7 +314,7 @@ def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None
     axes.text(1.015, (low + high) / 2, name, **look)
 
 
-def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
+def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
     """Label the horizontal axis by `label`, or if that is empty by the swept parameter."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
@@ -323,13 +323,10 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) 
     axes.set_xlabel(label or axis.label)
 
 
-def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS, least: int = 2) -> int:
-    """Return in how many rows, `least` or more, a legend with these labels fits a figure's width.
-
-    `columns` is the most labels in a row.
-    """
+def legend_rows(labels: Sequence[str], least: int = 2) -> int:
+    """Return in how many rows, `least` or more, a legend of these labels fits the width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(columns, 1, -1):
+    for most in range(LEGEND_COLUMNS, 1, -1):
         rows = max(least, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
         parts = np.array_split(widths, math.ceil(len(labels) / rows))
