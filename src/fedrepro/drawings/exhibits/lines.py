@@ -78,7 +78,7 @@ class Panel(Strict):
         rows = rows.assign(x=layers if layers.max() > 1 else x.astype(float), line=case)
         if self.of:
             whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
-            base = whole.loc[rows.set_index(["line", "x"]).index].to_numpy()
+            base = whole.reindex(rows.set_index(["line", "x"]).index).to_numpy()
             rows = rows.assign(mean=rows["mean"] / base, sd=rows["sd"] / base)
         by_line = rows.groupby(["line", "method"], sort=False)
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
@@ -257,16 +257,13 @@ def _name(exhibit: Exhibit, key: Key) -> str:
 
 def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
     """Return the style of each line; those of a further method are thin, in their case's colour."""
-    if not any(case for case, _ in keys):
-        by_label = line_styles(exhibit.measures)
-        return {("", label): look for label, look in by_label.items() if ("", label) in keys}
-    own = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
-    first, alone = exhibit.measures[0].label, line_styles(exhibit.measures)
-    return {
-        key: alone[key[1]]
-        if not key[0]
-        else own[key[0]]
-        if key[1] == first
-        else replace(own[key[0]], dash=HEARD, width=0.9)
-        for key in keys
-    }
+    by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
+    by_label = line_styles(exhibit.measures)
+
+    def look(case: str, method: str) -> LineStyle:
+        if not case:
+            return by_label[method]
+        first = method == exhibit.measures[0].label
+        return by_case[case] if first else replace(by_case[case], dash=HEARD, width=0.9)
+
+    return {key: look(*key) for key in keys}
