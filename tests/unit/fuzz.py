@@ -46,7 +46,7 @@ ODD: list[Any] = [
     [], [[]], [1, 2], [1, 1], [1, 1.0], ["a"], [None], [{}], {}, {"name": "mnist"}, {"name": None},
     {"name": ["pfnm"]}, {"a": 1}, {1: 2}, {None: None}, {True: 1}, datetime.date(2020, 1, 1),
     {"name": "pfnm", "sigma2": [[1]]}, {"name": "average", "label": "PFNM"}, {"tiny": 3},
-    {"tiny": {"trials": None}}, {"quik": {}}, "claims", "heat-maps", "size", "table",
+    {"tiny": {"trials": None}}, {"quik": {}}, "claims", "heat-maps", "lines", "table",
     "accuracy-close-up",
 ]  # fmt: skip
 KEYS: list[Any] = [

@@ -101,7 +101,7 @@ DEFAULTS = {k: v for k, v in EXHIBITS["defaults"].items() if k != "at"}
 TINY = {**EXHIBITS, "defaults": merge(DEFAULTS, EXHIBITS["defaults"]["at"]["tiny"])}
 DRAWINGS = [
     "accuracy-and-size", "accuracy-close-up", "accuracy-against-rounds", "accuracy-against-size",
-    "heat-maps", "size", "table",
+    "heat-maps", "lines", "table",
 ]  # fmt: skip
 SWEEPS = [
     {}, {"partition.clients": [2]}, {"partition.clients": [2, 3], "model.hidden": [[5], [5, 5]]},

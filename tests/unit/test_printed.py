@@ -454,7 +454,7 @@ def test_a_name_may_be_a_table_at_one_scale_and_a_figure_at_another():
 
 
 @pytest.mark.usefixtures("workplace")
-def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatch, tmp_path):
+def test_the_stage_writes_a_table_and_the_page_shows_it(monkeypatch, tmp_path):
     file: ExhibitFile = file_of(methods=METHODS, place="table 1")
     row = "x,clients=2,A,accuracy,test,0.93,,,as printed,"
     published = written(tmp_path / "published.csv", row)
@@ -465,12 +465,11 @@ def test_the_stage_writes_a_table_in_every_form_and_the_page_shows_it(monkeypatc
     draw_exhibit("small/x", made, Path(made.exhibit_file("small/x", "")))
     base = made.exhibit_file("small/x", "")
     assert set(read_json(f"{base}.json")["files"]) == {
-        *(".html", ".md", ".tex", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet")
+        *(".html", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet")
     }
-    for suffix in (".html", ".md", ".tex"):
-        text = Path(f"{base}{suffix}").read_text()
-        assert "printed 93.00: reproduced" in text
-        assert "as printed" in text
+    text = Path(f"{base}.html").read_text()
+    assert "printed 93.00: reproduced" in text
+    assert "as printed" in text
     printed = read_csv(Path(f"{base}.printed.csv").read_text())
     assert printed["verdict"].tolist() == ["reproduced"]
     (paper,) = read_reports(Path(base).parents[1], "paper", ["small/x"]).papers

@@ -22,7 +22,6 @@ from fedrepro.record.site.build import _require_own, build
 from fedrepro.record.site.costs import cost_table, costs_of, with_sent
 from fedrepro.record.site.guides import Guides
 from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula, method_pages
-from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.pages import home, page, paper_page, plain_name, telling
 from fedrepro.record.site.report_data import claims_of, read_reports
 from fedrepro.record.site.verdicts import (
@@ -148,26 +147,6 @@ def test_claims_of_the_paper_stand_before_those_that_were_added():
     names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
     assert names[:3] == ["p1", "p2a", "p2b"]
     assert names[-8:] == [f"e{number}" for number in range(1, 9)]
-
-
-def test_drawings_keep_their_picture_in_fewer_bytes():
-    """Digits, unused names and blanks go; a style of several is a class; letters stay in place."""
-    space, sheet = ' xmlns:xlink="http://www.w3.org/1999/xlink"', "<style>*{stroke-linecap: butt}"
-    line = '<path id="{}" d="M {} {} \n L 2 3.5 z \n" style="fill: none; stroke: #111"/>\n'
-    lone, letter = '<path d="M0 0" style="fill: #eee"/>', '<g id="DejaVuSans-61"/>'
-    placed = '<use xlink:href="#DejaVuSans-61" transform="translate({})"/>'
-    uses = [placed.format(place) for place in ("63.625 0", "1.5 -2", "1 2) rotate(90")]
-    parts = [line.format("a", "1.23456", "-7.0004"), lone, line.format("b", 0, 0), letter, *uses]
-    svg = f'<?xml version="1.0"?>\n<!-- x --><svg{space}>{sheet}</style>{"".join(parts)}</svg>'
-    assert minify_svg(svg) == (
-        f"<svg>{sheet}.s0{{fill:none;stroke:#111}}</style>"
-        '<path d="M1.23 -7L2 3.5z" class="s0"/><path d="M0 0" style="fill:#eee"/>'
-        '<path d="M0 0L2 3.5z" class="s0"/><g id="n0"/><use href="#n0" x="63.62"/>'
-        '<use href="#n0" x="1.5" y="-2"/><use href="#n0" transform="translate(1 2) rotate(90)"/>'
-        "</svg>\n"
-    )
-    kept = f'<svg{space}><style>b</style><g class="mine"/><image xlink:type="simple"/></svg>\n'
-    assert minify_svg(kept) == kept  # neither classes of its own nor what is linked by names
 
 
 def test_the_interval_of_a_check_lies_where_its_numbers_are():
@@ -387,20 +366,6 @@ def browser():
         found.close()
 
 
-def test_a_figure_of_several_leads_to_their_csv_which_hold_all_its_numbers(site):
-    _require_own(site)
-    page = (site / "papers/pfnm.html").read_text(encoding="utf-8")
-    names = re.findall(r'href="\.\./shown/(pfnm/figure-2[a-d]\.csv)">Figure 2[a-d]</a>', page)
-    assert names == [f"pfnm/figure-2{letter}.csv" for letter in "abcd"]
-    assert not (site / "shown/pfnm/figure-2.csv").exists()
-
-    def means(path: Path) -> list[str]:
-        return sorted(row["mean"] for row in csv.DictReader(io.StringIO(path.read_text())))
-
-    whole = means(RECORD / "paper/pfnm/figure-2.csv")
-    assert whole == sorted(mean for name in names for mean in means(site / "shown" / name))
-
-
 def test_the_site_is_small_and_asks_for_nothing_from_elsewhere(site):
     _require_own(site)  # it may be written again
     assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < 22 * 2**20
@@ -507,7 +472,7 @@ def test_on_a_telephone_a_wide_table_stands_one_cell_below_the_other(site, brows
     page.close()
 
 
-def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
+def test_search_bubbles_and_tables_work_from_disk(site, browser):
     context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
     page = context.new_page()
     page.goto((site / "search.html").as_uri() + "?q=weight+divergence")
@@ -523,9 +488,6 @@ def test_search_charts_bubbles_and_tables_work_from_disk(site, browser):
     cell = page.locator("td[data-more]").first
     cell.focus()
     assert "Printed" in page.locator(".bubble").inner_text()
-    page.goto((site / "papers/pfnm.html").as_uri() + "#figure-2a")
-    page.locator('details[data-chart="pfnm/figure-2a"] summary').click()
-    page.wait_for_selector('details[data-chart="pfnm/figure-2a"] svg.marks')
     page.goto((site / "papers/rm-numbers.html").as_uri())
     page.wait_for_selector("div.dt-container input")
     every = page.locator("table.data tbody tr").count()

@@ -106,7 +106,7 @@ def test_a_file_of_ones_own_is_all_there_is_to_a_method_and_what_fails_is_a_row(
     shown = rows()[rows()["metric"] == "accuracy"].set_index("method")["mean"]
     assert shown["median"] > 0
     assert shown[["broken", "chosen", "late"]].isna().all()
-    assert target.with_suffix(".md").read_text().count("| failed") == 3
+    assert target.with_suffix(".html").read_text().count(">failed") == 3
     assert set(rows()[rows()["metric"] == "failed"]["mean"]) == {1.0}
     about = json.loads(target.with_suffix(".json").read_text())
     assert sum("failed in trial 0" in note for note in about["notes"]) == 3

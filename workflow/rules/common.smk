@@ -89,7 +89,7 @@ with sentences():
 # copied to `reports`: an earlier figure stays if drawing it again fails.
 DRAWN = "results/drawn/{scale}"
 FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
-TABLE = (".html", ".md", ".tex", ".printed.csv", *FIGURE[2:])
+TABLE = (".html", ".printed.csv", *FIGURE[2:])
 BOARD = (
     *(".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png"),
     *(".bytes.svg", ".bytes.png", ".scenarios.svg", ".scenarios.png"),

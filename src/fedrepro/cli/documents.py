@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import math
 import types
 import typing
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,12 +13,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedrepro.api import DISCLOSED, NEEDS
+from fedrepro import api
+from fedrepro.core import params, registry, selection_rules
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
-from fedrepro.core.params import Param, read_signature, render
-from fedrepro.core.registry import COMMON, DRAWING, KINDS, components
-from fedrepro.core.selection_rules import SELECTION_RULES
-from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.numbers.verdicts.summary_sentences import (
@@ -28,47 +23,13 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     printed_counts,
     settled_counts,
 )
-from fedrepro.planning.config import Config, ExhibitFile, Granularity
-from fedrepro.planning.exhibit_settings import (
-    Case,
-    ChoiceEntry,
-    ComponentEntry,
-    ExhibitSettings,
-    MethodEntry,
-)
+from fedrepro.planning import config, exhibit_settings
+from fedrepro.planning.exhibit_settings import ComponentEntry
 from fedrepro.record.record_results import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
 from fedrepro.record.site.verdicts import glossary_table
 from fedrepro.record.templating import DEFINITION, LINK, filled
-
-TITLES = {
-    "dataset": "Data sets",
-    "partition": "Partitions",
-    "model": "Models",
-    "training": "Training procedures",
-    "graph": "Graphs",
-    "feature": "Features",
-    "method": "Methods",
-}
-
-INTRODUCTION = """\
-# Configuration
-
-This page is generated from the typed configuration (`src/fedrepro/planning/config.py`) and from the
-signatures of the components; `fedrepro documents` writes it again, and a test holds it in step.
-
-`config/config.yaml` says what to draw and how much one job does. The figures and tables of a paper
-stand in its folder, `src/fedrepro/papers/<paper>`: as data in `exhibits.yaml`, or as functions that
-return the same data, where many have much in common, in `exhibits.py` or `exhibits/`.
-`config/exhibits/<paper>.yaml` has those of a paper of yours. With the name of a paper of ours it
-takes the place of that paper's; `fedrepro exhibits --yaml gems` prints such a file, to begin with.
-All can be edited freely: a changed parameter makes new files and reruns only what depends on it.
-Single keys can be set on the command line:
-
-    .venv/bin/snakemake --cores 2 --config scale=paper exhibits=all
-"""
-
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
@@ -94,16 +55,14 @@ def documents() -> dict[Path, str]:
 
     Texts without a change may be left out.
     """
-    models: dict[str, type[BaseModel]] = {"config": Config, "exhibits": ExhibitFile}
-    texts = {
-        Path(f"workflow/schemas/{name}.schema.json"): f"{json.dumps(schema, indent=2)}\n"
-        for name, schema in ((name, model.model_json_schema()) for name, model in models.items())
-    }
-    texts[Path("config/README.md")] = readme()
+    texts = {Path("config/README.md"): page("config.md")}
+    for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
+        schema = json.dumps(model.model_json_schema(), indent=2)
+        texts[Path(f"workflow/schemas/{name}.schema.json")] = f"{schema}\n"
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
     parts: dict[Path, tuple[str, Callable[[], str]]] = {
-        Path("docs/methods.md"): (FROM, method_table),
+        Path("docs/methods.md"): (FROM, partial(page, "methods.md")),
         Path("docs/claims.md"): (FROM, partial(count_table, papers)),
         Path("docs/glossary.md"): (FROM, glossary_table),
     }
@@ -126,24 +85,23 @@ def documents() -> dict[Path, str]:
     return texts
 
 
-def method_table() -> str:
-    """Write markdown tables of all methods by kind: what a method does, needs and sends."""
-    known = components("method")
-    rows: dict[str, list[tuple[str, ...]]] = defaultdict(list)
-    for name, item in sorted(known.items()):
-        meta = item.meta
-        sees = "; ".join(NEEDS[need] for need in sorted(meta["needs"])) or "the models alone"
-        does = item.doc + (" Models of one start." if meta["one_start"] else "")
-        works = [", ".join(sorted(meta[key])) for key in ("models", "trainings") if meta[key]]
-        does += "".join(f" Only {text}." for text in works)
-        tried = str(math.prod(map(len, meta["grid"].values())))
-        rows[meta["kind"]].append((f"`{name}`", does, sees, meta["sends"] or "–", tried))
-    heads = ["method", "what it does", "is handed", "clients send beside models", "settings"]
-    kinds = KINDS_OF_METHODS.items()
-    sections = [f"### {title}\n\n{_table(heads, rows[kind])}" for kind, title in kinds]
-    names = [(item.name, f"`{item.token}`", item.words) for item in names_of_field(known)]
-    heads = ["name", "here", "what it does"]
-    return "\n".join([*sections, "### By other names of the field\n", _table(heads, names)])
+def page(template: str) -> str:
+    """Fill in a template with what is known of components, options and keys of configuration."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("fedrepro.cli"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    for shared in (api, config, exhibit_settings, params, registry, selection_rules):
+        made.globals[shared.__name__.rpartition(".")[2]] = shared
+    made.globals |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
+    made.globals |= {"table": _table, "kinds": KINDS_OF_METHODS, "prod": math.prod}
+    methods = names_of_field(registry.components("method"))
+    named = [(item.name, f"`{item.token}`", item.words) for item in methods]
+    return made.get_template(template).render(named=named)
 
 
 def counts(paper: Paper) -> str:
@@ -166,36 +124,12 @@ def count_table(papers: Sequence[Paper]) -> str:
     return _table(["paper", *heads], [(name, *one.values()) for name, one in lines.items()])
 
 
-def readme() -> str:
-    """Write config/README.md, with every key of the configuration and parameter of a component."""
-    rules = [
-        (f"`{rule.name}`", rule.words, DISCLOSED[rule.need].partition(",")[0])
-        for rule in SELECTION_RULES.values()
-    ]
-    parts = [
-        *(INTRODUCTION, "## config/config.yaml\n", _keys(Config, "granularity")),
-        *("### granularity\n", _keys(Granularity), "## Exhibits of a paper\n", _keys(ExhibitFile)),
-        "### An exhibit\n",
-        "`defaults` and each exhibit hold these keys; below `at: {quick: …, paper: …, tiny: …}` "
-        "stands what differs at a scale. A component is `{name: …}` with its parameters next to "
-        "the name.\n",
-        *(_keys(ExhibitSettings), "### A case of an exhibit\n", _keys(Case)),
-        *("### A method of an exhibit\n", _keys(MethodEntry)),
-        *("### How a setting is chosen\n", "`choose:` names one of these,\n"),
-        _table(["name", "the highest", "what it reads"], rules),
-        *("or says it in full:\n", _keys(ChoiceEntry), "## Drawings\n"),
-        "`drawing:` of an exhibit names one, alone or with its options.\n",
-        *(_component(item) for _, item in sorted(components(DRAWING).items())),
-    ]
-    for kind in KINDS:
-        parts.append(f"## {TITLES[kind]}\n")
-        if kind in COMMON:
-            doc = " ".join((inspect.getdoc(COMMON[kind]) or "").split())
-            shared = _parameters(read_signature(COMMON[kind]))
-            parts.append(f"Each takes these as well. {doc}\n\n{shared}")
-        parts += [_component(item) for _, item in sorted(components(kind).items())]
-    parts += ["## What methods may need\n", _table(["need", "meaning"], sorted(NEEDS.items()))]
-    return "\n".join(parts)
+def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
+    """Return the model of a drawing's options and models that these list, if they have any."""
+    hints = (field.annotation for field in options.model_fields.values())
+    listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
+    inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]
+    return [options, *inner] if options.model_fields else []
 
 
 def _keys(model: type[BaseModel], *skip: str) -> str:
@@ -224,27 +158,13 @@ def _type(hint: Any) -> str:
     return str(WORDS.get(hint, hint.__name__))
 
 
-def _component(item: Component) -> str:
-    lines, meta = [f"### {item.name}\n", f"{item.doc}\n"], item.meta
-    if item.kind == "method":
-        sees = ", ".join(sorted(meta["needs"])) or "the clients' weights only"
-        also = f" Clients send beside models: {meta['sends']}." if meta["sends"] else ""
-        also += " Models of one start only." if meta["one_start"] else ""
-        lines.append(f"Kind: {meta['kind'].replace('_', '-')}. Needs: {sees}.{also}\n")
-    options: Any = item.fn  # of a drawing, a model of pydantic
-    if item.kind == DRAWING and options.model_fields:
-        lines.append(_keys(options))
-    elif item.kind != DRAWING and item.own_params:
-        lines.append(_parameters(item.own_params))
-    return "\n".join(lines)
-
-
-def _parameters(params: Mapping[str, Param]) -> str:
+def _parameters(signature: Mapping[str, params.Param]) -> str:
+    """Write a markdown table of a component's parameters."""
     rows = []
-    for param in params.values():
+    for param in signature.values():
         kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)
         kind = f"list of {kind}s" if param.many else kind
-        default = "required" if param.required else f"`{render(param.default)}`"
+        default = "required" if param.required else f"`{params.render(param.default)}`"
         rows.append((f"`{param.name}`", kind, default, param.arg.unit, param.arg.doc))
     return _table(["parameter", "type", "default", "unit", "meaning"], rows)
 

@@ -14,7 +14,7 @@ except ImportError:
     from hashlib import blake2b
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-SUFFIXES = (".py", ".json", ".css", ".js", ".html", ".md", ".tex", ".yaml")
+SUFFIXES = (".py", ".json", ".css", ".js", ".html", ".md", ".yaml")
 HIDDEN = (".", "__pycache__")
 
 

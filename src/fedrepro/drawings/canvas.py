@@ -309,7 +309,7 @@ def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None
     axes.text(1.015, (low + high) / 2, name, **look)
 
 
-def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) -> None:
+def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
     """Label the horizontal axis by `label`, or if that is empty by the swept parameter."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
@@ -318,14 +318,11 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str) 
     axes.set_xlabel(label or axis.label)
 
 
-def legend_rows(labels: Sequence[str], columns: int = LEGEND_COLUMNS) -> int:
-    """Return in how many rows (at least two) a legend with these labels fits the width of a figure.
-
-    `columns` is the most labels in a row.
-    """
+def legend_rows(labels: Sequence[str], least: int = 2) -> int:
+    """Return in how many rows, `least` or more, a legend of these labels fits the width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
-    for most in range(columns, 1, -1):
-        rows = max(2, math.ceil(len(labels) / most))
+    for most in range(LEGEND_COLUMNS, 1, -1):
+        rows = max(least, math.ceil(len(labels) / most))
         # filled column by column, the first ones with one more where they do not come out even
         parts = np.array_split(widths, math.ceil(len(labels) / rows))
         if sum(part.max(initial=LEGEND_HANDLE) for part in parts) <= 72 * WIDTH:

@@ -1,17 +1,12 @@
-"""A table as data, and its three forms, each a template: html, markdown and LaTeX.
-
-Every text of a table is plain. A form escapes each text that its template shows, so that the
-table reads alike in all three, and no template can forget to.
-"""
+"""A table as data, and as html by a template, which escapes each text that it shows."""
 
 from __future__ import annotations
 
 import html as entities
 import itertools
 import math
-import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -101,7 +96,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts, which `html`, `markdown` and `latex` write.
+    """A table of texts, which `html` writes.
 
     heads: for each column of cells, its texts from the top level down; corner: names of the leading
     columns, which hold the rows' heads.
@@ -133,59 +128,13 @@ def plain(text: str) -> str:
     return " ".join(text.translate(blanks).split())
 
 
-MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")
-BEGINS = re.compile(r"^(\d*)([#+\-=.)])")  # what would make a list or a heading of a paragraph
-TEX = {character: f"\\{character}" for character in "{}$&#_%"} | {
-    "\\": r"\textbackslash{}",
-    "^": r"\textasciicircum{}",
-    "~": r"\textasciitilde{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
-    "'": r"\textquotesingle{}",
-    "`": r"\textasciigrave{}",
-    # an option, or a star, of the line break before them
-    "[": "{[}",
-    "]": "{]}",
-    "*": "{*}",
-    "-": "-{}",  # two of them would be a dash
-    "–": r"\textendash{}",
-    "—": r"\textemdash{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "·": r"$\cdot$",
-    "²": r"$^2$",
-    "³": r"$^3$",
-    "≤": r"$\leq$",
-    "≥": r"$\geq$",
-    "∞": r"$\infty$",
-    "−": r"$-$",
-    "…": r"\ldots{}",
-    "\u00a0": "~",
-}
-GREEK = "alpha beta gamma delta epsilon eta theta kappa lambda mu nu pi rho sigma tau phi psi omega"
-for _name in GREEK.split():
-    _called = f"GREEK SMALL LETTER {'LAMDA' if _name == 'lambda' else _name.upper()}"
-    TEX[unicodedata.lookup(_called)] = rf"$\{_name}$"
-TEX |= {chr(0x2080 + digit): f"$_{digit}$" for digit in range(10)}
-
-
 def html_text(text: str) -> str:
     return entities.escape(plain(text), quote=True)
 
 
-def markdown_text(text: str) -> str:
-    return MARKED.sub(r"\\\1", plain(text))
-
-
-def latex_text(text: str) -> str:
-    return "".join(TEX.get(character, character) for character in plain(text))
-
-
 @cache
-def environment(escape: Callable[[str], str], *packages: str) -> Environment:
-    """Return the jinja2 templates of these packages, which pass every text through `escape`.
+def environment(*packages: str) -> Environment:
+    """Return the jinja2 templates of these packages, which escape every text for html.
 
     Text that is marked up already (`Markup`) is not escaped.
     """
@@ -195,7 +144,7 @@ def environment(escape: Callable[[str], str], *packages: str) -> Environment:
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=lambda value: Markup(escape(value)) if type(value) is str else value,
+        finalize=lambda value: Markup(html_text(value)) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -203,29 +152,9 @@ def environment(escape: Callable[[str], str], *packages: str) -> Environment:
     )
 
 
-def _form(escape: Callable[[str], str], name: str, **given: Any) -> str:
-    return environment(escape, "fedrepro.drawings").get_template(name).render(**given)
-
-
 def html(table: TextTable) -> str:
     """Return a table as html: one <table>, and a list of its footnotes if it has any."""
-    return _form(html_text, "table.html", table=table)
-
-
-def markdown(table: TextTable) -> str:
-    """Return a table as markdown, with the caption above and footnotes below."""
-    from markupsafe import Markup
-
-    def paragraph(text: str) -> Markup:
-        return Markup(BEGINS.sub(r"\1\\\2", markdown_text(text)))
-
-    heads = [", ".join(filter(None, head)) for head in table.heads]
-    return _form(markdown_text, "table.md", table=table, heads=heads, paragraph=paragraph)
-
-
-def latex(table: TextTable) -> str:
-    """Return a table as LaTeX: a tabular that needs no package, with footnotes below it."""
-    return _form(latex_text, "table.tex", table=table, comment=plain(table.caption))
+    return environment("fedrepro.drawings").get_template("table.html").render(table=table)
 
 
 METHOD = "method"

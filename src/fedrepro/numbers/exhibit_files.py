@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 TIMES = ".times.csv"  # of a table of measured times: what does not repeat to the byte
 KEPT = (".svg", ".csv", ".choice.csv", ".printed.csv", TIMES, ".metrics.parquet")  # of a record
-SUFFIXES = (".png", ".html", ".md", ".tex", *KEPT, ".json")
+SUFFIXES = (".png", ".html", *KEPT, ".json")
 KEY = re.compile("[a-z0-9]+/[a-z0-9-]+")
 KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": int}
 

@@ -58,7 +58,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics, and write its files to `out_base` + suffix.
 
     Files are .csv, .choice.csv, .json, .metrics.parquet; of a figure also .svg and .png, of a table
-    .html, .md, .tex and .printed.csv. Pictures are made from the text of the csv, so the csv has
+    .html and .printed.csv. Pictures are made from the text of the csv, so the csv has
     every number that is shown; measured times have a .times.csv of their own. Metrics are read from
     paths of the plan below the current folder.
     """

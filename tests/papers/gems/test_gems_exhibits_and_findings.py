@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from findings import RECORD, ROOT, asked, told
 from matplotlib.collections import QuadMesh
+from matplotlib.lines import AxLine
 from mirror import needs_mirror
 from small_exhibits import small
 from synthetic import FILES as read_files
@@ -30,7 +31,6 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     printed_rows,
     read_published,
 )
-from fedrepro.papers.gems.drawings.common_points import met_in_trials
 from fedrepro.planning.config import SCALES, Config
 from fedrepro.planning.plan import Plan
 
@@ -163,7 +163,10 @@ METHOD = {
     "gamma0": list(OTHER),
     "show": ["sigma2", "gamma0"],
 }
-MAP_SETTINGS = {"drawing": "common-points", "sweep": {"partition.clients": [2]}}
+MAP_SETTINGS = {
+    "drawing": {"name": "heat-maps", "split": "test", "sizes": False, "where": "common_point"},
+    "sweep": {"partition.clients": [2]},
+}
 
 
 @pytest.fixture
@@ -216,17 +219,12 @@ def test_no_common_point_anywhere_is_drawn_too_and_equal_numbers_give_equal_pict
     assert render(exhibit, numbers) == render(exhibit, numbers)
 
 
-def test_what_was_not_decided_is_no_common_point():
-    assert met_in_trials("1 0 nan") == [True, False, False]
-
-
 @pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"sweep": {"partition.clients": [2, 4]}}, "map over two parameters of one method"),
-        ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "map over two parameters"),
-        ({"methods": [{"name": "average"}]}, "map over two parameters"),
+        ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "need two parameters"),
+        ({"methods": [{"name": "average"}]}, "heat maps are of one method that shows"),
     ],
 )
 def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
@@ -235,52 +233,29 @@ def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
 
 
 def test_a_method_that_does_not_say_whether_spaces_meet_is_refused():
-    with pytest.raises(FedreproError, match="'pfnm' does not say"):
+    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
         small(methods=[METHOD], **MAP_SETTINGS)
 
 
-CLIENTS = {
-    "drawing": "accuracy-of-clients",
-    "partition": {"name": "by_label"},
-    "model": {"name": "logistic"},
-    "dataset": {"name": "digits", "validation": 400},
-    "sweep": {"partition.clients": [2]},
-}
-ASKED = {"name": "gems_convex", "epsilon": [0.5, 0.9], "show": ["epsilon"]}
-
-
-def test_a_mark_says_whether_the_point_is_good_enough_at_a_client():
-    exhibit = small(methods=[ASKED], **CLIENTS)
-    (method,) = [measure.label for measure in exhibit.measures]
-    head = {"method": method, "split": "", "mean": 0.0, "sd": 0.0}
-    each = {"accuracy_client_1": "0.5 0.95", "accuracy_client_2": "0.4 0.9"}
+def test_trials_are_dots_at_each_client_beside_the_accuracy_asked_for():
+    exhibit = Plan(Config(), FILES, "quick").exhibit("gems/clients-at-points")
+    bars = [setting["epsilon"] for setting in exhibit.measures[0].settings]
     numbers = pd.DataFrame(
-        head | {"epsilon": bar, "metric": name, "by_trial": values}
-        for bar in (0.5, 0.9)
-        for name, values in each.items()
+        {"epsilon": bar, "method": measure.label, "metric": panel.metric, "split": ""}
+        | {"mean": at / 10, "sd": 0.0, "by_trial": f"{at / 10} {at / 20}"}
+        for bar in bars
+        for measure in exhibit.measures
+        for at, panel in enumerate(exhibit.settings.drawing.panels)
     )
     with rules():
-        (axes,) = figure(exhibit, numbers).axes
-    marks = {(line.get_marker(), float(y)) for line in axes.lines for y in line.get_ydata()}
-    assert {y for marker, y in marks if marker == "o"} == {0.5, 0.95, 0.9}
-    assert {y for marker, y in marks if marker == "x"} == {0.4, 0.5}
-    assert {y for marker, y in marks if marker == "None"} == {0.5, 0.9}
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"methods": [ASKED | {"epsilon": 0.5, "show": []}]}, "values of one parameter"),
-        (
-            {"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}], "model": {"name": "mlp"}},
-            "accuracy of its model at single clients",
-        ),
-        ({"sweep": {"partition.clients": [2, 5]}}, "at one point of its sweep"),
-    ],
-)
-def test_what_has_no_accuracies_of_clients_is_a_sentence(change, told):
-    with pytest.raises(FedreproError, match=told):
-        small(**{"methods": [ASKED], **CLIENTS, **change})
+        drawn = figure(exhibit, numbers).axes
+    for at, axes in enumerate(drawn):
+        dots = {tuple(map(float, x)) for dots in axes.collections for x in dots.get_offsets()}
+        found = {(bar, share) for bar in bars for share in (at / 10, at / 20)}
+        assert dots == (found if at < 5 else set())
+        lines = [line for line in axes.lines if len(line.get_xdata()) == len(bars)]
+        assert {float(y) for line in lines for y in line.get_ydata()} == {at / 10}
+        assert sum(isinstance(line, AxLine) for line in axes.lines) == (at < 5)
 
 
 FLAT = told("gems")

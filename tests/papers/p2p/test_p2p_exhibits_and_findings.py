@@ -21,7 +21,6 @@ from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.papers.p2p.drawings.confusion import map_of, shares
-from fedrepro.papers.p2p.drawings.nodes_on_graphs import PANELS
 from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.training.mixing_matrices import stationary, weights_of
@@ -210,7 +209,6 @@ def test_a_map_has_the_shares_of_the_csv_without_groups():
             {"methods": [{"name": "variational_consensus", "label": "B"}]},
             "'B' needs a node and a belief",
         ),
-        ({"drawing": "accuracy-and-graph"}, "its points are cases, each with a graph"),
     ],
 )
 def test_what_cannot_be_drawn_so_is_a_sentence(settings, sentence):
@@ -261,26 +259,25 @@ def graph_numbers(exhibit: Exhibit) -> pd.DataFrame:
     return pd.DataFrame(found, columns=columns)
 
 
-@pytest.mark.parametrize("scale", ["quick", "paper"])
-def test_graphs_of_which_some_lack_a_method_are_drawn(scale):
+@pytest.mark.parametrize("scale", ["tiny", "quick", "paper"])
+def test_graphs_are_drawn_by_shape_against_nodes_though_some_lack_a_method(scale):
     exhibit = of_paper("graphs", scale)
-    methods = [{measure.label for measure in point.measures} for point in exhibit.points]
-    assert {len(one) for one in methods} == {1, 2}
+    assert exhibit.by_rounds
+    numbers = graph_numbers(exhibit)
     with rules():
-        drawn = figure(exhibit, graph_numbers(exhibit))
-    assert drawn.texts[1].get_text().endswith(" · 1 trial")
-
-
-def test_graphs_are_drawn_by_their_shape_and_their_nodes():
-    exhibit = of_paper("graphs")
-    with rules():
-        drawn = figure(exhibit, graph_numbers(exhibit))
-    assert len(drawn.axes) == 2 + len(PANELS)
-    curves = drawn.axes[0]
-    assert "4 nodes" in curves.get_title(loc="left")
-    assert [list(line.get_ydata()) for line in curves.lines] == [[0.1, 0.2, 0.3, 0.4]] * 2
-    worst = {y for line in drawn.axes[2].lines for y in line.get_ydata()}
-    assert sorted(worst) == pytest.approx([0.4 + at / 100 for at in range(len(exhibit.points))])
+        drawn = figure(exhibit, numbers)
+    worst = {
+        (float(x), float(y))
+        for line in drawn.axes[1].lines
+        for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)
+    }
+    rows = numbers[numbers["metric"] == "accuracy_worst"]
+    nodes = rows["case"].str.extract(r"(\d+) nodes")[0].astype(float)
+    shapes = rows["case"].str.partition(",")[0] + rows["method"]
+    lasting = shapes.map(shapes.value_counts()) > 1
+    kept = lasting if lasting.any() else lasting | True
+    assert worst == {*zip(nodes[kept], rows["mean"][kept], strict=True)}
+    assert drawn.texts[1].get_text().endswith(f" · {exhibit.points[0].trials['gossip SGD']} trial")
 
 
 # --------------------------------------------------------------------- examples that were set aside

@@ -320,7 +320,11 @@ def test_what_is_no_simulation_is_a_sentence(tmp_path, capsys):
 # ---------------------------------------------------------------------------------- an exhibit
 
 
-PANELS = {"name": "numbers-against-steps", "metrics": ["squared_error"]}
+PANELS = {"name": "lines", "panels": [{"metric": "squared_error"}]}
+
+
+def panels(**settings):
+    return PANELS | {"panels": [{"metric": "squared_error"} | settings]}
 
 
 def steps(**settings):
@@ -363,10 +367,13 @@ def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
             {"methods": [{"name": "average"}], "drawing": "table"},
             "which only simulations do without",
         ),
-        ({"drawing": PANELS | {"metrics": []}}, "'metrics' is .*at least 1 item"),
-        ({"drawing": PANELS | {"metrics": ["error"]}}, "none of its methods reports error"),
+        ({"drawing": PANELS | {"panels": []}}, "'panels' is .*at least 1 item"),
+        ({"drawing": panels(metric="error")}, "none of its methods reports error"),
+        ({"drawing": panels(dots="error")}, "none of its methods reports error"),
+        ({"drawing": panels(of="node 3")}, "of shares of 'node 3', which is none of its methods"),
+        ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
+        ({"drawing": panels(along="case")}, "the number in each case's label, which not all have"),
         ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),
-        ({"drawing": "errors-and-bounds"}, "tells neither errors nor bounds"),
     ],
 )
 def test_a_mistake_is_a_sentence(settings, sentence):
@@ -392,7 +399,7 @@ def test_a_panel_has_a_line_for_each_node_with_what_the_csv_has():
     rows = [
         {"round": n, "method": label, "metric": metric, "split": "", "mean": at + n, "sd": 0.1}
         for at, label in enumerate(labels)
-        for metric in exhibit.settings.drawing.metrics
+        for metric in (panel.metric for panel in exhibit.settings.drawing.panels)
         for n in (1, 2, 4)
     ]
     numbers = read_csv(csv_text(pd.DataFrame(rows)))

@@ -11,6 +11,7 @@ from fedrepro.drawings.canvas import (
     WIDTH,
     Along,
     Axis,
+    Figured,
     Line,
     axis_of,
     cases,
@@ -147,7 +148,7 @@ NOTE = 7  # points
 
 
 @drawing("accuracy-and-size")
-class AccuracyAndSize(Along):
+class AccuracyAndSize(Figured):
     """A figure of test accuracy, with a close-up, and model size, against the swept parameter."""
 
     shows_pairs: ClassVar[bool] = True
@@ -182,7 +183,7 @@ class AccuracyAndSize(Along):
         size.set_ylim(bottom=0)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
-            set_x_axis(axes, exhibit, numbers, self.x_label)
+            set_x_axis(axes, exhibit, numbers)
         middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": NOTE, "color": SOFT}
         drawn.text(0.5, (0.105 + more / 2) / drawn.get_figheight(), "\n".join(note), **middle)
         return drawn
@@ -275,7 +276,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 
 @drawing("accuracy-and-bytes")
-class AccuracyAndBytes(Along):
+class AccuracyAndBytes(Figured):
     """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
 
     A method without rounds is a level line on the left and a point on the right.
@@ -301,7 +302,7 @@ class AccuracyAndBytes(Along):
             draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
             percent(axes)
             axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
-        left.set_xlabel(self.x_label or "communication rounds")
+        left.set_xlabel("communication rounds")
         left.set_title("a  Test accuracy (%)", loc="left")
         right.set_xlabel("megabytes that clients and server sent")
         right.set_title("b  Test accuracy (%) against bytes", loc="left")

@@ -1,4 +1,4 @@
-"""Drawings of the size of global models: against the sweep, and accuracy against size."""
+"""Drawing accuracy-against-size: a panel for each case and value of the sweep."""
 
 from __future__ import annotations
 
@@ -10,34 +10,24 @@ import numpy as np
 
 from fedrepro.drawings.canvas import (
     SOFT,
-    Along,
     Figured,
     Line,
     axis_of,
     cases,
-    draw_lines,
-    grid_of,
     halo,
-    handles_of,
-    headings,
-    legend,
     line_of,
-    new_figure,
     of_case,
     percent,
     rounded,
-    set_x_axis,
     sheet,
-    size_lines,
 )
-from fedrepro.drawings.style import CASES, REFERENCES, LineStyle, line_styles
+from fedrepro.drawings.style import LineStyle, line_styles
 from fedrepro.planning.figure_interface import (
     Planned,
     drawing,
     final,
     numbers_shown,
     one_axis,
-    one_line_each,
     select_series,
 )
 from fedrepro.planning.plan import Exhibit
@@ -47,7 +37,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SIZE_HEIGHT = 3.0  # inches
 PANEL = 1.75  # inches, height of a panel of accuracy against size
 PANELS = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92, "across": 0.38, "between": 0.42}
 WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
@@ -56,56 +45,6 @@ BESIDE = 5  # points between marks of one size
 ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
 CORNER = 0.15  # of a panel's height, in which a corner's text stands
 REACH = 0.25  # accuracy further below the best than this is cut off
-
-
-@drawing("size")
-class Sizes(Along):
-    """A figure of the size of each method's model, and of its share of all clients' models."""
-
-    def reasons(self, shown: Planned) -> Iterator[str]:
-        yield from one_line_each(shown)
-        if shown.measures[-1].spec.name != "concatenation":
-            yield "sizes are shares of all clients' units, so its last method must be concatenation"
-        count = len(shown.measures) * max(1, shown.cases)
-        if count > len(CASES):
-            yield f"it has {count} lines, of which {len(CASES)} can be told apart; show fewer"
-
-    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        drawn = new_figure(SIZE_HEIGHT)
-        margins = {"left": 0.45, "right": 0.35, "top": 0.72, "bottom": 0.85}
-        ((units, share),) = grid_of(drawn, 1, 2, across=0.6, **margins)
-        stack, size = exhibit.measures[-1].label, exhibit.size  # all models side by side
-        look: dict[str, LineStyle] = {}
-        spare = iter(CASES)
-        for case in cases(numbers) or [""]:
-            lines = size_lines(exhibit, of_case(numbers, case) if case else numbers)
-            whole = lines.pop(stack)
-            for label, line in lines.items():
-                name = ", ".join(filter(None, (label, case)))
-                look[name] = next(spare)
-                draw_lines(units, {name: line}, look, banded=[name])
-                mean, sd = (
-                    [a / w for a, w in zip(of, whole.mean, strict=True)]
-                    for of in (line.mean, line.sd)
-                )
-                draw_lines(share, {name: Line(line.x, mean, sd)}, look, banded=[name])
-            look[stack] = look.pop(stack, REFERENCES["concatenation"])
-            draw_lines(units, {stack: whole}, look, banded=[])
-        units.set_title(f"a  {size.title}, global model", loc="left")
-        share.set_title(f"b  Share of all clients' {size.words} (%)", loc="left")
-        units.set_ylim(bottom=0)
-        share.set_ylim(0, 1.04)
-        plain = look[stack]
-        share.axhline(1.0, color=plain.colour, linestyle=plain.dash, linewidth=plain.width)
-        percent(share)
-        for axes in (units, share):
-            set_x_axis(axes, exhibit, numbers, self.x_label)
-        legend(drawn, handles_of(look), 0.06, 2 if len(look) > 4 else 1)
-        headings(drawn, exhibit)
-        return drawn
-
-
-# --------------------------------------------------------------------- accuracy against size
 
 
 @drawing("accuracy-against-size")

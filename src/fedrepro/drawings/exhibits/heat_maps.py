@@ -1,4 +1,4 @@
-"""Drawing heat-maps: training accuracy and size over every pair of the parameters that vary.
+"""Drawing heat-maps: accuracy and size over every pair of the parameters that vary.
 
 Where more than two vary, a map holds the others at their defaults, which its heading names. The
 csv has the whole grid.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from pydantic import Field
 
-from fedrepro.core.metrics import Size
+from fedrepro.core.metrics import Size, metrics_of
 from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title
 from fedrepro.planning.figure_interface import (
+    MetricName,
     Planned,
     drawing,
     final,
@@ -31,7 +33,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CELL = 0.27  # inches, height of a row: a mean, and below it the sd over trials
+TRIALS = "by_trial"
+CROSS = "#D55E00"
+CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd over trials
 COLOURS = "cividis"  # one order of lightness, made for any colour vision
 
 
@@ -49,13 +53,10 @@ class Shade:
         return self.form.format(self.scale * value)
 
 
-TRAINING = Shade("accuracy", "train", "training accuracy (%)", 100.0, "{:.1f}")
-
-
-def shades_of(size: Size) -> tuple[Shade, Shade]:
-    """Return the two metrics that heat maps show: training accuracy, and the model size `size`."""
+def shade_of(size: Size) -> Shade:
+    """Return the model size `size` as a metric that heat maps show."""
     form = "{:.0f}" if size.factor == 1 else "{:.2g}"
-    return TRAINING, Shade(size.metric, "", size.title.lower(), size.factor, form)
+    return Shade(size.metric, "", size.title.lower(), size.factor, form)
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,16 @@ class Map:
 
 @drawing("heat-maps")
 class HeatMaps(Figured):
-    """A figure of training accuracy and model size over each pair of a method's varied parameters.
+    """A figure of accuracy and model size over each pair of a method's varied parameters.
 
     A row of maps for each of the two; side by side where there is a single pair.
     """
+
+    split: Literal["train", "test"] = Field("train", description="split of the accuracies")
+    sizes: bool = Field(True, description="maps of the size of the model too")
+    where: MetricName | None = Field(
+        None, description="a metric that is 1 in trials that succeed; without any a cell is crossed"
+    )
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         showing = [measure for measure in shown.measures if measure.show]
@@ -89,11 +96,10 @@ class HeatMaps(Figured):
         (measure,) = showing
         if len(shown.varied) + len(measure.show) < 2:
             yield "heat maps need two parameters that vary; show one more, or sweep one"
-        if TRAINING.split not in measure.evaluate:
-            yield (
-                f"heat maps show training accuracy, and '{measure.spec.name}' is not measured for "
-                "it"
-            )
+        if self.split not in measure.evaluate:
+            yield f"'{measure.spec.name}' is not measured on the split {self.split} of heat maps"
+        if self.where and self.where not in metrics_of(measure.spec):
+            yield f"'{measure.spec.name}' does not report {self.where}"
         for key in shown.varied:
             if not all(is_number(str(value)) for value in shown.values(key)):
                 yield f"heat maps are drawn along numbers, which those of '{key}' are not"
@@ -101,11 +107,15 @@ class HeatMaps(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         measure, rows = varied(exhibit, numbers)
-        maps, shades = maps_of(exhibit, measure, rows), shades_of(exhibit.size)
+        maps, name = maps_of(exhibit, measure, rows), {"train": "training"}.get(self.split, "test")
+        shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
+        shades += [shade_of(exhibit.size)] if self.sizes else []
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(maps) * len(shades) // columns
-        drawn = new_figure(0.85 + lines * (max(CELL * tall, 1.0) + 0.55) + 0.05)
+        drawn = new_figure(
+            0.85 + lines * (max((TALL if self.where else CELL) * tall, 1.0) + 0.55) + 0.05
+        )
         margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
         axes = itertools.chain(*grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins))
         for shade in shades:
@@ -115,8 +125,11 @@ class HeatMaps(Figured):
             high = max(float(table.to_numpy(float).max()) for table in means)
             low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
             for panel, table in zip(maps, means, strict=True):
-                place, spreads = next(axes), table_of(rows, shade, panel, "sd")
-                _draw(place, table, spreads, shade, panel, (low, high))
+                below = table_of(rows, shade, panel, "sd")
+                if self.where:
+                    met = table_of(rows, replace(shade, metric=self.where, split=""), panel, TRIALS)
+                    below = met.map(lambda trials: [value == "1" for value in str(trials).split()])
+                _draw(next(axes), table, below, shade, panel, (low, high))
         headings(drawn, exhibit)
         return drawn
 
@@ -159,25 +172,41 @@ def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean"
 def _draw(
     axes: Axes,
     table: pd.DataFrame,
-    spreads: pd.DataFrame,
+    below: pd.DataFrame,
     shade: Shade,
     heat_map: Map,
     limits: tuple[float, float],
 ) -> None:
-    axes.pcolormesh(table.to_numpy(float), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
+    """Draw a heat map on `axes`, with its colours between `limits`.
+
+    `below` has for each cell its standard deviation, or whether each trial succeeded.
+    """
+    failed = below.map(lambda one: isinstance(one, list) and not any(one))
+    colours = table.astype(float).mask(failed)
+    axes.pcolormesh(colours.to_numpy(), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
     name_axes(axes, table, heat_map)
     title = f"{shade.title}; {heat_map.heading}" if heat_map.heading else shade.title
     axes.set_title(title, loc="left", fontsize=7)
-    around = dict(cells_of(spreads))
-    for (row, column), value in cells_of(table):
-        dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
+    for (row, column), value in np.ndenumerate(table.to_numpy(float)):
         look: dict[str, Any] = {"ha": "center", "va": "center"}
-        look["color"] = "white" if dark else "black"
-        spread = around[row, column]
-        height = row + (0.5 if math.isnan(spread) else 0.68)
-        axes.text(column + 0.5, height, shade.text(value), fontsize=6.5, **look)
-        if not math.isnan(spread):
-            axes.text(column + 0.5, row + 0.25, f"± {shade.text(spread)}", fontsize=4.8, **look)
+        dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
+        look["color"] = "white" if dark and not failed.iat[row, column] else "black"
+        number, more = shade.text(value), _second(below.iat[row, column], shade)
+        if failed.iat[row, column]:
+            axes.plot(column + 0.5, row + 0.66, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
+            axes.text(column + 0.5, row + 0.25, number, fontsize=5.5, **look)
+            continue
+        axes.text(column + 0.5, row + (0.68 if more else 0.5), number, fontsize=6.5, **look)
+        if more:
+            small = 5.5 if isinstance(below.iat[row, column], list) else 4.8
+            axes.text(column + 0.5, row + 0.25, more, fontsize=small, **look)
+
+
+def _second(below: Any, shade: Shade) -> str:
+    """Write a cell's smaller line: a standard deviation, or how many of its trials succeeded."""
+    if isinstance(below, list):
+        return "" if all(below) else f"{sum(below)} of {len(below)}"
+    return "" if math.isnan(below) else f"± {shade.text(below)}"
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
@@ -187,10 +216,5 @@ def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
     axes.tick_params(length=0)
     axes.set_xlabel(parameter_title(heat_map.across), labelpad=1)
-    axes.set_ylabel(parameter_title(heat_map.up), labelpad=2)
-
-
-def cells_of(table: pd.DataFrame) -> list[tuple[tuple[int, int], float]]:
-    """Return the numbers of a table as pairs ((row, column), value), to write them into cells."""
-    cells = np.ndenumerate(table.to_numpy(float))
-    return [((int(row), int(column)), float(value)) for (row, column), value in cells]
+    others = " of the other clients" if heat_map.across == f"{heat_map.up}_first" else ""
+    axes.set_ylabel(parameter_title(heat_map.up) + others, labelpad=2)

@@ -1,4 +1,4 @@
-"""Drawing table: numbers in rows and columns, as html, markdown and LaTeX."""
+"""Drawing table: numbers in rows and columns, as html."""
 
 from __future__ import annotations
 
@@ -76,15 +76,8 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Return the table as .html, .md and .tex, and a csv of the paper's values with ours."""
-        from fedrepro.drawings.tables import (
-            arrangement_of,
-            fixed_keys,
-            html,
-            latex,
-            markdown,
-            table_of,
-        )
+        """Return the table as .html, and a csv of the paper's values with ours."""
+        from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.exhibit_tables import csv_text, read_csv
         from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published
 
@@ -93,9 +86,7 @@ class TableDrawing(Drawing):
         printed = csv_text(printed_rows(exhibit, published, numbers, stand_ins))
         caption = f"{exhibit.caption} {fixed_keys(about, numbers)}."
         table = table_of(about, numbers, arrangement_of(about), read_csv(printed), caption)
-        texts = {".html": html(table), ".md": markdown(table), ".tex": latex(table)}
-        texts[".printed.csv"] = printed
-        return {suffix: text.encode() for suffix, text in texts.items()}
+        return {".html": html(table).encode(), ".printed.csv": printed.encode()}
 
 
 def _timed(shown: Planned) -> Iterator[str]:

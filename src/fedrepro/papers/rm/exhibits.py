@@ -24,7 +24,6 @@ WD = with_changes(FA, "FA+WD", divergence=0.003)
 RM_AH = component("adaptive_matching", "FA+RM+AH", measure_every="auto")
 RM = component("representation_matching", "FA+RM", measure_every="auto")
 AH = component("adaptive_fedavg", "FA+AH", measure_every="auto")
-
 CIFAR10 = exhibit(
     dataset=component("cifar10"),
     model=component("cnn", channels=[32, 64], kernel=5, hidden=[1024]),
@@ -45,11 +44,8 @@ HALF_ONE_CLASS = with_changes(
     FULL_ONE_CLASS["full-one-class"], label="C = 0.5, one class each", parameters=HALF
 )
 BOTH_ONE_CLASS: Cases = {**FULL_ONE_CLASS, "half-one-class": HALF_ONE_CLASS}
-
 SCHEDULES = {20: 20, 30: 10}  # SGD steps of iid clients on MNIST, in the first round and the last
-
 ACCURACIES = component("table", rows=["case"], columns=["method"], sizes=False, best="row")
-
 REDUCED = "40 of 600 rounds, one of four cells"
 LINE_14 = """A client weighs its share of all clients' examples, as line 14 of algorithm 1 prints
     it, so that with C = 0.5 the server takes half the mean step."""
@@ -64,8 +60,8 @@ def grid_note(steps: str) -> str:
 GRID, SHORTER_GRID = grid_note("10 to 40"), grid_note("5 to 20")
 RUNS_OF_TABLE = """The runs are those of the table; a reward stands beside the means, which the
     paper does not draw."""
-ROUNDS_OF_TABLE_2 = """150 rounds of 20 steps, 39 epochs of each client's examples. The paper gives no
-    number."""
+ROUNDS_OF_TABLE_2 = """150 rounds of 20 steps, 39 epochs of each client's examples. The paper gives
+    no number."""
 FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 914 ten clients would
     have 41 each, fewer than a batch."""
 
@@ -299,7 +295,14 @@ FIGURE_CASES: Cases = {
 FIGURE_ONE_CLASS: Cases = {"one-class": FIGURE_CASES["one-class"]}
 
 exhibits["figure-3"] = exhibit(
-    drawing="hyper-parameters",
+    drawing=component(
+        "lines",
+        panels=[
+            {"metric": "mean_lr", "title": "Learning rate", "dots": "sampled_lr", "log": ["y"]},
+            {"metric": "mean_steps", "title": "Steps a round", "dots": "sampled_steps"},
+            {"metric": "reward", "title": "Reward"},
+        ],
+    ),
     title="Hyper-parameters of FA+RM+AH as rounds go by",
     place="section 4, figure 3, first column",
     caption="""The mean of the distribution over hyper-parameters, learning rate and SGD steps a

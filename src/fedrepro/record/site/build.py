@@ -23,10 +23,8 @@ from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute, paper_names
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.site import pages
-from fedrepro.record.site.charts import chart, vega_script
 from fedrepro.record.site.guides import Guides, copied
 from fedrepro.record.site.method_pages import links_of, method_pages
-from fedrepro.record.site.minify_svg import minify_svg
 from fedrepro.record.site.report_data import Paper, Reports
 
 RECORD = Path("reports/record")
@@ -53,8 +51,10 @@ EXCERPT = 4000  # letters of a page, in which the search shows where a word stan
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 SENTENCE = 20  # letters in the last cell of a row, from which it is read as a sentence
+# of an svg's numbers above 1, and indents: a hundredth of a point is not seen
+LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
-NEEDED = "the site needs sphinx, myst-parser, furo, altair, vl-convert-python and itables"
+NEEDED = "the site needs sphinx, myst-parser, furo and itables"
 
 
 def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
@@ -105,7 +105,7 @@ def _require_own(out: Path) -> None:
 def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dict[str, str]:
     """Write the website's source for Sphinx to `place`; return the markdown of each page by path.
 
-    The source is the pages, files to copy, scripts and charts. `folder` has the files of `reports`,
+    The source is the pages, files to copy and scripts. `folder` has the files of `reports`,
     `root` is the repository.
     """
     whole = reports.scale == "paper"  # findings quote that scale alone
@@ -130,10 +130,6 @@ def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dic
     links = links_of(reports)
     for paper in reports.papers:
         copies |= _files(paper, folder)
-        specs = {shown.key: spec for shown in paper.exhibits.values() if (spec := chart(shown))}
-        for key, spec in specs.items():
-            text = f"{json.dumps(key)},{json.dumps(spec, separators=(',', ':'))}"
-            static[f"charts/{key}.js"] = f"fedreproChart({text});\n"
         # the paper's own page begins with the first of them
         details = [
             (made[name].partition("\n")[0].removeprefix("# "), name)
@@ -141,7 +137,7 @@ def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dic
             if _of(name) == paper.name
         ]
         made[f"papers/{paper.name}.md"] = pages.paper_page(
-            paper, openings.get(paper.name, ""), details, frozenset(specs), links,
+            paper, openings.get(paper.name, ""), details, links,
             board.replace(".md", ".html"),
         )  # fmt: skip
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
@@ -156,8 +152,6 @@ def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dic
         made["api.md"] = pages.page("api.md", rooms=_rooms())
     made["index.md"] = pages.home(reports, cards, _trees(reports, made), links)
     copies |= {copied(path): root / path for path in guides.copies}
-    if any(name.startswith("charts/") for name in static):
-        static["vega.js"] = vega_script()
     for name, text in (made | {f"_static/{name}": text for name, text in static.items()}).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text, encoding="utf-8")
@@ -214,7 +208,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     }
     for shown in paper.exhibits.values():
         wanted = {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}
-        for suffix in sorted(wanted - ({".csv"} if shown.name in paper.parts else set())):
+        for suffix in sorted(wanted):
             name = shown.csv if suffix == ".csv" else suffix
             found[f"shown/{shown.key}{name}"] = folder / f"{shown.key}{suffix}"
     return found
@@ -281,7 +275,7 @@ def _copy(file: Path, place: Path) -> None:
     if place.suffix == ".gz":
         place.write_bytes(gzip.compress(file.read_bytes(), mtime=0))
     elif file.suffix == ".svg":
-        place.write_text(minify_svg(file.read_text(encoding="utf-8")), encoding="utf-8")
+        place.write_text(LONG.sub(r"\1", file.read_text(encoding="utf-8")), encoding="utf-8")
     else:
         shutil.copyfile(file, place)
 

@@ -13,7 +13,7 @@ from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.core.tokens import names_of_field
-from fedrepro.drawings.tables import markdown_text
+from fedrepro.drawings.tables import plain
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.record.site.leaderboard_pages import number
 from fedrepro.record.site.pages import marked, page
@@ -28,6 +28,7 @@ SENDS = {
     "federated": "In every round the chosen clients receive the global model and send theirs.",
     "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
 }
+MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")  # signs of markdown
 WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
 SOURCE = re.compile(r"Source: .*", re.DOTALL)
 # sum_j, p_j, f_jk, as people write them in docstrings
@@ -186,7 +187,7 @@ def _plain(text: str) -> str:
         letter = SIGNS.get(match[1], match[1] if len(match[1]) > 2 else f"*{match[1]}*")
         return f"{letter}{{sub}}`{match[2].strip('{}')}`"
 
-    return INDEXED.sub(indexed, markdown_text(text))
+    return INDEXED.sub(indexed, MARKED.sub(r"\\\1", plain(text)))
 
 
 def formula(text: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
-from fedrepro.drawings.tables import environment, html_text, machines
+from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
@@ -36,7 +36,7 @@ END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 
 @cache
 def _templates() -> Environment:
-    made = environment(html_text, "fedrepro.record.site", "fedrepro.drawings")
+    made = environment("fedrepro.record.site", "fedrepro.drawings")
     for names in (verdicts, boards, costs):
         made.globals |= vars(names)
     own = (
@@ -180,7 +180,6 @@ def paper_page(
     paper: Paper,
     answer: str = "",
     details: Sequence[tuple[str, str]] = (),
-    charts: frozenset[str] = frozenset(),
     links: Mapping[str, str] | None = None,
     guide: str = "",
 ) -> str:
@@ -190,11 +189,10 @@ def paper_page(
         paper: its exhibits, printed values and claims.
         answer: its finding.
         details: titles and paths of pages of findings.
-        charts: keys of figures that have a chart.
         links: places of a leaderboard's methods by label.
         guide: the page that says how a leaderboard is decided.
     """
-    given = {"details": details, "charts": charts, "links": links or {}, "guide": guide}
+    given = {"details": details, "links": links or {}, "guide": guide}
     finding = marked(answer or verdict_summary(paper))
     return page("paper.md", up="../", paper=paper, finding=finding, **given)
 

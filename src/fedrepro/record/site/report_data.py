@@ -39,7 +39,7 @@ OF_CLAIMS = (
     *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points"),
     *("trials", "trials_needed", "missing", "reason"),
 )
-LARGE = 128 * 2**10  # bytes of a csv
+LARGE = 64 * 2**10  # bytes of a csv
 
 
 @dataclass(frozen=True)
@@ -158,27 +158,6 @@ class Paper:
         """Return sentences on data that were used in place of the paper's own, each once."""
         data = (one for shown in self.exhibits.values() for one in shown.about["data"])
         return list(dict.fromkeys(one["stand_in"] for one in data if one["stand_in"]))
-
-    @cached_property
-    def parts(self) -> dict[str, list[str]]:
-        """Return, for each figure whose numbers lie in full in others, the names of the others.
-
-        Its csv then need not be copied to the website.
-        """
-        rows = {
-            name: {  # each row as its columns that hold something, whatever its case
-                tuple((key, one) for key, one in row.items() if key != "case" and pd.notna(one))
-                for row in shown.numbers.to_dict("records")
-            }
-            for name, shown in self.exhibits.items()
-        }
-        parts: dict[str, list[str]] = {}
-        for name, whole in rows.items():
-            within = [other for other, some in rows.items() if some < whole]
-            covered = set().union(*(rows[other] for other in within)) == whole
-            if covered and not self.exhibits[name].files.is_table:
-                parts[name] = within
-        return {name: [one for one in within if one not in parts] for name, within in parts.items()}
 
     def printed_of(self, exhibit: str) -> list[Row]:
         return [row for row in self.printed if row["exhibit"] == exhibit and row["mean"]]

@@ -1,4 +1,4 @@
-// What pages do beyond being read: a bubble over judged cells, sortable tables, charts on demand.
+// What pages do beyond being read: a bubble over judged cells, sortable tables.
 (function () {
   "use strict";
   const base = new URL(".", document.currentScript.src).href;
@@ -102,20 +102,6 @@
       });
     });
   }
-
-  // --------------------------------------------------------------------------------- charts
-  window.fedreproChart = function (key, spec) {
-    document.querySelectorAll('details[data-chart="' + key + '"] .vega').forEach(function (place) {
-      window.vegaEmbed(place, spec, { actions: false, renderer: "svg" });
-    });
-  };
-  document.querySelectorAll("details[data-chart]").forEach(function (fold) {
-    fold.addEventListener("toggle", function () {
-      if (!fold.open || fold.dataset.drawn) return;
-      fold.dataset.drawn = "yes";
-      script("vega.js").then(function () { return script("charts/" + fold.dataset.chart + ".js"); });
-    });
-  });
 
   // ------------------------------------------------------- a place that a link names is opened
   function open() {

@@ -113,7 +113,7 @@ def balls_of_two_clients(grid: list[float]) -> Entry:
 
 
 exhibits["figure-6"] = exhibit(
-    drawing="common-points",
+    drawing=component("heat-maps", split="test", sizes=False, where="common_point"),
     title="Where the balls of two clients have a common point",
     place="appendix C.4, figure 6",
     caption="""Test accuracy of the logistic model taken from the balls of two clients with five
@@ -402,12 +402,28 @@ exhibits["two-epsilons"] = exhibit(
 LEVELS: Entry = {"epsilon": [0.2, 0.4, 0.6, 0.7, 0.8, 0.9], "show": ["epsilon"]}
 exhibits["clients-at-points"] = exhibit(
     scales=["quick", "paper"],
-    drawing="accuracy-of-clients",
+    drawing=component(
+        "lines",
+        panels=[
+            *(
+                {
+                    "metric": f"accuracy_client_{client}",
+                    "title": f"Accuracy at client {client}",
+                    "along": "epsilon",
+                    "dots": f"accuracy_client_{client}",
+                    "bound": "x",
+                }
+                for client in range(1, 6)
+            ),
+            {"metric": "clients_met", "title": "Clients where it is enough", "along": "epsilon"},
+        ],
+    ),
     title="What the common point is worth at each client",
     place="beyond the paper; section 3.1",
     caption="""Accuracy of the point that GEMS takes at each of five clients, on the validation
-        examples that its space was made from; clients from left to right, a mark for each
-        trial.""",
+        examples that its space was made from, by the accuracy that a space asks for (ε, dotted);
+        and at how many clients the point has it. Dots are trials, lines their means, bands
+        one standard deviation.""",
     methods=[
         with_changes(tables.BALLS, "Balls", **LEVELS),
         with_changes(tables.GEMS, "Ellipsoids", **LEVELS),

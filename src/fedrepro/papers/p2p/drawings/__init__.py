@@ -1,1 +1,1 @@
-"""Drawings that only this paper has: nodes on graphs, and theorem 1."""
+"""A drawing that only this paper has: which classes nodes take for which."""

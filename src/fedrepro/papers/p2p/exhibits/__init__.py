@@ -391,13 +391,28 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
     }
 
 
+def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
+    """Return a panel of `metric` against the number of nodes, a line for each shape of graph."""
+    place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
+    return {"metric": metric, "split": split, **place, **others}
+
+
 # nodes: rounds, and rounds between two measurements
 TO_16 = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
 TO_64 = {32: (117, 59), 64: (59, 59)}
 QUICK_RUNS = {4: (75, 13), 8: (38, 7)}
 NO_GOSSIP = {"without": ["gossip SGD"]}
 exhibits["graphs"] = exhibit(
-    drawing="accuracy-and-graph",
+    drawing=component(
+        "lines",
+        panels=[
+            along_nodes("accuracy", "test", title="Mean accuracy of nodes"),
+            along_nodes("accuracy_worst", "test", title="Accuracy of the worst node"),
+            along_nodes("spectral_gap", title="Spectral gap", logs="xy"),
+            along_nodes("bytes_up", title="Sent by all nodes", logs="xy"),
+        ],
+    ),
+    by_rounds=True,
     title="Larger graphs of other shapes",
     place="beyond the paper",
     caption="""Test accuracy of nodes that hold classes in shares drawn from Dirichlet(0.5), before

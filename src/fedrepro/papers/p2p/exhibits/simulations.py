@@ -42,10 +42,12 @@ REGRESSIONS: dict[str, tuple[str, str, Entry]] = {  # title, caption, parameters
 for figure, (title, caption, of_nodes) in REGRESSIONS.items():
     exhibits[f"figure-{figure}"] = exhibit(
         drawing=component(
-            "numbers-against-steps",
-            metrics=["squared_error", "believed_variance"],
-            floor=0.64,  # the variance of noise
-            x_label="samples of a node",
+            "lines",
+            panels=[
+                # the bound is the variance of noise
+                {"metric": metric, "x_label": "samples of a node", "log": ["x"], "bound": 0.64}
+                for metric in ("squared_error", "believed_variance")
+            ],
         ),
         title=f"Linear regression, {title}",
         place=f"section 5.1, figure {figure}",
@@ -83,7 +85,24 @@ def matrix_case(label: str, w: dict[str, list[str]]) -> Case:
 
 # the paper's three matrices for two nodes, and graphs of more nodes
 exhibits["theorem-1"] = exhibit(
-    drawing=component("errors-and-bounds", x_label="samples of a node"),
+    drawing=component(
+        "lines",
+        panels=[
+            {
+                "metric": "error",
+                "x_label": "samples of a node",
+                "log": ["x"],
+                "upright": ["bound_printed", "bound_corrected"],
+            },
+            {
+                "metric": "samples_needed",
+                "along": "nodes",
+                "title": "Samples of a node until errors are rare",
+                "x_label": "nodes N",
+                "log": ["x", "y"],
+            },
+        ],
+    ),
     title="How many samples theorem 1 asks for, and how many it takes",
     place="section 4, theorem 1, without an experiment in the paper",
     caption="""Share of repeats in which any node is wrong against samples of a node, for the three

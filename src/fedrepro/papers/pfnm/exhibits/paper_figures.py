@@ -263,8 +263,16 @@ SIZES_NOTES = [
         CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
 ]
 
+
+def sizes_along(key: str, x_label: str) -> Entry:
+    """Return a drawing of hidden units, and of their share of all clients' units, against `key`."""
+    panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
+    share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
+    return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
+
+
 exhibits["s-figure-2a"] = exhibit(
-    drawing="size",
+    drawing=sizes_along("clients", "clients J"),
     title="Size of PFNM's global model against the number of clients",
     place="supplement 4.2, figure 2a",
     caption="""Hidden units that PFNM ends with in figure 2, and their share of all clients' units
@@ -276,6 +284,7 @@ exhibits["s-figure-2a"] = exhibit(
 )
 exhibits["s-figure-2b"] = exhibit(
     exhibits["s-figure-2a"],
+    drawing=sizes_along("hidden", "hidden layers C"),
     title="Size of PFNM's global model against the number of hidden layers",
     place="supplement 4.2, figure 2b",
     caption="""Hidden units, over all layers, that PFNM ends with in figure 3, and their share of

@@ -1,0 +1,270 @@
+"""Drawing lines: metrics against rounds, a parameter, or the number in a case, a panel for each."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field
+
+from fedrepro.core.metrics import all_metrics, metrics_of
+from fedrepro.drawings import canvas
+from fedrepro.drawings.style import CASES, HEARD, LineStyle, line_styles
+from fedrepro.planning.figure_interface import (
+    CASE,
+    ROUND,
+    MetricName,
+    Planned,
+    Strict,
+    drawing,
+    final,
+    is_number,
+    select_series,
+)
+from fedrepro.planning.figure_interface import PANELS as MOST
+from fedrepro.planning.plan import Exhibit
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ACROSS, HIGH, AROUND = 3, 1.63, 0.72  # panels in a row; inches of a panel, and above each row
+FEW = 8  # up to this many values are named on an axis
+MARKERS = 7  # of a line against rounds
+UPRIGHT = (":", "--")  # of upright lines, metric by metric
+NUMBER = re.compile(r"^(.*?),? *(\d+(?:\.\d+)?)\D*$")  # in a case, such as "ring, 8 nodes"
+
+Key = tuple[str, str]  # case ("" without cases) and label of a method
+
+
+class Panel(Strict):
+    """A panel of the drawing `lines`: a metric, and the values along which it is drawn."""
+
+    metric: MetricName = Field(description="the number that is drawn")
+    split: str = Field("", description="split on which it is measured; empty if on none")
+    along: str = Field(
+        ROUND, description="round, a swept or shown parameter, or case: the number in its label"
+    )
+    title: str = Field("", description="heading of the panel, if not the metric's title")
+    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
+    of: str = Field("", description="label of the method by whose number the others are divided")
+    zero: bool = Field(False, description="the vertical axis begins at zero")
+    log: list[Literal["x", "y"]] = Field(
+        default_factory=list, description="axes that are logarithmic"
+    )
+    dots: MetricName | None = Field(
+        None, description="a metric whose single trials are drawn as dots"
+    )
+    upright: list[MetricName] = Field(
+        default_factory=list, description="numbers of the horizontal axis, drawn as upright lines"
+    )
+    bound: float | Literal["x"] | None = Field(
+        None, description="a value drawn as a dotted line; x is the value of the horizontal axis"
+    )
+
+    def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
+        """Return the csv's rows of a metric by line, with their place on the axis as `x`."""
+        rows = select_series(numbers, metric, split)
+        of_rounds = self.along == ROUND and metric not in self.upright
+        rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
+        case = rows[CASE].astype(str) if CASE in rows else rows["method"].map(lambda _: "")
+        x = rows.get(self.along, case)
+        if self.along == CASE:
+            case, x = (case.str.extract(NUMBER)[part] for part in (0, 1))
+        layers = x.astype(str).str.count("@") + 1  # of a list of widths
+        rows = rows.assign(x=layers if layers.max() > 1 else x.astype(float), line=case)
+        if self.of:
+            whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
+            base = whole.reindex(rows.set_index(["line", "x"]).index).to_numpy()
+            rows = rows.assign(mean=rows["mean"] / base, sd=rows["sd"] / base)
+        by_line = rows.groupby(["line", "method"], sort=False)
+        return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
+
+    def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
+        """Return the panel's lines, those of the first method first.
+
+        A reference whose lines are alike in all cases has one, without a case.
+        """
+        labels = [measure.label for measure in exhibit.measures]
+        found = self.rows(numbers, self.metric, self.split)
+        found = {key: rows for key, rows in found.items() if rows["x"].is_unique}
+        found = {key: rows for key, rows in found.items() if len(rows) > 1} or found
+        ordered = sorted(found, key=lambda key: labels.index(key[1]))
+        made = {key: canvas.line_of(found[key], found[key]["x"].tolist()) for key in ordered}
+        for label in (measure.label for measure in exhibit.measures if measure.reference):
+            own = [key for key in made if key[1] == label]
+            if own and all(made[key] == made[own[0]] for key in own):
+                once = {("", label): made[own[0]]}
+                made = {key: line for key, line in made.items() if key not in own} | once
+        return made
+
+    def draw(
+        self,
+        axes: Axes,
+        numbers: pd.DataFrame,
+        lines: Mapping[Key, canvas.Line],
+        look: Mapping[Key, LineStyle],
+    ) -> None:
+        """Draw lines on `axes` in their looks, and below them dots, upright lines and the bound.
+
+        `numbers` is the csv.
+        """
+        from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
+
+        for side in self.log:
+            axes.set(**{f"{side}scale": "log"})
+            axis: Any = axes.xaxis if side == "x" else axes.yaxis
+            axis.set_major_locator(LogLocator(subs=(1,) if self.along == ROUND else (1, 2, 5)))
+            axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        if self.along == ROUND and "x" not in self.log:
+            axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
+        markers = 0 if self.along != ROUND or "x" in self.log else MARKERS
+        bare = {"/".join(key): key for key in lines}
+        styles = {name: look[key] for name, key in bare.items()}
+        canvas.draw_lines(axes, {n: lines[k] for n, k in bare.items()}, styles, bare, markers)
+        if self.along == ROUND and "x" in self.log:  # as far apart on each line
+            for drawn in axes.get_lines():
+                drawn.set_markevery(1 / (MARKERS + 1))
+        dotted: set[float] = set()
+        by_line = self.rows(numbers, self.dots) if self.dots else {}
+        for key in filter(by_line.__contains__, lines):
+            trials = by_line[key].set_index("x")["by_trial"].astype(str)
+            each = trials.str.split().explode().astype(float)
+            dotted.update(each)
+            dot: dict[str, Any] = {"s": 3, "alpha": 0.3, "linewidths": 0, "zorder": 1}
+            axes.scatter(each.index, each, color=look[key].colour, **dot)
+        along = {x for line in lines.values() for x in line.x}
+        for axis, values in ((axes.xaxis, along), (axes.yaxis, dotted)):
+            if 0 < len(values) <= FEW:
+                axis.set_major_locator(FixedLocator(sorted(values)))
+                axis.set_major_formatter(lambda value, _: f"{value:g}")
+                axis.set_minor_locator(NullLocator())
+        thin: dict[str, Any] = {"linewidth": 1.0, "zorder": 0}
+        for metric, style in zip(self.upright, UPRIGHT, strict=False):
+            for key, rows in self.rows(numbers, metric).items():
+                for value in rows["mean"].unique() if key in lines else ():
+                    axes.axvline(value, color=look[key].colour, linestyle=style, **thin)
+        if self.bound == "x":
+            axes.set_xlim(axes.get_xlim())
+            axes.axline((0, 0), slope=1, color=canvas.SOFT, linestyle=":", **thin)
+        elif self.bound is not None:
+            axes.axhline(self.bound, color=canvas.SOFT, linestyle=":", **thin)
+
+
+@drawing("lines")
+class Lines(canvas.Figured):
+    """A figure of metrics, a panel for each, with a line for each case and method.
+
+    Bands are one standard deviation over trials. A line with several numbers at one place is left
+    out, and so are lines of a single number where another one has more. Panels of one unit have
+    one scale.
+    """
+
+    panels: list[Panel] = Field(
+        min_length=1, max_length=MOST, description="what is drawn, a panel for each"
+    )
+
+    @property
+    def by_rounds(self) -> bool:  # type: ignore[override]
+        return any(panel.along == ROUND for panel in self.panels)
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        known = {name for measure in shown.measures for name in metrics_of(measure.spec)}
+        settings = [key for measure in shown.measures for key in measure.show]
+        labels = [str(case) for case in shown.values(CASE)]
+        for panel in self.panels:
+            if panel.of and panel.of not in [measure.label for measure in shown.measures]:
+                yield f"its panel is of shares of '{panel.of}', which is none of its methods"
+            for name in filter(None, (panel.metric, panel.dots, *panel.upright)):
+                if name not in known:
+                    yield f"none of its methods reports {name}, which `panels` asks for"
+            if panel.along == CASE:
+                if not labels or not all(map(NUMBER.match, labels)):
+                    yield "it is drawn along the number in each case's label, which not all have"
+            elif panel.along not in (ROUND, *shown.axis, *settings):
+                yield f"it is drawn along '{panel.along}', which it neither sweeps nor shows"
+            elif panel.along != ROUND:
+                values = [*shown.values(panel.along), *_settings(shown, panel.along)]
+                deep = panel.along == "hidden" and len({str(x).count("@") for x in values}) > 1
+                if not deep and not all(is_number(str(value)) for value in values):
+                    yield f"it is drawn along '{panel.along}', whose values are not all numbers"
+            elif shown.varied:
+                yield f"it is drawn against rounds, and {shown.varied[0]} varies: sweep nothing"
+        cases = {
+            NUMBER.sub(r"\1", label) if panel.along == CASE else label
+            for panel in self.panels
+            for label in labels
+        }
+        if len(cases) > len(CASES):
+            yield f"it has lines of {len(cases)} cases, of which {len(CASES)} can be told apart"
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.ticker import EngFormatter
+
+        lines = [panel.lines(exhibit, numbers) for panel in self.panels]
+        look = _looks(exhibit, list(dict.fromkeys(key for found in lines for key in found)))
+        names = {key: _name(exhibit, key) for key in look}
+        handles = canvas.handles_of({names[key]: style for key, style in look.items()})
+        columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
+        rows, high = canvas.legend_rows([*names.values()], least=1), -(-len(lines) // columns)
+        bottom = 0.6 + canvas.LEGEND_ROW * rows
+        figure = canvas.new_figure((AROUND + HIGH) * high + bottom)
+        canvas.legend(figure, handles, 0.08, rows)
+        canvas.headings(figure, exhibit)
+        sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": bottom, "between": AROUND}
+        every = [*itertools.chain(*canvas.grid_of(figure, high, columns, **sides))]
+        units: dict[tuple[str, str, bool], list[Axes]] = {}
+        for at, (axes, panel, found) in enumerate(zip(every, self.panels, lines, strict=False)):
+            metric = all_metrics()[panel.metric]
+            panel.draw(axes, numbers, found, look)
+            share = bool(panel.of) or metric.unit.startswith("share of")
+            if share and "y" not in panel.log:
+                canvas.percent(axes)
+                least, most = axes.get_ylim()
+                axes.set_ylim(max(least, -0.03), min(most, 1.03))
+            elif metric.unit == "bytes":
+                axes.yaxis.set_major_formatter(EngFormatter("B"))
+            if panel.zero:
+                axes.set_ylim(bottom=0)
+            title = panel.title or f"{metric.title[0].upper()}{metric.title[1:]}"
+            axes.set_title(f"{canvas.LETTERS[at]}  {title}{' (%)' * share}", loc="left")
+            along = {ROUND: "communication rounds"}.get(panel.along, panel.along)
+            axes.set_xlabel(panel.x_label or canvas.parameter_title(along))
+            scale = panel.of, metric.unit or panel.metric, "y" in panel.log
+            units.setdefault(scale, []).append(axes)
+        for same in units.values():
+            lows, highs = zip(*(axes.get_ylim() for axes in same), strict=True)
+            for axes in same if len(same) > 1 else ():
+                axes.set_ylim(min(lows), max(highs))
+        for spare in every[len(lines) :]:
+            spare.set_axis_off()
+        return figure
+
+
+def _settings(shown: Planned, key: str) -> Iterator[Any]:
+    for measure in shown.measures:
+        yield from (setting[key] for setting in measure.settings if key in measure.show)
+
+
+def _name(exhibit: Exhibit, key: Key) -> str:
+    """Return how the legend names a line: by its case, and by any method but the first."""
+    case, method = key
+    return f"{case}, {method}" if case and method != exhibit.measures[0].label else case or method
+
+
+def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
+    """Return the style of each line; those of a further method are thin, in their case's colour."""
+    by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
+    by_label = line_styles(exhibit.measures)
+
+    def look(case: str, method: str) -> LineStyle:
+        if not case:
+            return by_label[method]
+        first = method == exhibit.measures[0].label
+        return by_case[case] if first else replace(by_case[case], dash=HEARD, width=0.9)
+
+    return {key: look(*key) for key in keys}

@@ -1,1 +1,0 @@
-"""Drawings that only this paper has: which spaces meet, and what clients get from it."""
