@@ -63,7 +63,7 @@ def run(
     out: Annotated[
         str, typer.Option(help="folder to compute in, made if it is not there; by itself runs")
     ] = "",
-    cores: Annotated[int, typer.Option(help="0: all that this process may use")] = 0,
+    cores: Annotated[int, typer.Option(min=0, help="0: all that this process may use")] = 0,
     profile: Annotated[
         str, typer.Option(help="of Snakemake, such as profiles/gpu or profiles/slurm")
     ] = "",

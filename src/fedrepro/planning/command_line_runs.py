@@ -18,6 +18,7 @@ from fedrepro.planning.exhibit import Exhibit, exhibit_of
 
 SCALE, NAME = "paper", "rounds"  # of the exhibit
 PLACES = {"data": "dataset"} | {kind: kind for kind in ("partition", "model", "training", "graph")}
+DATA_FILES = (".csv", ".npz", ".npy", ".parquet")  # which `--data` does not take
 LONGEST = 40  # letters of the name of a file
 ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have as parameters
 
@@ -76,6 +77,11 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
     """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
+    if words.data.endswith(DATA_FILES):
+        raise FedreproError(
+            f"--data takes the name of a data set, not the file {words.data}: docs/data.md has the "
+            "lines of Python that make a file one"
+        )
     entries = {kind: entry_of(kind, word) for kind, word in kinds.items()}
     usual = {"lr": words.lr, "batch_size": words.batch_size, "epochs": words.epochs}
     entries["training"] |= usual | {"init": "fan_in", "shared_init": True}
@@ -88,6 +94,13 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
             if kind not in entries:
                 raise FedreproError(f"'{change}' is given without --{kind}: name one")
             entries[kind][key] = value_of(_params(kind, entries[kind]), key, value, who)
+        elif not who:
+            option = next((f.name for f in fields(words) if f.name == key), "").replace("_", "-")
+            raise FedreproError(
+                f"'{change}' does not say of what it is a parameter: write it as in "
+                f"{next(iter(methods))}.{change}"
+                + (f", or as the option --{option}" if option else "")
+            )
         elif not key or simple(who) not in called:
             raise unknown("name before the dot", who, [*methods, *PLACES], f"'{change}'")
         else:
