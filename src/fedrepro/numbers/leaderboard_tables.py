@@ -149,9 +149,9 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    Metrics are accuracy on test examples, score, and costs (COSTS_TOLD, which have no trials) of
-    each scenario; score, rank_low, rank_high and group over all scenarios of a data set, and over
-    all data sets. Methods without a row are left out.
+    Metrics are test accuracy, score, and costs (which have no trials) of each scenario; and score,
+    rank_low, rank_high and group over all scenarios of a data set, and over all data sets. Methods
+    without a row in `rows` are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -189,7 +189,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return measured seconds of server and clients per trial, per method, means over scenarios."""
+    """Return each method's measured seconds per trial, of server and clients, over scenarios."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]
