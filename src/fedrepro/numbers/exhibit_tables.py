@@ -67,7 +67,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of a run, a row per measurement, and the provenance of each file with a part."""
+    """The metrics of a run, a row per measurement, and the provenance of each file of them."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]

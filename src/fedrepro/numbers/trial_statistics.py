@@ -231,10 +231,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return csv rows as figures show them: paired means without sd, and sds over clients.
-
-    They replace the columns `mean` and `sd` of the rows that have them.
-    """
+    """Replace mean and sd in csv rows by paired means and sds over clients, as figures show."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

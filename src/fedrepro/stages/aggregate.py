@@ -53,9 +53,9 @@ from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a one-shot method or control in every trial of a job, and write metrics and times.
+    """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    Every setting of the method is evaluated, and its models after fine-tuning too.
+    Every setting of the method is evaluated, also after fine-tuning if the job asks for it.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -128,11 +128,11 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that a setting of a one-shot method made, and what they cost.
+    """The models that a setting of a one-shot method made, and their cost.
 
-    seconds: of server and clients, including a preparation done now. server: of the server alone,
-    including its preparation. further: work of clients besides sending their models. cost:
-    exchanges, messages, bytes and passes, as metrics.
+    seconds: of server and clients, including preparation. server: of the server alone. further:
+    work of clients besides sending their models. cost: exchanges, messages, bytes and passes, as
+    metrics.
     """
 
     made: MethodOutput
@@ -147,9 +147,8 @@ def run_setting(
 ) -> SettingResult:
     """Run one setting of a one-shot method or control in one trial, and count its cost.
 
-    Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the
-    result is a model of NaN, as for one that diverged. `costly` has the method's shared
-    preparations.
+    Where its arithmetic fails (a singular matrix, an overflow), the result is a model of NaN, as
+    for divergence. `local` are the clients' models, `costly` has the method's shared preparations.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -184,10 +183,9 @@ def run_setting(
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Check that a method returned global models, with the tensors that their architecture has.
+    """Raise FedreproError unless a method returned global models with their architecture's tensors.
 
-    Raises:
-        FedreproError: the first difference.
+    `made` is its result, `setting` names it in errors; `local` are the clients' models.
     """
     if made is None:
         return
@@ -216,7 +214,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Whether a method has a setting that measures BatchNorm's running statistics again."""
+    """Return whether a setting of the method measures BatchNorm's running statistics again."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
@@ -332,7 +330,7 @@ def method_inputs(
     `public` is the folder of the data set whose inputs the server has.
 
     Raises:
-        FedreproError: the method needs such inputs, and none are given or their shape differs.
+        FedreproError: the method needs such inputs, and they are missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -371,7 +369,7 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return what the preparation costs clients; it counts fully for each setting."""
+        """Return what the preparation costs clients, counted fully for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
@@ -393,7 +391,7 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the work that clients do for a one-shot method, empty if none."""
+    """Return the counter of clients' work for a one-shot method; an empty one without clients."""
     return info.clients.ledger if info.clients else CostCounter()
 
 
@@ -408,9 +406,9 @@ def finetuned(
 ) -> GlobalModel:
     """Train a global model further on a labelled public sample, each of its networks by itself.
 
-    `how` replaces epochs, learning rate and patience of `settings`, whose optimiser starts again,
-    and says which layers are trained. `rng` depends on trial and repetition, so that order of
-    examples and dropout are equal for all models. Source: GEMS, section 3.3.
+    `how` replaces epochs, learning rate and patience of `settings`, and says which layers are
+    trained; the optimiser starts from zero. `rng` is equal for all models of a trial and
+    repetition, and with it order of examples and dropout. Source: GEMS, section 3.3.
     """
     import torch
 

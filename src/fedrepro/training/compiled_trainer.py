@@ -118,7 +118,7 @@ class CompiledTrainer:
         """Train the models of `tasks` from the tensors `given`; yield results one after another.
 
         The next model's training overwrites the arrays. `memory` holds all models' optimiser
-        moments and step counts, and is updated in place; with None every optimiser starts from zero.
+        moments and step counts, and is updated in place; with None every optimiser starts at zero.
         """
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)

@@ -1,4 +1,4 @@
-"""Own models measured on own data: accuracy, loss, confusion."""
+"""A user's models measured on the user's data: accuracy, loss, confusion."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Evaluation:
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
     """Measure each model file on the examples of `files.evaluate`.
 
-    Return the results, and notes on what was assumed. Models may differ in width.
+    Returns the results, and notes on assumptions. Models may differ in width.
 
     Raises:
-        FedreproError: For files that cannot be read or do not fit.
+        FedreproError: files cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words = files.model.split(",") if files.model else []
@@ -81,7 +81,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on examples; `local` gives its input shape and number of classes."""
+    """Measure a model on examples; `local` has its input shape and number of classes."""
     labels, classes = examples.targets.numpy(), local.classes
     network = network_of(model.model, local.shape, classes)
     scores = class_scores(network, model, examples, None).double().numpy()

@@ -196,7 +196,7 @@ class _StreamingEnsemble:
     ) -> tuple[State, Report]:
         """Train every client on the examples that arrived in this step, with a new optimiser state.
 
-        Every client's weights go up in each step, and nothing comes down.
+        Each client's weights go up in each step, and nothing comes down.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
         arrived = arriving(clients, step, self.steps, rng)
