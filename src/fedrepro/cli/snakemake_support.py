@@ -134,12 +134,12 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers of start and error where another Snakemake workflow uses ours as a module.
+    """Run our handlers of start and error also where another Snakemake workflow imports ours.
 
-    Snakemake leaves out the handlers of a module, and jobs would be slow.
+    Snakemake leaves out the handlers of an imported module, and jobs would be slow.
 
     Raises:
-        FedreproError: if the jobs of the module would not find their files.
+        FedreproError: jobs of the module would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():

@@ -39,10 +39,7 @@ class EvaluationSchedule:
         return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
 
     def is_due(self, done: int, rounds: int) -> bool:
-        """Return whether to evaluate after round `done` of `rounds`.
-
-        Always after first and last.
-        """
+        """Return whether to evaluate after round `done` of `rounds`; always the first and last."""
         if done in (1, rounds):
             return True
         if self.every is not None:

@@ -258,7 +258,7 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics whose first columns are all of LEADING, as older files lack two.
+    """Return a table of metrics with all of LEADING as first columns, for files of older versions.
 
     Older files, as in the record, have neither setting nor phase; both follow from other columns.
     """

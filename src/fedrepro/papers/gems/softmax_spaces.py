@@ -332,7 +332,7 @@ class GoodEnough:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Find, once for each `accuracy`, the radius of a client's space of models that have it."""
+        """Return the radius of a client's space of models with this `accuracy`, searched once."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)

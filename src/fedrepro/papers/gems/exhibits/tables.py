@@ -83,7 +83,7 @@ def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Return settings that fine-tune the last layer alone, as the paper does for networks."""
+    """Configure `method` with fine-tuning of the last layer only, as the paper for networks."""
     return tuned(method, label, layers="last")
 
 

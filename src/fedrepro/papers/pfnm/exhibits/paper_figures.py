@@ -122,7 +122,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Return `changes` as settings of panels c and d alone, which are on colour pictures."""
+    """Restrict the settings `changes` to panels c and d of a figure, which have colour pictures."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 

@@ -67,13 +67,13 @@ def pfnm_sized(
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
 ) -> GlobalModel | None:
-    """Match clients by PFNM at the smallest sigma2 met with `units` units, in the mean over layers.
+    """Match clients by PFNM at the smallest sigma2 found whose network has `units` units per layer.
 
-    The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
-    between a network that is larger and one that is not. Where that jumps over the size it is done
-    again with the clients visited in another random order, which moves sizes by a few units.
-    Returns None where none of these networks has the size, or all clients together have fewer
-    units. All else is as in `pfnm`.
+    The size is a mean over layers. It falls as sigma2 rises, though not at every step, so log
+    sigma2 is bisected between a larger network and one that is not. Where that jumps over the size,
+    it is repeated with the clients in another random order, which moves sizes by a few units.
+    Returns None where no network has the size, or all clients together have fewer units. All else
+    is as in `pfnm`.
     """
     if not has_enough_units(clients, units):
         return None
