@@ -54,10 +54,7 @@ def yaml_text(values: Any) -> str:
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Raise ValueError for a key that stands twice in one mapping of a YAML document.
-
-    Checked before merged keys (<<) join the mapping's own.
-    """
+    """Raise ValueError for a key that stands twice in one mapping of a YAML document."""
     left, seen = [root], set()
     while left:
         node = left.pop()

@@ -242,10 +242,7 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Return the variance of each client's input noise in a trial, float64 (J,), or None.
-
-    The variances are in the provenance of the partition's file.
-    """
+    """Return the variance of each client's input noise in a trial, float64 (J,), or None."""
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
@@ -355,10 +352,7 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index.
-
-    `held` gives for each split the clients (m,) and their rows (m,), ascending.
-    """
+    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index."""
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(
         [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]

@@ -329,10 +329,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array.
-
-    Groups (g) count only if `grouped`.
-    """
+    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")

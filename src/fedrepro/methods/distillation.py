@@ -224,10 +224,7 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation.
-
-    Its weights and the random numbers are trained.
-    """
+    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation."""
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str

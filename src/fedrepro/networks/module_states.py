@@ -171,10 +171,7 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack the parameters of state dicts, and the buffers that differ or that training changes.
-
-    Returns the state dicts' form and the tensors (J, *shape) by name; `where` names them in errors.
-    """
+    """Stack the parameters of state dicts, and the buffers that differ or that training changes."""
     import torch
 
     module, names = network.module, _names(network.module)

@@ -128,10 +128,7 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K).
-
-    Arguments as of `probabilities`; `scores` maps a network's logits to its scores.
-    """
+    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
     held = loaded(tensors, examples)

@@ -244,10 +244,7 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Return the layers of a state dict from inputs to outputs, in its order or in `order`.
-
-    Raises FedreproError, in which `where` names the state dict, if the layers do not fit together.
-    """
+    """Return the layers of a state dict from inputs to outputs, in its order or in `order`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -305,10 +302,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return layer names, biases and shapes, equal for networks that can be combined.
-
-    Fully connected networks may differ in hidden widths.
-    """
+    """Return layer names, biases and shapes, equal for networks that can be combined."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])

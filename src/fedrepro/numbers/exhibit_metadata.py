@@ -222,10 +222,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Map each kind, such as method, to version and parameters of all components that runs used.
-
-    They are read from the provenance of results; where older files lack them, from the plan.
-    """
+    """Map each kind, such as method, to version and parameters of all components that runs used."""
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [

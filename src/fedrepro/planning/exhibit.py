@@ -224,10 +224,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors.
-
-    The sweep's combinations are repeated for each of the scenarios that it compares.
-    """
+    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors."""
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -424,10 +421,7 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield sentences on means over different trials, and on comparisons that lack a method.
-
-    `trials` has the number of trials of each method, by label, at each point.
-    """
+    """Yield sentences on means over different trials, and on comparisons that lack a method."""
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

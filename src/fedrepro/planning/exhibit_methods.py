@@ -278,10 +278,7 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a method of a figure or table from its completed configuration `entry`.
-
-    `at` has the values of fine-tuning at a point; `where` is for errors.
-    """
+    """Build a method of a figure or table from its completed configuration `entry`."""
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = (

@@ -86,10 +86,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
-    """Return measured seconds per multiplication of a network, and their origin, for each stage.
-
-    The origin is finished jobs here or, without these, the recorded results.
-    """
+    """Return measured seconds per multiplication of a network, and their origin, for each stage."""
     recorded: dict[str, list[float]] = defaultdict(list)
     finished: dict[str, list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
@@ -216,10 +213,7 @@ def _work(plan: Plan, job: Job) -> float:
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Return a network's multiplications per example, its parameters, and the training examples.
-
-    All are 0 where the shape of the data is unknown before they are prepared.
-    """
+    """Return a network's multiplications per example, its parameters, and the training examples."""
     from fedrepro.networks.predict import network_of
 
     folder = Path(plan.jobs.dataset(scenario.dataset))

@@ -435,10 +435,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the start of a folder's path: components, and a hash of what results depend on.
-
-        `what` is a run, a scenario or a tuple of components.
-        """
+        """Return the start of a folder's path: components, and a hash of what results depend on."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

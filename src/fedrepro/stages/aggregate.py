@@ -267,10 +267,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return the metrics of a method's models and its `cost`, those of single clients last.
-
-    epochs: float64 (J,), of each client's training, where training stops early; else None.
-    """
+    """Return the metrics of a method's models and its `cost`, those of single clients last."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -286,10 +283,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Return a method's models after fine-tuning on a public sample; None stays None.
-
-    `tune` says how, and `repetition` which of several samples is drawn.
-    """
+    """Return a method's models after fine-tuning on a public sample; None stays None."""
     if made is None:
         return None
     how = finetuning_of(tune)
@@ -304,10 +298,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return exchanges and messages of a setting, declared by its model or else counted.
-
-    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
-    """
+    """Return exchanges and messages of a setting, declared by its model or else counted."""
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":

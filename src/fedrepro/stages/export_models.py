@@ -89,10 +89,7 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials.
-
-    The provenance of files that are read is appended to `inputs`.
-    """
+    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials."""
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):

@@ -184,10 +184,7 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Return accuracies of the beliefs before consensus on splits other than test.
-
-        They are those of each node, of all nodes, and of nodes on their own examples.
-        """
+        """Return accuracies of the beliefs before consensus on splits other than test."""
         values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:

@@ -98,10 +98,7 @@ def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the recorded metrics of the figure's methods to `path`.
-
-    The bytes are the recorded ones, unless rows of other methods have to be left out.
-    """
+    """Write the recorded metrics of the figure's methods to `path`."""
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")

@@ -310,10 +310,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a new working folder for a submitted method, and yield the plan of its tables.
-
-    Of files outside the package only the submitted method's is imported.
-    """
+    """Set up a new working folder for a submitted method, and yield the plan of its tables."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -357,10 +354,7 @@ def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Return a phrase on how two tables of metrics differ; empty if all values are equal.
-
-    Submitted metrics (`theirs`) may have further splits, for exhibits of other papers.
-    """
+    """Return a phrase on how two tables of metrics differ; empty if all values are equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]

@@ -107,10 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W).
-
-        The index H · W stands for a zero from outside the image.
-        """
+        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]

@@ -138,10 +138,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load start weights, received weights, prior and optimiser state of one model.
-
-        `place` is the model's number in the tensors `given`.
-        """
+        """Load start weights, received weights, prior and optimiser state of one model."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)

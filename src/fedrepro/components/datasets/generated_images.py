@@ -111,10 +111,7 @@ def shapes(
 
 
 def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
-    """Draw one noisy picture of the shape of class `label`: uint8 (3, SIDE, SIDE).
-
-    The random numbers follow from `split` and the picture's `index`.
-    """
+    """Draw one noisy picture of the shape of class `label`: uint8 (3, SIDE, SIDE)."""
     draw = RngKey(0, trial=split, client=index).stream("shapes")
     half = draw.uniform(3.0, 4.6)
     room = min(SHIFT, SIDE / 2 - half)

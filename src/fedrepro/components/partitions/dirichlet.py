@@ -192,10 +192,7 @@ def published_draw(
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each class over clients; return each example's client int32 (N,).
-
-    Returns None if all shares of a class are 0.
-    """
+    """Draw shares of each class over clients; return each example's client int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -212,10 +209,7 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each client over classes; return each example's client int32 (N,).
-
-    Returns None if all shares of a class are 0.
-    """
+    """Draw shares of each client over classes; return each example's client int32 (N,)."""
     concentration = np.repeat(alpha, examples.classes)
     shares = np.array([generator.dirichlet(concentration) for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():

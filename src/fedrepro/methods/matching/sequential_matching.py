@@ -234,20 +234,14 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take a client's units out of their slots; return which units leave an empty atom.
-
-        Empty atoms are known by their integer count, never by what subtraction leaves.
-        """
+        """Take a client's units out of their slots; return which units leave an empty atom."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column for each unit of a client by equation (9), given all others.
-
-        Columns are the present common units, then new ones. int64 (L_j,).
-        """
+        """Return the best column for each unit of a client by equation (9), given all others."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),

@@ -163,10 +163,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw the points that k-means starts from by k-means++, from inner products (n, n).
-
-    A point's chance is its squared distance to the nearest one drawn before.
-    """
+    """Draw the points that k-means starts from by k-means++, from inner products (n, n)."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -183,10 +180,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Run k-means from these start points; return labels (n,), and the summed squared distances.
-
-    `products` are the points' inner products (n, n). A cluster that is left by all stays empty.
-    """
+    """Run k-means from these start points; return labels (n,), and the summed squared distances."""
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))
@@ -201,10 +195,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|².
-
-    `products` are the points' inner products (n, n), `labels` their clusters.
-    """
+    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|²."""
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

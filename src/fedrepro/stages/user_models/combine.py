@@ -289,10 +289,7 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method to a user's models, with the setting that is best on validation examples.
-
-    Without validation examples its defaults are used. `examples` measure the result.
-    """
+    """Apply a method to a user's models, with the setting that is best on validation examples."""
     models, known = context.models, context.known
     inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
     if item.meta["grid"] and inputs is not None:

@@ -110,10 +110,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read the file of a state dict, or of a mixture of several, as a global model.
-
-    Return the local models too, for their shape; `words` name the network of each.
-    """
+    """Read the file of a state dict, or of a mixture of several, as a global model."""
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:

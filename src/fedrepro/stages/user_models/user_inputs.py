@@ -285,10 +285,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect what clients hold: training examples, a file each, and examples to validate on.
-
-    `validation` is one file for all clients or one each; `count` is the number of clients.
-    """
+    """Collect what clients hold: training examples, a file each, and examples to validate on."""
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),

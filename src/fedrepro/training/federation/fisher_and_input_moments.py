@@ -334,10 +334,7 @@ class _ReachedError(Exception):
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks.
-
-    Returns what `_forward` returns; `only` lists the layers by key.
-    """
+    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks."""
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
@@ -459,10 +456,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y.
-
-    With `labels` "data" y are the targets; else every class y in turn, times √p(y).
-    """
+    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y."""
     import torch
 
     classes = shares.shape[-1]
