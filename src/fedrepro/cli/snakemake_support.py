@@ -62,12 +62,12 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Let the next run compute failed methods again: delete their metrics, and age their figures.
+    """Let the next run compute failed methods of a scale again, and draw their figures again.
 
-    A failure does not count as a result.
+    Their metrics are deleted, and their figures made older than these.
 
     Returns:
-        Sentences on the failures, and the aged files.
+        Sentences on the failures, and the figures' files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []

@@ -233,9 +233,9 @@ Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write clients' local models, given as tables by `model_rows`, to a parquet file.
+    """Write clients' local models (tables of `model_rows`) and their provenance to a parquet file.
 
-    Weights compressed would be a seventh smaller, and take three times as long to read.
+    Compressed weights would be a seventh smaller, and take three times as long to read.
     """
     write_table(path, rows, KIND, provenance)
 

@@ -150,7 +150,7 @@ def shown_name(*specs: Spec) -> str:
 
 
 def method_of(setting: str) -> str:
-    """Return the name of the method, such as fedavg, in a text from `setting_token`."""
+    """Return the method's name, such as fedavg, from a `setting` as `setting_token` writes it."""
     return setting.partition(";")[0].partition("+")[0]
 
 

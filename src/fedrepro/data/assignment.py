@@ -177,7 +177,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> Skew:
-    """Return the skew of a partition from the examples of each client and class, int64 (J, K)."""
+    """Return the skew of a partition from `counts` of each client and class, int64 (J, K)."""
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),

@@ -274,7 +274,7 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Return the labels of a split, int64 (N,); zeros for regression, which has no classes."""
+    """Return the labels of a `prepared` split, int64 (N,); zeros for regression (no classes)."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 

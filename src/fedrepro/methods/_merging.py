@@ -99,7 +99,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Replace buffers of a merged torch module (running statistics) by the clients' mean.
+    """Replace buffers (running statistics) of the merged torch module `made` by the clients' mean.
 
     Clients weigh by `share` (J,). Models of other kinds have no buffers and are returned unchanged.
     """

@@ -66,9 +66,9 @@ class GateServer:
         self.squares = {name: np.zeros_like(value) for name, value in start.items()}
 
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
-        """Update the gate by one round of clients' gate updates `moves`, averaged by `share` (J,).
+        """Update the gate, a small network, by one round of clients' updates `moves`.
 
-        Weights where `only` is 0 stay fixed.
+        They are averaged by `share` (J,). Weights where `only` is 0 stay fixed.
         """
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))

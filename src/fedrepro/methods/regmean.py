@@ -82,7 +82,7 @@ def regmean(
 
 
 def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
-    """Shrink matrices A (J, D, D) towards their diagonals: α A + (1 - α) diag(A), (J, D, D)."""
+    """Shrink `moments` A (J, D, D) to their diagonals: α A + (1 - α) diag(A), α being `alpha`."""
     return np.asarray(moments * (alpha + (1 - alpha) * np.eye(moments.shape[-1])))
 
 

@@ -225,7 +225,8 @@ def in_one_order(
     """Permute the hidden units of the clients' models to match, and their answers alike.
 
     Answers are second moments of each layer's inputs and output gradients; the server permutes
-    them, so clients send nothing more. Returns the models and the answers.
+    them, so clients send nothing more. Units are matched by weights, at most `sweeps` times.
+    Returns the models and the answers.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

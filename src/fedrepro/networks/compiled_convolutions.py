@@ -92,8 +92,8 @@ def convolutions_of(
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and buffers for compiled code.
 
-    `rows` is the number of examples at a time; `offsets` are where each kernel begins in the flat
-    model. `matched` gives buffers for further errors of layers' outputs (`extra`), for
+    `parts` are the network's layers, `rows` examples at a time, `offsets` where each kernel begins
+    in the flat model. `matched` gives buffers for further errors of layers' outputs (`extra`), for
     representation matching.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)

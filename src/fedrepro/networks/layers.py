@@ -164,7 +164,7 @@ class Variational:
     start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return means and, before the softplus, standard deviations of weight and bias."""
+        """Return means and spreads (standard deviations before softplus) of weight and bias."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)

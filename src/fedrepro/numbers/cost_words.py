@@ -38,7 +38,7 @@ def needs_in_words(needs: Collection[str], sends: str = "") -> str:
 
 
 def megabytes(size: float) -> str:
-    """Write a number of bytes with three digits, as 0.716 MB or 1.2 GB."""
+    """Write a `size` in bytes with three digits, as 0.716 MB or 1.2 GB."""
     if not math.isfinite(size):
         return "–"
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

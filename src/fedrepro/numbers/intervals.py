@@ -246,7 +246,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Return Pearson's correlation of two series, (numbers,), with Fisher's interval.
+    """Return Pearson's correlation of series `one` and `other`, (numbers,), with Fisher's interval.
 
     `means` is how many means (such as group means) were subtracted from either series; each beyond
     the first costs one degree of freedom.

@@ -137,7 +137,7 @@ class BoardData:
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the scores of the method `label` in a scenario, float64 (T,), a value per trial.
+        """Return the method `label`'s scores in scenario `scene`, float64 (T,), one per trial.
 
         With `each_trial` the setting is selected in each trial rather than once over all trials.
         """
@@ -300,10 +300,10 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return the leaderboard's rows: best method first in each group of start, data set, class.
+    """Return the leaderboard's rows, from its results `ground`, the best method of a class first.
 
-    Methods without a rank come last. Rows over all data sets, with equal weights, follow those of
-    single data sets.
+    Rows are grouped by start, data set and class; methods without a rank come last. Rows over all
+    data sets, with equal weights, follow those of single data sets.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -432,12 +432,14 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores, float64 (U, T), in U scenarios (or data sets) and T trials.
+    """Return a method's scores on a leaderboard, float64 (U, T): U scenarios, T trials.
 
-    Rows are data sets, means over their scenarios, if the leaderboard row is of all data sets.
+    `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
+    sets, U counts data sets, with means over their scenarios. With `each_trial` settings are
+    selected in each trial.
 
     Raises:
-        FedreproError: for scenarios with different numbers of trials.
+        FedreproError: scenarios have different numbers of trials.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:

@@ -149,9 +149,9 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    Metrics are test accuracy, score, and costs (which have no trials) of each scenario; and score,
-    rank_low, rank_high and group over all scenarios of a data set, and over all data sets. Methods
-    without a row in `rows` are left out.
+    `ground` has its results. Metrics are test accuracy, score, and costs (which have no trials) of
+    each scenario; and score, rank_low, rank_high and group over all scenarios of a data set, and
+    over all data sets. Methods without a row in `rows` are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}

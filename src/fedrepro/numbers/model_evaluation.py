@@ -164,7 +164,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """Return the communication of a run as metrics: rounds, messages, bytes up and bytes down."""
+    """Return a run's communication as metrics: rounds, and messages and bytes that were `sent`."""
     return [
         Number("rounds", float(rounds)),
         Number("messages", float(sent.messages_up + sent.messages_down)),

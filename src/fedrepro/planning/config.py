@@ -54,7 +54,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """The file config/config.yaml: what to draw, how to cut jobs, where data and methods are."""
+    """The file config/config.yaml: figures to draw, size of jobs, places of data and methods."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(

@@ -339,7 +339,7 @@ class ExhibitSettings(Strict):
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the configurations of a scenario's components by kind, changed as `case` says."""
+        """Return the configuration of data set, model and so on, by kind, of scenario `case`."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:

@@ -219,7 +219,7 @@ def recalibrates(method: Spec) -> bool:
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Return a method's model with running statistics (BatchNorm's) by the setting's rule.
+    """Give a method's model `made` running statistics (BatchNorm's) by the setting's rule.
 
     Rules: `average` keeps the method's own average; `local` gives each client a model with its own
     statistics and normalisation weights; `recalibrate` measures them with the new weights, at the

@@ -218,7 +218,8 @@ def checkpoint_fingerprint(
 ) -> str:
     """Return a text of all that a run depends on: checkpoints with another text are not used.
 
-    The machine is left out, so that a job that is moved to another one continues.
+    These are data (`given`), method, evaluation (`measuring`, `follow`) and code, but not the
+    machine, so that a job that is moved to another one continues.
     """
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]

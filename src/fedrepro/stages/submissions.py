@@ -71,7 +71,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with this seed and size of jobs, so that paths are equal."""
+        """Return a configuration with the submitted seed and size of jobs, so paths are equal."""
         return Config.model_validate(
             {
                 "seed": self.seed,

@@ -39,9 +39,9 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many models are trained together: one on a CPU, on a GPU what its memory holds.
 
-    Half of this job's share of the GPU's memory counts, for weights and activations; blocks have
-    equal size, because a small block costs nearly as many kernels as a large one. Free memory does
-    not matter, so that a resumed run has the same blocks.
+    Half of this job's share of the GPU's memory counts, for weights and activations of `procedure`;
+    blocks have equal size, because a small block costs nearly as many kernels as a large one. Free
+    memory does not matter, so that a resumed run has the same blocks.
     """
     import torch
 

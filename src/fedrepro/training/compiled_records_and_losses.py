@@ -266,7 +266,7 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return the class label of an example; with class shares, the class of the largest share."""
+    """Return the label of example `row` in `targets`, labels (N,) or class shares (N, K)."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 

@@ -363,10 +363,11 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update the numbers `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
+    """Update the numbers `first` to `last` of a flat model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are the step size and the factor on second moments. If `received`, penalties on the
-    distance from the received weights apply (to the network's tensors, not to a loss term's).
+    `descent` has the optimiser's constants, `rates` are step size and factor on second moments. If
+    `received`, penalties on the distance from the received weights apply (to the network's tensors,
+    not to a loss term's).
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

@@ -192,9 +192,10 @@ def average(
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    Models that are not finite are left out; the result has the sum of the weights that went in, for
-    the caller to rescale. A buffer that counts (such as batches seen) becomes that sum times the
-    largest count. Models are added as they finish, so memory does not grow with their number.
+    For the arguments see `train`. Models that are not finite are left out; the result has the sum
+    of the weights that went in, for the caller to rescale. A buffer that counts (such as batches
+    seen) becomes that sum times the largest count. Models are added as they finish, so memory does
+    not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -304,8 +305,8 @@ def check_tasks(
 ) -> None:
     """Raise FedreproError for tasks that cannot train: no examples, no steps, or unfit tensors.
 
-    Early stopping is refused for a client that keeps optimiser state (`remembers`) or continues
-    within an epoch.
+    `procedure` is the training, `given` its start tensors. Early stopping is refused for a client
+    that keeps optimiser state (`remembers`) or continues within an epoch.
     """
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"

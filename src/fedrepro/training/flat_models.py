@@ -43,7 +43,7 @@ class Layout:
         return -(-self.numbers // PAD) * PAD
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View vectors (models, size) as tensors (models, *shape) by name, without a copy."""
+        """View vectors `flat` (models, size) as tensors (models, *shape) by name, not copied."""
         import torch
 
         parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
@@ -56,7 +56,7 @@ class Layout:
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Copy the tensors, (models, *shape) by name, out of vectors (models, size)."""
+        """Copy the tensors, (models, *shape) by name, out of vectors `flat` (models, size)."""
         parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}

@@ -104,7 +104,7 @@ class Ascent:
     share: float = 1.0
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient scaled to the length `radius` for each model, (A, size)."""
+        """Return the gradient scaled to the length `radius` for each of A models, (A, size)."""
         lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
@@ -179,7 +179,7 @@ class Entropy(Term):
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the entropy term of each model, (A,)."""
+        """Return the entropy term of each of A models on the minibatch in `look`, (A,)."""
         import torch
 
         logits = look.run.activations[-1]
@@ -208,14 +208,14 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor of the KL divergence in a minibatch's mean loss.
+        """Return the factor of the KL divergence in a minibatch's mean loss, 1 / n.
 
-        `examples` counts the client's examples, `minibatches` those between two exchanges.
+        n is `examples`, a client's number, or `minibatches` between two exchanges times batch_size.
         """
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the KL divergence of each model times its share in a minibatch's loss: (A,).
+        """Return each model's KL divergence times its share in the loss of minibatch `look`: (A,).
 
         It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights, of N(μ, σ²) from N(m, s²).
         """

@@ -58,7 +58,7 @@ class Chunk:
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """Return the client's rows in the random order of one epoch: int array (n,)."""
+    """Return a task's data-set rows in the random order of one epoch: int array (n,)."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
@@ -128,7 +128,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield all minibatches of one model, some epochs at a time, or one epoch if `singly`."""
+    """Yield all minibatches of a task, in parts of some epochs, or of one epoch if `singly`."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -157,10 +157,11 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Yield steps that take all examples of each model at once, each as a chunk of several pieces.
+    """Yield steps that take all of a client's examples at once, each as a chunk of several pieces.
 
-    A piece has `piece` examples. `tasks` must be ordered by number of steps, then of pieces,
-    falling. The size of a piece does not depend on the tasks, so rounding does not either.
+    A piece has `piece` examples. `tasks`, one per model, must be ordered by number of steps, then
+    of pieces, falling. The size of a piece does not depend on the tasks, so rounding does not
+    either.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

@@ -113,7 +113,7 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply gradients while it computes them."""
+        """Return whether compiled code may apply gradients as it computes them: plain SGD only."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
@@ -173,7 +173,7 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Some trained models, from a trainer to the engine; `chosen` (m,) are their tasks' indices.
+    """Some trained models, from a trainer to the engine; chosen: (m,), indices of their tasks.
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each model.
     finite: bool (m,), whether a model's weights are finite. tensors, private and summed

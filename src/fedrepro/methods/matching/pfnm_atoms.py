@@ -99,9 +99,10 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
-    A unit's reward at a known atom is its gain there (units, atoms) plus the atom's popularity
-    (atoms,); at a new one, its gain over the prior `fresh` (units,) plus `novel` (columns,).
-    Source: equation (9), whose text says minimiser, but whose signs make it the maximiser.
+    At a known atom a unit gets its gain there, `gains` (units, atoms), plus the atom's popularity,
+    `popular` (atoms,); at a new one its gain over the prior, `fresh` (units,), plus `novel`
+    (columns,). Source: equation (9), whose text says minimiser, but whose signs make it the
+    maximiser.
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))

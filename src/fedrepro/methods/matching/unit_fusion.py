@@ -69,9 +69,9 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
-    `units` says which axes list the same units; the other arguments are as in `fused`. Units are
-    compared by incoming weights; layers that give the same units later, as behind a shortcut,
-    follow the same plan.
+    `units` says which axes list the same units; share, towards, order and sweeps are as in `fused`.
+    Units are compared by incoming weights; layers that give the same units later, as behind a
+    shortcut, follow the same plan.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

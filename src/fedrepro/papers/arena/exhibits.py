@@ -79,7 +79,7 @@ def merges(
 ) -> list[Entry]:
     """List the methods that merge clients' networks into one, with no images at the server.
 
-    Tables with a small or large network replace the settings of costly methods by arguments.
+    The arguments replace the settings of costly methods, in tables with a small or large network.
     """
     return [
         FEDAVG,

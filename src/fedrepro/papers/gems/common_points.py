@@ -114,10 +114,10 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Descend from `start` (d,) by plain gradients until the objective is 0, or for `steps` steps.
+    """Run gradient descent with step size `lr` from `start` (d,), to objective 0 or `steps` steps.
 
-    Where a term or its length is 0, its gradient counts as 0. Source: GEMS, section 3.1; learning
-    rate and steps are those of the authors' code.
+    `hinges` is the objective. Where a term or its length is 0, its gradient counts as 0. Source:
+    GEMS, section 3.1; learning rate and steps are those of the authors' code.
     """
     point = np.array(start, np.float64)
     done = 0

@@ -134,7 +134,8 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
     """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
     `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
-    then each other unit alone. Units of one client may merge. Source: the authors' code.
+    then each other unit alone. `owners` are not used: units of one client may merge. Source: the
+    authors' code.
     """
     together: list[int] = []
     alone: Sets = []

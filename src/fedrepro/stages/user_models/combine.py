@@ -90,7 +90,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return the method's costly preparation on a user's models, shared by all its settings."""
+    """Return a method's costly preparation on the models in `context`, shared by all settings."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))

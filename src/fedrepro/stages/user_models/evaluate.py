@@ -100,7 +100,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure a method's model, or one model per client, on a split; return metrics by name."""
+    """Measure `made` (a method's model, or one per client) on a split; return metrics by name."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)

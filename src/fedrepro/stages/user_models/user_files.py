@@ -141,7 +141,7 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of inputs; labels in it, if any, are ignored.
+    """Read a file of inputs as `form` says; labels in it, if any, are ignored.
 
     Raises:
         FedreproError: as `read_files`.

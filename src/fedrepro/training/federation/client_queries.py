@@ -86,7 +86,7 @@ def query(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Count the bytes of an array that a client sends; a symmetric matrix counts by its half."""
+    """Count the bytes of an array `answer` from a client; a symmetric matrix counts by its half."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)

@@ -88,7 +88,7 @@ class Problem:
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Compute the samples per node that theorem 1 requires as printed, equation (4).
+    """Compute the samples per node that theorem 1 requires in a `problem` as printed, equation (4).
 
     `eigenvalue` is the second largest eigenvalue of the mixing matrix W.
     """
@@ -96,7 +96,7 @@ def printed_bound(problem: Problem, eigenvalue: float) -> float:
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """Compute the samples per node that theorem 1 requires by a corrected proof.
+    """Compute the samples per node that theorem 1 requires in a `problem` by a corrected proof.
 
     `mixing` is S_W, larger the slower averaging by the mixing matrix W converges; priors are
     uniform.
