@@ -54,9 +54,9 @@ def _stretch(done: int) -> int:
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
     """Return the number of rounds until accuracy reaches `target`, as FedAvg counts; inf if never.
 
-    `rounds` are the evaluated rounds and `accuracies` the accuracy after each of them. The curve is
-    made monotone by its running maximum, and interpolated linearly between evaluated rounds, from
-    accuracy 0 before the first round.
+    `rounds` are the evaluated rounds and `accuracies` the accuracy after each. The curve is their
+    running maximum, interpolated linearly between evaluated rounds, from accuracy 0 before the
+    first round.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

@@ -80,8 +80,8 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
-        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); rng is at the seed
-        and trial. A partition without noise gives back `inputs` itself.
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); `rng` has seed and
+        trial. A partition without noise returns `inputs` itself.
         """
         if self.noise is None:
             return inputs

@@ -62,7 +62,7 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Return a freshly drawn network, for training on the server's public sample alone.
 
-    It is drawn as the local training procedure draws, alike in all settings of a trial. Source:
+    It is drawn as the local training procedure draws, alike in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
     """
     network = network_like(clients)

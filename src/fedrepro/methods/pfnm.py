@@ -155,9 +155,9 @@ def pfnm(
 def visiting_orders(
     clients: int, depth: int, passes: int, order: str, rng: RngKey
 ) -> list[np.ndarray]:
-    """Draw in which order PFNM's passes visit clients: an int64 (passes, J) per layer, top first.
+    """Draw the order of clients in PFNM's passes: an int64 (passes, J) per hidden layer, top first.
 
-    With `order` "fixed" clients come in their own order.
+    With `order` "fixed" it is always 0, 1, …; `depth` is the number of hidden layers.
     """
     visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":

@@ -442,7 +442,7 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution by windows, and add up where windows overlap.
 
-    From room.upper to room.lower. Faster than `errors_turned` for layers without padding whose
+    From room.upper to room.lower. Used instead of `errors_turned` for layers without padding whose
     inputs have at most 8 channels; c is the layer's row of convs.layers.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]

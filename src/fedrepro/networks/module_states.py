@@ -78,7 +78,7 @@ class StateForm:
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Attach to `model`, a user's module, the form of its own state dict (`StateForm`)."""
+    """Attach to `model`, a user's module, the keys of its own state dict (see `StateForm`)."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())

@@ -31,8 +31,8 @@ def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return the leaderboard as a data frame: a row for each method, data set and kind of start.
 
     Columns: class, score, difference from the method to beat, group and ranks, with intervals;
-    costs, settings tried, accuracy in each scenario. With entries of others, each row says who
-    computed it.
+    costs, settings tried, accuracy in each scenario. `ground` has the results behind `rows`. If
+    others submitted methods, each row says who computed it.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return table if _others(rows) else table.drop(columns="computed")

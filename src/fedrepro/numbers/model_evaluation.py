@@ -264,7 +264,7 @@ def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Count predictions in a confusion matrix, int64 (K, K): true classes are rows."""
+    """Count predictions by `scores` (n, K) in a confusion matrix, int64 (K, K), classes as rows."""
     classes = scores.shape[1]
     pairs = labels * classes + scores.argmax(1)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)

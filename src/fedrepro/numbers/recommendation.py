@@ -214,7 +214,7 @@ def recommend_from(
 
 
 def models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Return whether a leaderboard `row` is of a method that needs only models and their counts."""
+    """Return whether a leaderboard `row` is of a method that needs models, example counts only."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 

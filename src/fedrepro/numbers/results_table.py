@@ -255,7 +255,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Cut a table of results into pieces as wide as a terminal, one scenario after another.
+    """Cut a table of results into pieces for a terminal, one scenario after another.
 
     Order is that of the table. In a wide table a piece has the metrics that its rows have.
 

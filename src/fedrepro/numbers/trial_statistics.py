@@ -72,7 +72,7 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of one setting, `token` in column `setting`, in the first `trials` trials."""
+    """Return the rows of one setting, named `token` in column `setting`, in the first `trials`."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 

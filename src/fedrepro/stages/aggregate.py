@@ -130,9 +130,9 @@ def _trial(
 class SettingResult:
     """The models that a setting of a one-shot method made, and their cost.
 
-    seconds: of server and clients, including preparation. server: of the server alone. further:
-    work of clients besides sending their models. cost: exchanges, messages, bytes and passes, as
-    metrics.
+    seconds: of server and clients, with a preparation that was done now. server: of the server
+    alone, with its preparation. further: work of clients besides sending their models. cost:
+    exchanges, messages, bytes and passes, as metrics.
     """
 
     made: MethodOutput

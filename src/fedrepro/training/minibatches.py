@@ -34,7 +34,7 @@ class Task:
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes, beyond those `done` before."""
+        """Return how many minibatches this training takes, in addition to those `done` before."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 

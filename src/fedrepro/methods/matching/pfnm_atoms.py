@@ -41,11 +41,11 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Return what the posterior gains, equation (9), if a unit joins an atom: (units, atoms).
+    """Return the posterior's gain by equation (9) if a unit joins an atom: (units, atoms).
 
-    Atoms are the common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
-    G_d² / S_d, where h, G are precision times value and p, S precisions. All units are of one
-    client. `products` (units, atoms) are the inner products of h_l and G_i on the uniform
+    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
+    G_d² / S_d, with p, S the precisions of unit and atom, and h, G their values times precision.
+    All units are of one client. `products` (units, atoms) are h_l · G_i over the uniform
     coordinates.
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
