@@ -238,10 +238,10 @@ class FedAvg(Scheduled):
     """Federated averaging: the mean of some clients' models in each round. Source: FedAvg, alg. 1.
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
-    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v.
-    `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4). With
-    `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them (FedBN,
-    Li et al., 2021); with recalibrate the round's clients measure their statistics again.
+    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
+    the mean update. `divergence` is RM's baseline of that name, `entropy` its regulariser (section
+    4). With `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them
+    (FedBN, Li et al., 2021); with recalibrate the round's clients measure their statistics again.
     """
 
     proximal: Mu = 0.0
@@ -272,10 +272,10 @@ class FedAvg(Scheduled):
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
 @dataclass(kw_only=True)
 class FedAdam(Scheduled):
-    """FedAdam: the server steps by Adam along the mean update. Source: Reddi et al., 2021, alg. 2.
+    """FedAdam: the server steps by Adam along the mean update U. Source: Reddi et al., 2021, alg.
 
-    m = beta1 m + (1 - beta1) U, v = beta2 v + (1 - beta2) U², v starting at tau², and w = w +
-    server_lr m / (sqrt(v) + tau).
+    2. U is the clients' mean of trained minus received weights. m = beta1 m + (1 - beta1) U, v =
+    beta2 v + (1 - beta2) U², v starting at tau², and w = w + server_lr m / (sqrt(v) + tau).
     """
 
     server_lr: ServerLr = 0.01

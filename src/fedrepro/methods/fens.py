@@ -107,11 +107,11 @@ def fens(
 ) -> GlobalModel:
     """Predict by a small gate network over all clients' logits z_j, which clients train together.
 
-    The gate f(z_1, …, z_J) is m K to m K to K with a ReLU, or sum_j w_jk z_jk per class. Every
-    client gets all models. In each round every client takes one step on its validation examples, or
-    on every second one, and the server one step of FedAdam (β 0.9, 0.99, τ 0.001) along their mean
-    update by n_i / n. The gate's width and FedAdam's constants are those of public code, or the
-    nearest known. Source: FENS, by the authors' code.
+    The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or is sum_j w_jk
+    z_jk per class. Every client gets all models. In each round every client takes one step on its
+    validation examples, or on every second one, and the server one step of FedAdam (β 0.9, 0.99, τ
+    0.001) along their mean update by n_i / n. The gate's width and FedAdam's constants are those of
+    public code, or the nearest known. Source: FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

@@ -165,9 +165,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
-    """Compute an LSTM's gates, cells and states at one time step from the gates' linear parts.
+    """Apply an LSTM's non-linearities at one time step: gates, cells and states from linear parts.
 
-    The step has rows `first` to first + rows of the buffers `room`; `begins`: it is the first one.
+    The step has rows `first` to first + rows of the buffers `room`; `begins` says that it is the
+    first.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

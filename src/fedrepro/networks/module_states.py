@@ -48,9 +48,8 @@ class StackedModels:
 class StateForm:
     """The keys of state dicts of a user's PyTorch module, to read and write models of it.
 
-    `names` map each key to the tensor that it holds; tied keys have the same one. `fixed` are
-    buffers that are equal in all state dicts, by key; `varying` names and types of the other
-    buffers.
+    `names` map each key to the name of its tensor (tied keys to one tensor). `fixed` are buffers
+    that are equal in all state dicts, by key; `varying` names and types of the other buffers.
     """
 
     prefix: str = ""

@@ -132,7 +132,7 @@ class BoardData:
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios with defined scores: the methods for 0 and 1 differ enough."""
+        """List the scenarios with defined scores: those whose methods for 0 and 1 differ enough."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 

@@ -90,11 +90,11 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the values of one setting: {(metric, split): values over trials}.
+    """Return the values of one setting: {(metric, split): values over trials}; NaN where it failed.
 
-    A trial that failed is NaN. A setting that the method does not define for some trials' clients
-    has only (`left_out`, ""): 1 in these trials. Raises FedreproError if a trial is missing or
-    double; `token` and `where` name setting and figure in errors.
+    If the method does not define the setting for some trials' clients, it has only (`left_out`,
+    ""): 1 in these trials. Raises FedreproError if a trial is missing or double; `token` and
+    `where` name setting and figure in errors.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:

@@ -75,9 +75,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials (`label`), and the method that it is compared with.
+    """A method with fewer trials (`label`), and one with more that it is compared with.
 
-    trials, of: the different numbers of trials, over points, of the first and of the second.
+    trials: the first one's numbers of trials over the figure's points, each once; of: the second
+    one's.
     """
 
     label: str

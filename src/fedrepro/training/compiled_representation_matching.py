@@ -206,9 +206,10 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
 
 @inner
 def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
-    """Compute the received network's convolutional features of the minibatch in `mine`.
+    """Compute the received network's convolutions on the minibatch in `mine`, as matching targets.
 
-    Writes them to room.x, (rows, pixel, channel), and room.shown, (rows, channel, pixel).
+    `weights` is the received flat model. Outputs go to room.x, (rows, pixel, channel), and
+    room.shown, (rows, channel, pixel).
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -248,9 +249,10 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
-    """Copy the kernel of map f_j, turned by 180°, and its bias into `room`; zero its gradients.
+    """Prepare a map f_j (a transposed convolution) for a minibatch: copy kernel and bias to `room`.
 
-    `p` is the map's row of `maps.table`, `c` describes its source convolution.
+    The kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
+    `maps.table`, `c` describes its source convolution.
     """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):

@@ -282,11 +282,11 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the errors of the logits; write each affine map's gradient to `to`.
+    """Backpropagate the errors of the logits; write all affine maps' gradients to a flat array.
 
-    `add` adds instead of writing. Errors are zero where hidden units are (ReLU, dropout) and scaled
-    as dropout scaled the units. If `matched`, errors of representation matching in `room` are
-    added.
+    `to` is the array; `add` adds instead of writing. Errors (in `room`) are zero where hidden units
+    are (ReLU, dropout), and scaled as dropout scaled the units. If `matched`, errors of
+    representation matching are added.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -313,7 +313,8 @@ def backward(
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
     """Compute the errors of a layer's inputs from its outputs': room.below = weight @ errorsᵀ.
 
-    `of` is (offset of the layer, n, m); the result is transposed, (n, padded rows).
+    `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix product; the
+    result is transposed, (n, padded rows).
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
@@ -328,10 +329,11 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write a layer's gradients, inputsᵀ @ errors and of the bias, to `to`; add them if `add`.
+    """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, in flat array `to`.
 
-    `of` is (offset of the layer, n, m). In plain SGD `to` are the weights themselves, and errors
-    already contain the step size.
+    They are added to it if `add`, else written. `of` is (offset of the layer, n, m), `rows` the
+    number of examples, `by` the address of the matrix product. In plain SGD `to` are the weights
+    themselves, and errors already contain the step size.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)

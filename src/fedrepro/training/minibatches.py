@@ -18,9 +18,10 @@ SEED = 2**64
 class Task:
     """The training of one model: its examples, its random key, and how many steps it takes.
 
-    rows: int array of data-set indices. rng: key; rng.at(epoch=e) draws the order of epoch e. lr
-    and steps, if given, replace the procedure's learning rate and epochs; steps beyond an epoch go
-    on in the next one. done: minibatches of earlier rounds, after which training continues.
+    rows: indices of the client's examples in the data set. rng: the key by which each epoch's order
+    is drawn. lr and steps, if given, replace the procedure's learning rate and epochs; steps beyond
+    an epoch go on in the next one. done: minibatches of earlier rounds, after which training
+    continues.
     """
 
     rows: np.ndarray

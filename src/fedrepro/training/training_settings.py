@@ -126,7 +126,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples are computed at once: a minibatch, or a piece of all data."""
+        """Return how many examples are computed at once: a minibatch, or a part of all data."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -148,7 +148,7 @@ class Procedure:
     def require_pieces(self) -> None:
         """Raise FedreproError if batch_size is None and a loss term needs whole minibatches.
 
-        Steps on all examples are computed in pieces, which such a term cannot be.
+        Without a batch_size a step takes all examples, computed in pieces, whose losses are summed.
         """
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]

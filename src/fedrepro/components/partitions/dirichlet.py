@@ -173,8 +173,8 @@ def published_draw(
 
     Draws come from NumPy's old generator (before 1.17), whose numbers never change; so with a
     publisher's data in their order each client gets the very images of the papers. Trial t has the
-    seed `first_seed` + t, plus a million times the seed of the run. Source: the code of both. Draws
-    with too few examples are followed by the next ones of the stream, and counted.
+    seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client with
+    fewer than `min_examples` are repeated and counted. Source: the code of both.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed

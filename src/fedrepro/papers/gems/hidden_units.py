@@ -358,8 +358,8 @@ def common_layers(
         lowest: all clients' units of the lowest hidden layer.
         depth: number of hidden layers.
         merging: how units are merged.
-        trained: trained(tensors, layer) returns every client's layers above those of the tensors,
-            (J, *shape), named from weight0 on.
+        trained: a function of merged layers' tensors and the layer's number, which lets clients
+            train the layers above; returns these, (J, *shape), named from weight0 on.
         rng: the random key of the method's call.
         instead: makes units that replace the merged ones, for controls.
     """

@@ -98,7 +98,7 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List settings of a method, one a pair in `steps`: SGD steps of the first and last round."""
+    """List settings of a method, one for each pair in `steps`: local steps of first, last round."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 

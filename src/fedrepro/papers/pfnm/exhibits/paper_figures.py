@@ -405,7 +405,7 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes of supplement figure 4 (sensitivity) for both small test sizes.
+    """Return the changes of supplement figure 4 (sensitivity) for small test runs, by scale.
 
     `data`, if given, replaces the data set.
     """
