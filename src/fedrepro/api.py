@@ -1,15 +1,15 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
-A one-shot method or a control is one function. A federated method is a class with a pair of pure
-functions, `init` and `round`, and `model`, which reads the global model off the state; a peer
-method has `beliefs` instead, which reads off the belief of each node. A simulation is a function of
-its parameters and an `rng` alone, since it has neither data nor a model:
+A one-shot method or a control is one function of trained models. A federated method is a class with
+two pure functions, `init` and `round`, and `model`, which reads the global model off the state; a
+peer method has `beliefs` instead, the network of each node. A simulation is a function of its
+parameters and an `rng` alone, without data or model:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
 
-A method gets exactly the information that `needs` declares: data in `ClientInfo`, and work of
-`Clients`, who keep their data.
+A method gets the information that it declares in `needs` and no more: data in `ClientInfo`, and
+work of `Clients`, who keep their data.
 """
 
 from __future__ import annotations
@@ -88,13 +88,18 @@ BUDGET = 8  # settings of a method that a comparison of many methods tries
 
 @dataclass(frozen=True)
 class LocalModels:
-    """The trained models of the J clients of one trial, stacked: what a one-shot method gets.
+    """The trained models of the J clients of one trial, stacked: the input of a one-shot method.
 
-    `tensors[name]` is float32 (J, *shape). shape: of one example. classes: number of outputs of the
-    models. For models that a user passes in, also label_counts, int64 (J, K), and the layers' names
-    in the state dicts; methods do not get these two. widths: hidden units of each client's layers,
-    where clients differ; tensors are then as wide as the widest, with zeros after a client's own
-    units.
+    Attributes:
+        model: the clients' architecture.
+        shape: of one example.
+        classes: outputs of a model.
+        tensors: by name, float32 (J, *shape of the tensor).
+        label_counts: examples per client and class, int64 (J, K), if a user passed models and
+            counts.
+        layers: names of the layers in a user's state dicts.
+        widths: each client's numbers of hidden units, where clients differ; tensors are then as
+            wide as the widest client's, with zeros behind a client's own units.
     """
 
     model: Spec
@@ -120,15 +125,15 @@ class LocalModels:
         Args:
             state_dicts: of each client.
             label_counts: examples of each client and class, (J, K).
-            model: the architecture, such as resnet20+norm~batch, lenet5 or nets.py:Net, or that of
+            model: the architecture, such as resnet20+norm~batch, lenet5 or nets.py:Net, or one for
                 each client. By default fully connected layers in the order of the state dicts, with
                 ReLU.
-            shape: of one example, which other models need.
+            shape: of one example; required unless all layers are fully connected.
             layers: names of the layers in order, where that of the state dicts differs.
             names: of the clients, for error messages.
 
         Raises:
-            FedreproError: they do not fit; see `networks.state_dicts`.
+            FedreproError: a state dict does not fit the model or the other clients' state dicts.
         """
         from fedrepro.networks import state_dicts as module
 
@@ -143,25 +148,30 @@ class LocalModels:
         return len(next(iter(self.tensors.values())))
 
     def alone(self, client: int) -> GlobalModel:
-        """Return the model of one client (an index) as a `GlobalModel` that predicts by itself."""
+        """Return the model of one client (an index) as a `GlobalModel` that predicts alone."""
         tensors = {name: value[[client]] for name, value in self.tensors.items()}
         return GlobalModel(self.model, tensors, widths=self.widths and (self.widths[client],))
 
     @property
     def numbers(self) -> int:
-        """Count the parameters of all clients' models together, which is what the clients send."""
+        """Count the parameters of all clients' models together: the numbers that clients upload."""
         return _numbers(self.tensors, self.widths)
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """The information about clients that a method declared in `needs`; every other field is None.
+    """The information about clients that a method declared in `needs`; all other fields are None.
 
-    example_counts: int64 (J,); label_counts: int64 (J, K); pooled_inputs: float32 (N, D);
-    pooled_labels: int64 (N,); public_* and validation_* have these types too, for the public sample
-    and for validation examples at the server. clients: through which a one-shot method lets clients
-    train, evaluate or answer once more. start: tensors (1, *shape) that all clients started from.
-    training: local training procedure of the experiment; device: where to compute.
+    Attributes:
+        training: the local training procedure of the experiment.
+        device: where to compute, such as cpu or cuda.
+        example_counts: training examples of each client, int64 (J,).
+        label_counts: training examples of each client and class, int64 (J, K).
+        pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
+        public_inputs, public_labels: a public sample at the server, of these types too.
+        validation_inputs, validation_labels: validation examples at the server, likewise.
+        clients: asks clients to train, evaluate or answer once more, for a one-shot method.
+        start: the weights that all clients started from, tensors (1, *shape).
     """
 
     training: Spec
@@ -180,13 +190,15 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Report:
-    """The measurements of one round, which a method's `round` returns besides its next state.
+    """The measurements of one round, which a method's `round` returns with its next state.
 
-    metrics: numbers by name, of METRICS or declared by the method. clients: arrays (J,) by name,
-    with a number per client, NaN for clients that took no part. traffic: messages of the round;
-    None for the messages that `Clients` counted: one model down and one up for every client that
-    trained, or one belief along each edge of a graph. exchanges: times in this round that all
-    clients exchanged messages with the server, or with their neighbours.
+    Attributes:
+        metrics: numbers by name, of METRICS or declared by the method.
+        clients: arrays (J,) by name: a number per client, NaN for clients that took no part.
+        traffic: messages of the round. By default those that `Clients` counted: one model down and
+            one up for every client that trained, or one network along each edge of a graph.
+        exchanges: how often in this round all clients exchanged messages with the server (or with
+            their neighbours on a graph).
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -199,18 +211,24 @@ class Report:
 class GlobalModel:
     """A model that predicts: one network, or a mixture of m networks with a weight per class.
 
-    tensors[name]: (m, *shape); widths may differ from the clients'. weights: (m, K), whose columns
-    sum to one if the mixture is one of probabilities; None for a single network. The prediction is
-    argmax_k of sum_i weights[i, k] * softmax(logits_i)[k]. ties: if given, networks vote instead,
-    each with its weight for the class that it predicts, and this random key draws between classes
-    with equal votes. gate: if given, the prediction is the argmax of this small network's outputs
-    on all logits, see `networks.predict`. diagnostics: numbers by name that become metrics, of
-    METRICS or declared by the method. traffic: all messages of a one-shot method; by default every
-    client's model once and the messages that `Clients` counted. exchanges: of all clients with the
-    server; by default one, and one more for further work of clients. layers: names of layers in the
-    clients' state dicts, if known. widths: hidden units of each network, where networks differ.
-    unseen: for each client the positions, int64, of validation examples that the method was not
-    fitted to, where it was fitted to some; hyperparameters are selected on these alone.
+    A mixture predicts argmax_k of sum_i weights[i, k] * softmax(logits_i)[k].
+
+    Attributes:
+        model: the architecture.
+        tensors: by name, (m, *shape); widths may differ from the clients'.
+        weights: of a mixture, (m, K), with columns that sum to one; None for a single network.
+        diagnostics: numbers by name that become metrics, of METRICS or declared by the method.
+        traffic: all messages of a one-shot method. By default every client's model once, and the
+            messages that `Clients` counted.
+        exchanges: of all clients with the server; by default one, and one more for further work of
+            clients.
+        layers: names of layers in the clients' state dicts, if known.
+        ties: if given, each network votes for its class with its weight, and this random key draws
+            among classes with equal votes.
+        gate: if given, a small network on all logits whose outputs decide the class.
+        widths: hidden units of each network, where networks differ.
+        unseen: for each client the positions, int64, of validation examples that the method was not
+            fitted to; hyperparameters are selected on these alone.
     """
 
     model: Spec
@@ -249,8 +267,8 @@ class GlobalModel:
         """Return the state dict of the only network: torch tensors, float32, weights as (out, in).
 
         Args:
-            layers: their names; by default those in the clients' state dicts, or else those of an
-                `nn.Sequential` of the model's layers.
+            layers: names of the layers; by default those in the clients' state dicts, or else those
+                of an `nn.Sequential` of the model's layers.
 
         Raises:
             FedreproError: the model is a mixture of several networks.
@@ -263,7 +281,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return the state dict of each of the m networks; for `layers` see `state_dict`."""
+        """Return a state dict for each of the m networks; `layers` as in `state_dict`."""
         from fedrepro.networks.state_dicts import unstack
 
         return unstack(self.model, self.tensors, layers or self.layers, self.widths)
@@ -274,8 +292,8 @@ def _numbers(
 ) -> int:
     """Count the parameters of all networks in `tensors`, (m, *shape) by name.
 
-    Units of zeros that only fill up narrower networks (`widths`) are left out; where networks are
-    of different architectures, each network counts only its own architecture's tensors.
+    Zeros that only pad narrower networks (`widths`) are left out; of several architectures, each
+    network counts the tensors of its own.
     """
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
@@ -300,13 +318,12 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds with a server. Its state is plain data, arrays and tensors.
+    """A method in rounds with a server. Its state is plain data: arrays, tensors, numbers.
 
-    `init` returns the state before the first round; `round` runs one round and returns the next
-    state and its measurements; `model` returns the model in a state that predicts, or one for each
-    client, which then predicts alone. `init` and `round` are pure: the next state depends only on
-    the state, the clients' work, the declared information and `rng`, where rng.round is the number
-    of the round.
+    `init` returns the state before the first round. `round` runs one round and returns the next
+    state and its measurements. `model` returns the model that predicts, or a model per client,
+    where each predicts alone. `init` and `round` are pure: their results depend on their arguments
+    alone; rng.round is the number of the round.
     """
 
     rounds: int
@@ -327,11 +344,10 @@ Tensors = Mapping[str, np.ndarray]
 
 
 class Decentralised(Protocol):
-    """A method in rounds without a server: its clients are the N nodes of a graph.
+    """A method in rounds without a server, whose clients are the N nodes of a graph.
 
-    As `Federated`, and pure in the same way. Instead of a model, `beliefs` returns the networks of
-    all nodes by the two names of BELIEFS, before and after nodes combine with neighbours: tensors
-    by name, (N, *shape), of the last round or of the start.
+    Like `Federated`, but instead of a model, `beliefs` returns the networks of all nodes, tensors
+    (N, *shape) by name, twice: "before" and "after" nodes combine theirs with their neighbours'.
     """
 
     rounds: int
@@ -349,9 +365,10 @@ class Decentralised(Protocol):
 class Simulated:
     """The result of a simulation in one trial, which is a block of repetitions.
 
-    rounds: for each measured number of steps done, numbers by name (of METRICS or declared by the
-    method): one for all nodes, or an array (N,) with one for each; the last step's are the final
-    numbers. ended: further numbers by name that belong to no step.
+    Attributes:
+        rounds: for each measured number of steps, numbers by name (of METRICS or declared by the
+            method): one for all nodes, or an array (N,) with one each. The last step's are final.
+        ended: further numbers by name that belong to no step.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -389,9 +406,9 @@ def method(
     """Register the function or class below this decorator as a method that experiments can name.
 
     Args:
-        name: of the method.
-        kind: of the method.
-        version: see `registry.register`.
+        name: in configuration and on the command line.
+        kind: one_shot, federated, peer, control or simulation.
+        version: raise it when results change, so that they are computed again.
         needs: keys of NEEDS, the information about clients that it uses besides their weights.
         models: names of models that it combines (empty: any); "module" is any `torch.nn.Module`.
         trainings: local training procedures that it is defined with (empty: any).
@@ -405,13 +422,12 @@ def method(
             parameters), called once for all settings of a trial with equal values of those; its
             result is the argument `prepared`.
         sends: the messages of clients besides their models, in a phrase, for `client_answers`.
-        one_start: whether it combines only models that trained from one start; "better": a note
-            warns of others.
+        one_start: whether all clients must have trained from one start; "better": a warning if not.
         grid: values of its parameters that a comparison may try, BUDGET settings at most.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
             different architectures if `models` allow it.
-        merges: whether it makes one network of the clients' form from their weights, so that it has
-            rules for running statistics (`BatchNorm`); "matched": with its units in another order.
+        merges: whether it merges weights into one network of the clients' architecture, and so
+            takes a rule for running statistics (`BatchNorm`); "matched": after permuting units.
 
     Raises:
         FedreproError: a need is unknown, answers lack their phrase, or the grid is too large.

@@ -52,10 +52,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs listed in the file `path` as processes, each after the jobs that it needs.
-
-    Jobs that are done already are skipped. Returns 0 if all are done, else 1.
-    """
+    """Run the jobs listed in the file `path` as processes, each after the jobs that it needs."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
 

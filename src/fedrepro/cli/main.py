@@ -95,10 +95,7 @@ def _stopped() -> int:
 
 
 def _said(error: Exception, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence, with whose fault it is, and return the exit status.
-
-    The command's words `arguments` say where to find, or whether to print, its traceback.
-    """
+    """Print an error as one sentence, with whose fault it is, and return the exit status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 

@@ -1,4 +1,4 @@
-"""How commands print tables and lines."""
+"""Printing of tables and lines by commands."""
 
 from __future__ import annotations
 

@@ -266,10 +266,7 @@ def _found(found: Recommendation) -> None:
 
 
 def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
-    """Print test accuracies after at most `exchanges` rounds of methods that train in rounds.
-
-    The table is separate, since its scenario and its local training differ from the leaderboard's.
-    """
+    """Print test accuracies after at most `exchanges` rounds of methods that train in rounds."""
     say(
         f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
         f"{rounds.title}. That is one scenario, with another number of local epochs than above: "

@@ -119,10 +119,7 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a function that writes a line of progress on standard error.
-
-    On a terminal it replaces the line before; elsewhere it writes a line every EVERY seconds.
-    """
+    """Return a function that writes a line of progress on standard error."""
     last = [-math.inf]
 
     def write(line: str) -> None:

@@ -62,12 +62,12 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Let the next run compute failed methods again: delete their metrics, and age their figures.
+    """Let the next run compute failed methods of a scale again, and draw their figures again.
 
-    A failure does not count as a result.
+    Their metrics are deleted, and their figures made older than these.
 
     Returns:
-        Sentences on the failures, and the aged files.
+        Sentences on the failures, and the figures' files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -134,12 +134,12 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers of start and error where another Snakemake workflow uses ours as a module.
+    """Run our handlers of start and error also where another Snakemake workflow imports ours.
 
-    Snakemake leaves out the handlers of a module, and jobs would be slow.
+    Snakemake leaves out the handlers of an imported module, and jobs would be slow.
 
     Raises:
-        FedreproError: if the jobs of the module would not find their files.
+        FedreproError: jobs of the module would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():

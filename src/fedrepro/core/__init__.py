@@ -1,1 +1,1 @@
-"""Foundations of all rooms: tokens, registry, randomness, files and errors."""
+"""Foundations of all other code: components and their parameters, random numbers, files, errors."""

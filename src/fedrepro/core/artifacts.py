@@ -69,7 +69,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
     """Return whether the file at `path` has this checksum; False if it is missing.
 
-    The file is read once per process unless it changes. `hole`: see `checksum_of_file`.
+    The file is read once per process unless it changes. For `hole` see `checksum_of_file`.
     """
     with contextlib.suppress(OSError):
         found = os.stat(path)
@@ -114,7 +114,7 @@ def names_checksum(path: Name) -> bool:
 def place_of(path: Name) -> str:
     """Return the part of `path` from a stage's folder on, such as train/…; empty elsewhere.
 
-    Written into result files, so that a file copied to a wrong folder is noticed (`require_place`).
+    It is written into result files, so that a file copied to a wrong folder is noticed.
     """
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
@@ -150,7 +150,7 @@ def one_line(error: object) -> str:
 
 @contextlib.contextmanager
 def atomic(path: Name) -> Iterator[Path]:
-    """Yield a temporary path to write to, which is renamed to `path` once the body has succeeded.
+    """Yield a temporary path to write to, which is renamed to `path` when the body has succeeded.
 
     Links are followed. Temporary files that killed processes left for the same path are removed.
 
@@ -233,7 +233,7 @@ def _require_regular(path: Name, what: str) -> None:
 
 @contextlib.contextmanager
 def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Raise errors of a full or read-only disk in the body, which writes `path`, for the user."""
+    """Turn errors of a full or read-only disk while the body writes `path` into FedreproErrors."""
     folder = Path(path).parent
     try:
         yield
@@ -259,7 +259,7 @@ def write_text(path: Name, text: str) -> None:
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Return the bytes of a file; raise if the checksum, stated in file `named_in`, differs."""
+    """Return the bytes of a file; raise if its checksum is not that stated in file `named_in`."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -270,7 +270,7 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
 
 
 def write_array(path: Name, array: np.ndarray) -> str:
-    """Write an array as an `.npy` file, to be mapped into memory by jobs; return its checksum."""
+    """Write an array as an `.npy` file that jobs can map into memory; return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
         with temporary.open("wb") as file:
@@ -443,8 +443,7 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if a table's provenance has another value than `made` for one of its keys.
 
-    So a file that was computed from other inputs is not used. Keys that the provenance lacks are
-    not compared.
+    So files computed from other inputs are not used. Keys that the provenance lacks do not matter.
     """
     provenance = read_source(path)
     for key, wanted in made.items():

@@ -32,9 +32,9 @@ _taken = NOT_PINNED
 def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs give equal bytes; return the mode.
 
-    Sets environment variables that the libraries read once when they are loaded; variables that are
-    already set stay. Changes nothing on a processor without AVX2, or after a library was loaded.
-    The mode is the text of `active_mode`; `cpu` is the file that lists the processor's features.
+    Sets environment variables that the libraries read when they are loaded; variables that are set
+    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. The
+    mode is the text of `active_mode`; `cpu` is the file that lists the processor's features.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()

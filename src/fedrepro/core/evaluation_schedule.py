@@ -39,10 +39,7 @@ class EvaluationSchedule:
         return f"{every}{until}{f'+race~{self.race}' if self.race else ''}"
 
     def is_due(self, done: int, rounds: int) -> bool:
-        """Return whether to evaluate after round `done` of `rounds`.
-
-        Always after first and last.
-        """
+        """Return whether to evaluate after round `done` of `rounds`; always the first and last."""
         if done in (1, rounds):
             return True
         if self.every is not None:
@@ -57,9 +54,9 @@ def _stretch(done: int) -> int:
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
     """Return the number of rounds until accuracy reaches `target`, as FedAvg counts; inf if never.
 
-    `rounds` are the evaluated rounds and `accuracies` the accuracy after each of them. The curve is
-    made monotone by its running maximum, and interpolated linearly between evaluated rounds, from
-    accuracy 0 before the first round.
+    `rounds` are the evaluated rounds and `accuracies` the accuracy after each. The curve is their
+    running maximum, interpolated linearly between evaluated rounds, from accuracy 0 before the
+    first round.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

@@ -258,7 +258,7 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics whose first columns are all of LEADING, as older files lack two.
+    """Return a table of metrics with all of LEADING as first columns, for files of older versions.
 
     Older files, as in the record, have neither setting nor phase; both follow from other columns.
     """
@@ -275,10 +275,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return the columns <kind>_name and one per parameter of these components, a value per row.
-
-    Cells are null where a row's component lacks the parameter.
-    """
+    """Return the columns <kind>_name and one per parameter of these components, a value per row."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

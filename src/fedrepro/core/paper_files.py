@@ -94,14 +94,14 @@ def with_check() -> list[str]:
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
     """Return `run_check` of a paper's check.py, which compares with outputs of the authors' code.
 
-    `run_check` takes a file and a function that prints, and returns 0 if all numbers agree, 1 if
-    not, 2 if the numbers cannot be checked.
+    It takes a file and a function that prints, and returns 0 if all numbers agree, 1 if not, 2 if
+    they cannot be checked.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return the functions that check claims and that papers define themselves, by name."""
+    """Return the forms of checks on claims that papers define for themselves, by name."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()

@@ -110,12 +110,15 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Return the value that `text` writes, as in 0.1, or 1@5 for a list of 1 and 5."""
+        """Return the value that a text means, as in 0.1, or 1@5 for a list of 1 and 5.
+
+        `where` says in errors where the text stands.
+        """
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """Return the single value that `text` writes, in the parameter's type; raise if unfit."""
+        """Return the single value that a text means, in the parameter's type; raise if unfit."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):

@@ -99,7 +99,7 @@ def device_in_words(device: str) -> str:
 
 
 def origin(device: str = "cpu") -> dict[str, Any]:
-    """Return by which code, versions, device and machine this process computes, by the keys ORIGIN.
+    """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
     `arithmetic` says how CPU kernels are selected. If sources changed on disk since this process
     began, `changed_to` is their hash now, because modules are loaded when they are needed.

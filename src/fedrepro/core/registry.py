@@ -264,7 +264,7 @@ def _has_torch(file: str) -> bool:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text such as dirichlet+alpha~0.1 writes.
+    """Return the component of this kind that a text such as dirichlet+alpha~0.1 means.
 
     The text must be in the one form that `Spec.token` writes.
     """
@@ -272,9 +272,9 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text such as fedavg+lr~0.1+epochs~5 writes.
+    """Return the component of this kind that a text such as fedavg+lr~0.1+epochs~5 means.
 
-    Unlike `parse_token`, parameters may be in any order, and defaults may be written.
+    Unlike `parse_token`, parameters may be in any order, and defaults may be stated.
     """
     return _single(read(components(kind), token, kind))
 
@@ -341,9 +341,9 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Return the value of parameter `key` that a text writes; return other values unchanged.
+    """Return the value of parameter `key` that a text means; return other values unchanged.
 
-    `where` is the text that an error quotes.
+    `params` are the component's parameters; `where` is the text that an error quotes.
     """
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")

@@ -54,11 +54,11 @@ class RngKey:
     def clock(self) -> str:
         """Return round, epoch and call of this key as one text, which is part of what is hashed.
 
-        The text is an epoch, a round in its first epoch or in none, or both. Streams of one purpose
-        do not meet, because a purpose is drawn for in every epoch or in none, and a trial of a
-        method is either local training or rounds. One overlap is intended: the first epoch of round
-        r visits examples in the order of epoch r of local training, so that methods in rounds are
-        compared with local training on common random numbers.
+        It names an epoch, a round in its first epoch or in none, or both. One overlap is intended:
+        the first epoch of round r visits examples in the order of epoch r of local training, so
+        that methods in rounds are compared with it on common random numbers. No others occur: a
+        purpose is drawn for in every epoch or in none, and a trial of a method is either local
+        training or rounds.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
@@ -67,8 +67,8 @@ class RngKey:
     def stream(self, purpose: str) -> np.random.Generator:
         """Return the random generator of this key for a purpose, such as 'partition'.
 
-        Each call starts it again. It is a Philox generator, whose key is a hash of 128 bits of this
-        key and the purpose.
+        Each call starts it again. It is a Philox generator, seeded with a 128-bit hash of key and
+        purpose.
         """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]

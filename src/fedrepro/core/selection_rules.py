@@ -1,9 +1,8 @@
 """Rules that select one setting of a sweep, and successive halving, which stops others early.
 
-In successive halving (`race`) settings run together, and after 1/8, 1/4 and 1/2 of a declared
-number of rounds, the *rungs*, the worse half of them stops. Accuracy on examples at the server
-decides, and test examples decide nothing: a setting that has reached its target accuracy goes on to
-the remaining rungs.
+In successive halving (`race`) settings run together, and the worse half stops after 1/8, 1/4 and
+1/2 of a declared number of rounds, the *rungs*. Accuracy on examples at the server decides, never
+test examples: a setting that has reached its target accuracy goes on to the remaining rungs.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class SelectionRule:
 
     split: the examples that the metric is measured on. over: whether the metric counts at the end
     of a run, in the best round, on average over rounds (`area`), on average over the second half of
-    the rounds that all settings ran, or at the last stop of successive halving. need: the key of
+    the rounds that all settings ran, or at the last rung of successive halving. need: the key of
     DISCLOSED for the data that the rule reads. words: a description.
     """
 
@@ -78,8 +77,7 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 def rungs(rounds: int) -> tuple[int, ...]:
     """Return the rounds after which successive halving stops the worse half; empty for 0 rounds.
 
-    These are 1/8, 1/4 and 1/2 of `rounds`, rounded up. Of few rounds two may be equal; the settings
-    are then halved twice.
+    These are 1/8, 1/4 and 1/2 of `rounds`, rounded up. If two are equal, settings are halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
@@ -129,7 +127,7 @@ def whole_runs(settings: int) -> float:
 def require_fits(race: int, rounds: int, where: str) -> None:
     """Raise FedreproError if successive halving takes more rounds (`race`) than a run has.
 
-    `where` says in the error which run is meant.
+    `where` names the run in the error.
     """
     if race > rounds:
         raise FedreproError(

@@ -48,9 +48,9 @@ ALLOWED = (
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    So a run that is resumed cannot differ from one that was not stopped. Values that did not change
-    are shared with `before`, the normalized state of the round before, because a round changes
-    little of the state of a million clients.
+    So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
+    with `before`, the normalized state of the round before, as a round changes few of a million
+    clients.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -73,8 +73,8 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
 def to_plain(value: Any, place: str = "state") -> Any:
     """Return a method's state as plain data and tensors, which a `.pt` file can hold.
 
-    Tensors share the memory of the state's arrays where possible, since a state may be large.
-    `place` is the state's name in errors. Raises FedreproError for values that no file can hold.
+    Tensors share the memory of the state's arrays where possible. `place` is the state's name in
+    errors. Raises FedreproError for values that no file can hold.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -233,9 +233,9 @@ Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write clients' local models, given as tables by `model_rows`, to a parquet file.
+    """Write clients' local models (tables of `model_rows`) and their provenance to a parquet file.
 
-    Weights compressed would be a seventh smaller, and take three times as long to read.
+    Compressed weights would be a seventh smaller, and take three times as long to read.
     """
     write_table(path, rows, KIND, provenance)
 

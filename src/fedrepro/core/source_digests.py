@@ -1,6 +1,6 @@
-"""The package's own files, and digests of them.
+"""The package's own files, and hashes of them, by which a change of code is noticed.
 
-Imports little, since every job of a workflow computes a digest before it is handed over.
+Imports little, since every job of a workflow computes a hash before it is handed over.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class Component:
 
     version: a number that changes with results; for a user's own file, a text that changes with the
     file. meta: further properties, which depend on the kind. common: a function whose parameters
-    all components of the kind have; these are not passed to `fn`. digest: a hash of the file as
+    all components of the kind have; they are not passed to `fn`. digest: a hash of the file as
     loaded.
     """
 
@@ -76,9 +76,9 @@ class Component:
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return kind and name as an error's beginning, as "a.yaml: method 'fedavg'".
+        """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'".
 
-        `where` is the place that names the component.
+        `where` names the file or place in which the component is named.
         """
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
@@ -109,8 +109,8 @@ class Component:
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
         """Raise if a user's component opened one of `files` without declaring `reads`.
 
-        A change of such a file would not make jobs run again. Files in folders among the `given`
-        arguments need no declaration. All paths are absolute.
+        A change of such a file would not make jobs run again. Files in folders among the arguments
+        `given` to the component need no declaration. All paths are absolute.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -125,8 +125,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return a Spec: this component with these parameter values, others at their defaults.
 
-        `values` are as in YAML; a list for a parameter of one value means one setting (combination
-        of values) for each. Raises FedreproError, which names `where`, for values that do not fit.
+        `values` are as in YAML; a list for a parameter of one value means one setting for each.
+        Raises FedreproError, with `where` in it, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -194,8 +194,8 @@ class Component:
 class Spec:
     """A component with a value, or a list of values to try, for each parameter.
 
-    With lists, the object stands for several settings. paired: how many settings, if item i of
-    every list belongs to setting i; 0 for every combination of the lists.
+    With lists it stands for several settings. paired: how many settings, if item i of every list
+    belongs to setting i; 0 for every combination of the lists.
     """
 
     component: Component
@@ -248,7 +248,7 @@ class Spec:
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return this object if each parameter has one value; raise if one has several to try."""
+        """Return this object; raise FedreproError if a parameter has several values to try."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(

@@ -1,6 +1,6 @@
 """Make temporary folders; making one removes the folders that killed processes left.
 
-A process locks its folder, and the lock ends with it: a folder without a lock is free to go.
+A process locks its folder; as the lock ends with the process, a folder without one can go.
 """
 
 from __future__ import annotations

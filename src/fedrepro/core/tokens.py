@@ -35,7 +35,7 @@ class FieldName:
 
     @property
     def token(self) -> str:
-        """Return the method with the set parameters, and changes of local training, as text."""
+        """Return this name's method, set parameters and changes of local training, as text."""
         pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
         further = [f"{key} {render(value)}" for key, value in self.training.items()]
         trained = f", training with {', '.join(further)}" if further else ""
@@ -71,7 +71,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
     """Return the method among `known` that a name stands for, or None if there is none.
 
     Case and punctuation do not count. A method's own name wins over a name from the literature,
-    such as FedProx, and the latter over a label that one method has.
+    such as FedProx, and that over a label that one method has.
     """
     if name in known:
         return FieldName(name, name)
@@ -88,7 +88,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
     """Return the method that a name stands for; raise if unknown or if it changes local training.
 
-    `where` says in errors where the name stands.
+    `known` are all methods by name; `where` says in errors where the name stands.
     """
     found = method_called(name, known)
     if found is None:
@@ -150,12 +150,12 @@ def shown_name(*specs: Spec) -> str:
 
 
 def method_of(setting: str) -> str:
-    """Return the name of the method, such as fedavg, in a text from `setting_token`."""
+    """Return the method's name, such as fedavg, from a `setting` as `setting_token` writes it."""
     return setting.partition(";")[0].partition("+")[0]
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component that a text such as dirichlet+alpha~0.1 writes, with its parameters.
+    """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
 
     `components` are those of the kind by name. The text must be in the one form that `Spec.token`
     has.
@@ -167,7 +167,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component that a text writes; keys in any order, defaults may be stated.
+    """Return the component that a text means; keys in any order, defaults may be stated.
 
     `components` are those of the kind by name.
     """

@@ -11,10 +11,10 @@ DEEPEST = 100  # libyaml calls itself for each level, and thousands of levels en
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the plain values (dicts, lists, numbers, texts) that a YAML text writes.
+    """Return the plain values (dicts, lists, numbers, texts) of a YAML text.
 
     Raises:
-        ValueError: on one line: no YAML, more than 100 lists in each other, or a key twice.
+        ValueError: on one line: not YAML, more than 100 nested lists, or a key twice.
     """
     try:
         depth = 0
@@ -38,7 +38,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def yaml_text(values: Any) -> str:
-    """Return plain values as YAML text, keys in their own order, without anchors."""
+    """Write plain values as YAML text, keys in their own order, without anchors."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
     return str(
@@ -54,10 +54,7 @@ def yaml_text(values: Any) -> str:
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Raise ValueError for a key that stands twice in one mapping of a YAML document.
-
-    Checked before merged keys (<<) join the mapping's own.
-    """
+    """Raise ValueError for a key that stands twice in one mapping of a YAML document."""
     left, seen = [root], set()
     while left:
         node = left.pop()

@@ -1,1 +1,1 @@
-"""Data on disk: fetching, the prepared form, and who holds which examples."""
+"""Data on disk: download, prepared arrays, and which client has which examples."""

@@ -1,6 +1,6 @@
-"""Archives and compressed files of publishers, unpacked as far as the table of raw files says.
+"""Unpack publishers' archives and compressed files, up to the size in the table of raw files.
 
-An archive goes into a folder that is gone afterwards, and never outside it.
+An archive goes into a temporary folder, and never outside it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def unpack_archive(
     `wanted` chooses members by name; by default all are unpacked.
 
     Raises:
-        FedreproError: For an archive that is missing or damaged, is larger than the table says, or
-            holds a path, link or device which does not belong into the folder; for a full disk.
+        FedreproError: the archive is missing or damaged, is larger than the table says, or has a
+            path, link or device outside the folder; or the disk is full.
     """
     left = most = largest_unpacked(name, path)
 
@@ -93,8 +93,8 @@ def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     A file that is not compressed is opened itself.
 
     Raises:
-        FedreproError: For a file that is missing or damaged, or is larger than the table says; for
-            a full disk.
+        FedreproError: the file is missing or damaged, or is larger than the table says; or the disk
+            is full.
     """
     left = most = largest_unpacked(name, path)
     with temporary_folder() as folder, _damage_is_said(path, folder):

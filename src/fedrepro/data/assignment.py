@@ -1,6 +1,7 @@
-"""Inputs and results of partition components, and how they deal examples out.
+"""Inputs and results of partition components, and ways to deal examples out to clients.
 
-A component is `fn(examples, rng, **parameters) -> Owners`; `membership` makes the stored table.
+A component is `fn(examples, rng, **parameters) -> Assignment`; `partition_table.py` makes the
+table.
 """
 
 from __future__ import annotations
@@ -130,8 +131,8 @@ def deal_classes(
 ) -> np.ndarray:
     """Give the examples of the classes held[j] to client j; return the owners, int32 (N,).
 
-    A class that several clients hold is dealt out among them at random, in parts that differ by one
-    example at most; the examples of a class that nobody holds are UNASSIGNED.
+    A class of several clients is dealt out among them at random, in parts that differ by one
+    example at most; examples of a class in no list are UNASSIGNED.
     """
     generator = rng.stream("partition")
     owner = np.full(len(examples), UNASSIGNED, np.int32)
@@ -149,8 +150,7 @@ class Skew:
     """Numbers that say how unlike the clients of one trial are: sizes, labels, classes.
 
     Sizes count training examples. distance, from 0 to 1: total variation between a client's label
-    distribution and that of all clients together. classes: of how many classes a client has
-    examples.
+    distribution and that of all clients together. classes: how many classes a client has.
     """
 
     clients: int
@@ -177,7 +177,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> Skew:
-    """Return the skew of a partition from the examples of each client and class, int64 (J, K)."""
+    """Return the skew of a partition from `counts` of each client and class, int64 (J, K)."""
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),

@@ -1,9 +1,9 @@
-"""Rows of the training examples of each client, listed, or made when they are asked for.
+"""Each client's training examples as row numbers, stored, or computed when they are needed.
 
-A data set whose component names a `population` keeps its first clients as arrays, and makes the
-examples of any client from its number, so that there may be millions. The partition `natural` of
-more clients than are kept is a population: nobody lists its rows, and a client costs nothing until
-it is drawn. Then a partition sets aside examples of clients that come after those who train.
+A data set whose component names a `population` stores its first clients as arrays, and generates
+the examples of any client from its number, so that there may be millions. If partition `natural`
+has more clients than are stored, nobody lists their rows, and a client costs nothing until it is
+drawn. Examples at the server are then those of clients that come after the ones that train.
 """
 
 from __future__ import annotations

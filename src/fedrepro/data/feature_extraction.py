@@ -1,8 +1,8 @@
-"""Features in the place of pixels: a parameter of every data set of images.
+"""Features that replace pixels: a parameter of every data set of images.
 
-A feature extractor is a component, and its token stands inside the data set's, with `.key-value`
-for `+key~value`: mnist+features~centred, ham10000+features~convnet.epochs-20. The result is one
-more prepared data set, computed once, so everything after it works unchanged.
+A feature extractor is a component, and its name and parameters stand inside the data set's, with
+`.key-value` for `+key~value`: mnist+features~centred, ham10000+features~convnet.epochs-20. The
+result is one more prepared data set, computed once, so everything after it works unchanged.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def feature_spec(text: str) -> Spec:
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return the features' extractor of a data set, with all parameters, as text; empty without."""
+    """Return a data set's feature extractor with all parameters, as text; empty without any."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 

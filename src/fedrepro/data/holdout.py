@@ -1,4 +1,4 @@
-"""Training examples that a partition gives to no client to train with: one line for each kind."""
+"""Kinds of training examples that a partition holds out, so that no client trains with them."""
 
 from __future__ import annotations
 

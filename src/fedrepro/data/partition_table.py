@@ -1,6 +1,6 @@
-"""From a partition component to `partition.parquet` and back: who holds which examples.
+"""From a partition component to `partition.parquet` and back: which client has which examples.
 
-A component gives every training example an owner. Every client is checked to hold something,
+A component gives every training example an owner. Every client is checked to have examples,
 validation examples follow the training ones, and all trials become one table with its skew in
 numbers. A trial's rows depend on the seed and the trial alone.
 """
@@ -80,8 +80,8 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
-        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); rng is at the seed
-        and trial. A partition without noise gives back `inputs` itself.
+        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); `rng` has seed and
+        trial. A partition without noise returns `inputs` itself.
         """
         if self.noise is None:
             return inputs
@@ -100,8 +100,7 @@ def partition_table_of(
 ) -> pa.Table:
     """Partition a data set in each trial, as the table that is stored (see `build_partition`).
 
-    Clients whose examples are made on demand get no rows, and the skew is that of the first of
-    them.
+    Clients that are generated on demand get no rows; the skew is then that of the first ones.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -114,14 +113,14 @@ def partition_table_of(
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Partition a data set among clients in each trial: a table with trial, client, split, index.
 
-    Types: int32, int32, string (one of SPLITS), int32. Validation examples go to the clients in
-    proportion to their training examples, class by class, or with their natural group. Examples
-    that are set aside are drawn uniformly from the training examples before the partition sees the
-    rest, the same for every partition of a trial; what the server holds has client -1. The
-    provenance lists for each trial `redraws`, `skew` and `noise` (a variance per client, if any).
+    Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
+    uniformly, and equally for every partition of a trial; those at the server have client -1.
+    Validation examples go to the clients in proportion to their training examples, class by class,
+    or with their natural group. The provenance lists for each trial `redraws`, `skew` and `noise`
+    (a variance per client, if any).
 
     Raises:
-        FedreproError: For a client without training examples, or a class without any.
+        FedreproError: a client or a class has no training examples.
     """
     names = prepared.classes
     examples, others = (
@@ -191,12 +190,12 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition` to a file; add the table's provenance to the one given."""
+    """Write a table of `build_partition` to a file, with both its provenance and the one given."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return each client's examples in one trial, from the file, or made on demand.
+    """Return each client's examples in one trial, read from the file or generated on demand.
 
     For a data set with clients made on demand the file has no rows.
     """
@@ -243,10 +242,7 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
 
 def _noise(path: Path | str, trial: int) -> np.ndarray | None:
-    """Return the variance of each client's input noise in a trial, float64 (J,), or None.
-
-    The variances are in the provenance of the partition's file.
-    """
+    """Return the variance of each client's input noise in a trial, float64 (J,), or None."""
     source = artifacts.read_source(path, KIND)
     if trial not in source.get("trials", ()):
         raise FedreproError(f"{path} has no trial {trial}: it was made for other trials")
@@ -258,8 +254,8 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draw which of `count` training examples are held out; return rows by split, and the rest.
 
-    All sorted int64. `spec` is the partition, whose parameters say how many. The public sample of
-    (seed, trial) comes first: neither the partition nor the number for validation changes it.
+    All are sorted int64. `spec` is the partition, whose parameters say how many. The public sample
+    is drawn first, so it depends on neither the partition nor the number for validation.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -278,7 +274,7 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Return the labels of a split, int64 (N,); zeros for regression, which has no classes."""
+    """Return the labels of a `prepared` split, int64 (N,); zeros for regression (no classes)."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
@@ -356,10 +352,7 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index.
-
-    `held` gives for each split the clients (m,) and their rows (m,), ascending.
-    """
+    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index."""
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(
         [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]

@@ -288,8 +288,8 @@ def load_prepared(folder: Path | str) -> Prepared:
     """Return the data set that `write_prepared` wrote into `folder`, arrays mapped, not yet read.
 
     Raises:
-        FedreproError: If a file is missing, is not of the form that `dataset.json` says, or was
-            written for another version or folder; for damage within an array when it is used.
+        FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
+            version or folder. Damage within an array is found when it is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -329,10 +329,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array.
-
-    Groups (g) count only if `grouped`.
-    """
+    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")
@@ -348,8 +345,8 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    For methods that distil on unlabelled public data. Raises FedreproError, naming `who`, if
-    examples are not of this `shape`; `rng` is the trial's key.
+    They are for methods that distil on public data. Raises FedreproError, naming `who`, if examples
+    are not of this `shape`; `rng` is the trial's key.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

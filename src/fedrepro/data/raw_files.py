@@ -44,9 +44,9 @@ RULES = (
 class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    form: whose bytes these are (`publisher`, or a word for a mirror's own packing). checksum:
-    `algorithm:digest`, empty if none is known. bytes: None if not known. unpacked: the most bytes
-    that the file may unpack to; None for a file that is used as it is.
+    form: whose packing it is, `publisher` or a word for a mirror's own. checksum:
+    `algorithm:digest`, empty if unknown. bytes: None if unknown. unpacked: the most bytes that it
+    may unpack to; None for a file that is used as it is.
     """
 
     name: str
@@ -93,7 +93,7 @@ class DatasetTable:
 
 
 def raw_files(dataset: Spec) -> tuple[str, ...]:
-    """Return the names of the raw files that a data set is made from, of its parameter `source`."""
+    """Return the names of a data set's raw files, those of its parameter `source` if it has one."""
     files = dataset.component.meta["files"]
     names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
     return names
@@ -102,8 +102,8 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 def largest_unpacked(name: str, path: Path) -> int:
     """Return the most bytes that a raw file of data set `name` may unpack to, by the table.
 
-    The row with the file's size decides; if no row has this size, the largest limit of all.
-    Unpacking more would mean that the file is not what it should be.
+    The row with the file's size decides; if no row has this size, the largest limit of all. A file
+    that unpacks to more is not the right one.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -171,7 +171,8 @@ def fetch(
     seconds without a single byte. `progress` is called with bytes done and in all.
 
     Raises:
-        FedreproError: With every source and why it failed; for an unknown file; for a full disk.
+        FedreproError: no source worked (with every reason), the file is unknown, or the disk is
+            full.
     """
     forms = table.forms(name, file)
     if target_of(target).exists():

@@ -22,8 +22,8 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are drawn. weights int64 (n,), not negative, with a positive sum; returns int64 (n,) that
-    sums to `total`, less than one from the exact shares, and zero where a weight is.
+    Ties are drawn. `weights` are int64 (n,), not negative, with a positive sum. Returns int64 (n,)
+    with sum `total`, each less than one from its exact share, and zero where the weight is.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -36,7 +36,8 @@ def stratified_sample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` examples with classes in proportion; return their rows and the other rows.
 
-    Shapes: labels int64 (N,); returns two sorted int64 index arrays, (count,) and (N - count,).
+    `labels` are int64 (N,) below `classes`. The results are sorted int64, (count,) and (N -
+    count,).
     """
     shares = apportion(count, np.bincount(labels, minlength=classes), generator)
     chosen = np.zeros(labels.size, bool)

@@ -1,7 +1,7 @@
-"""Data of one's own, from a csv or an npz: read, checked, and split by class.
+"""A user's own data from a csv or an npz: read, checked, and split by class.
 
-Whatever is wrong with a file is one sentence that says where in it. For components of data sets,
-which hand over a path in `raw`: see docs/data.md, "From a file of one's own".
+Whatever is wrong with a file is one sentence that says where in it. It serves data set components,
+which pass a path in `raw`: see docs/data.md, "From a file of one's own".
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     `labelled`, the column may be missing.
 
     Raises:
-        FedreproError: For anything wrong with the file, and where; for fewer than `least` classes.
+        FedreproError: anything is wrong with the file, and where; or it has fewer than `least`
+            classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -140,7 +141,7 @@ def read_npz(
     width), or "first"; it is needed where the shape leaves this open.
 
     Raises:
-        FedreproError: For anything wrong with the file; for fewer than `least` classes.
+        FedreproError: anything is wrong with the file, or it has fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -256,9 +257,9 @@ def split_by_class(
 ) -> Arrays:
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns the arrays that a data set component returns, with `scale` and `kind` as of `Arrays`.
-    `test` and `validation` are numbers of examples; `stream` names the random numbers. Raises
-    FedreproError if a class has no example left for training.
+    Returns a data set's arrays, with `scale` and `kind` as in `Arrays`. `test` and `validation` are
+    numbers of examples; `stream` names the random numbers. Raises FedreproError if a class has no
+    example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:

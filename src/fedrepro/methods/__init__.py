@@ -1,1 +1,4 @@
-"""Methods: ways from clients to predictions, one file each, found by themselves."""
+"""Methods: from clients' models, or clients in rounds, to predictions.
+
+Files are found on import.
+"""

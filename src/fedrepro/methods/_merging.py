@@ -42,15 +42,15 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Build the network architecture whose tensors the clients' models have."""
+    """Build the network of the clients' architecture, without weights."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a function `prepare` for a method, which asks clients for statistics of their data.
+    """Return a `prepare` function of a method, which asks clients for statistics of their data.
 
-    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments,
-    which each client evaluates at its own model with these `options`.
+    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
+    Each client evaluates it at its own model, with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,8 +71,9 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(key, matrices (J, D, K)) returns the merged matrix (D, K) of a layer. All other tensors,
-    such as weights of normalisation, are averaged by `share` (J,).
+    `layer` is called with a layer's name and the clients' matrices (J, D, K), and returns the
+    merged one (D, K). Other tensors, such as weights of normalisation, are averaged by `share`
+    (J,).
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -84,9 +85,9 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete the merged tensors `made` by the clients' mean of every other tensor.
+    """Add to the merged tensors `made` the clients' mean of every other tensor of the network.
 
-    Means are by `share` (J,). Returns all tensors of the network, float32 (1, *shape).
+    Clients weigh by `share` (J,). Returns all tensors, float32 (1, *shape) by name.
     """
     network = network_like(clients)
     tensors = dict(made)
@@ -98,9 +99,9 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Replace buffers of a merged torch module (running statistics) by their mean by `share`.
+    """Replace buffers (running statistics) of the merged torch module `made` by the clients' mean.
 
-    Models of other kinds have no buffers and are returned as they are.
+    Clients weigh by `share` (J,). Models of other kinds have no buffers and are returned unchanged.
     """
     if MODULE not in clients.model.component.meta:
         return made
@@ -111,8 +112,8 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
     """Keep only the clients that have the most common architecture (or layer widths).
 
-    Of several equally common ones the first is kept. Returns their models and what is known of
-    them, for methods that average weights.
+    Of several equally common ones the first is kept. Returns the models of the clients that stay,
+    and `info` reduced to them, for methods that average weights.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -139,14 +140,14 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Return the arrays that clients answered under `name` as one array, (J, …)."""
+    """Stack the arrays named `name` in the clients' answers to one array, (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Return merged tensors as a method's result, a `GlobalModel` of the clients' architecture.
+    """Wrap merged tensors (1, *shape) as a method's result, a model of the clients' architecture.
 
     `left` is the residual of the equation that was solved, reported as a diagnostic if given.
     """
@@ -193,10 +194,10 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """Return (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, pull = sum_i p_i A_i W_i G_i: float (D, K).
+    """Solve this module's equation approximately: (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, (D, K).
 
-    It solves this module's equation if either factor is equal for all clients, and else is a start
-    for FedLPA's descent. `inputs` A_i, `errors` G_i and `share` are shaped as in `applied_of`.
+    Exact if all clients have equal A_i, or equal G_i; FedLPA's descent starts from it. `inputs` are
+    A_i (J, D, D), `errors` G_i (J, K, K), `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -205,12 +206,12 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 def plain_descent(
     applied: Callable[[Array], Array], start: Array, pull: Array, steps: int, basis: int = 400
 ) -> Array:
-    """Return the weights after gradient descent on the mean squared entry of applied(W) - pull.
+    """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
 
-    `steps` steps of length 1 go from `start`; `applied` is symmetric. All steps are computed at
-    once: to the start they add φ(applied) r, with r the residual there, c = 2 / entries and φ(λ) =
-    (1 - (1 - c λ²)^steps) / λ, taken in the space of r, applied(r), … by Lanczos' method with
-    `basis` vectors at most. Where c λ² is above 2 for some λ, steps diverge.
+    It takes `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
+    are computed at once: they add φ(applied) r to the start, with r the first residual, c = 2 /
+    entries and φ(λ) = (1 - (1 - c λ²)^steps) / λ, found by Lanczos' method with at most `basis`
+    vectors. Steps diverge where c λ² is above 2.
     """
     import scipy.linalg
 
@@ -287,8 +288,8 @@ def _double(values: Array) -> Array:
 def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
     """Average weights by Fisher information: sum_i p_i F_i w_i / sum_i p_i F_i, elementwise.
 
-    `weights` and `information` F_i, raised to at least `floor`, are (J, …), `share` (J,); returns
-    (…). Where no client has information the result is the parameter average.
+    `weights` w_i and `information` F_i are (J, …), `share` p is (J,); F_i below `floor` is raised
+    to it. Where every client's information is 0 the result is the plain mean by `share`.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -299,11 +300,11 @@ def fisher_mean(weights: Array, information: Array, share: Array, floor: float =
 def fisher_descent(
     gradient: Callable[[Array], Array], start: Array, steps: int, rate: float, within: bool
 ) -> Array:
-    """Run FedFisher's descent from `start` for `steps` steps of size `rate`; return the weights.
+    """Run FedFisher's descent with momentum from `start`, by `steps` steps of size `rate` η.
 
-    m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01), where v is the gradient at w; with
-    `within`, 0.01 is added inside the root, as for Kronecker factors. Flat directions hardly leave
-    the start. Source: the authors' code; no sum is damped, so this is not Adam.
+    m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01), where v is `gradient` at w; with
+    `within`, 0.01 is added inside the root, as for Kronecker factors. Weights with small gradients
+    hardly leave the start. Source: the authors' code; no sum is damped, so this is not Adam.
     """
     x, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for _ in range(steps):
@@ -320,13 +321,16 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the wanted width of each hidden layer, lowest first: `units`, or a client's width."""
+    """Return the width of each hidden layer of the merged network, lowest first.
+
+    It is `units` in every layer, or if None the width that a client has.
+    """
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Return whether all clients together have at least the wanted `units` in each hidden layer."""
+    """Return whether the clients together have at least `units` units in each hidden layer."""
     client_widths = widths(clients.tensors)
     each = zip(target_widths(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

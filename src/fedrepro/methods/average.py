@@ -29,9 +29,9 @@ def average(
     rng: RngKey,
     weighted: Annotated[bool, Arg("weigh clients by their number of examples")] = True,
 ) -> GlobalModel:
-    """Average the clients' weights, sum_j (n_j / n) w_j, or the plain mean.
+    """Average the clients' weights, sum_j (n_j / n) w_j, or take their plain mean.
 
-    Source: FedAvg, algorithm 1 (one round).
+    n_j counts the training examples of client j. Source: FedAvg, algorithm 1 (one round).
     """
     assert info.example_counts is not None
     counts = info.example_counts if weighted else np.ones(clients.clients)
@@ -55,9 +55,9 @@ def average(
     merges=True,
 )
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Average the weights of clients that trained from one and the same start, sum_j (n_j / n) w_j.
+    """Average the weights of clients that trained from one common start, sum_j (n_j / n) w_j.
 
-    Its local models differ from those of other methods on the same partition. Source: FedAvg,
-    algorithm 1 (one round).
+    It asks training for that start, so its local models are not those of other methods on the same
+    partition. Source: FedAvg, algorithm 1 (one round).
     """
     return average(clients, info, rng=rng)

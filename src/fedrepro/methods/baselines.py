@@ -23,7 +23,7 @@ from fedrepro.training.training_settings import settings_of
 
 @method("local", kind="control", label="clients alone", any_width=True)
 def local(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> Sequence[GlobalModel]:
-    """Return each client's own model, scored by the mean over clients and the worst client."""
+    """Return each client's own model, to report the mean over clients and the worst client."""
     return [clients.alone(j) for j in range(clients.clients)]
 
 
@@ -50,7 +50,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
 
 @method("majority", kind="control", needs={"label_counts"}, label="majority class", any_width=True)
 def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Predict always the class with most training examples, as a floor for every other method."""
+    """Predict always the class with most training examples: a floor for every other method."""
     assert info.label_counts is not None
     bias = np.zeros((1, clients.classes), np.float32)
     bias[0, int(info.label_counts.sum(0).argmax())] = 1.0
@@ -62,7 +62,7 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Return a freshly drawn network, for training on the server's public sample alone.
 
-    It starts as the local training procedure does, the same in all repetitions of a trial. Source:
+    It is drawn as the local training procedure draws, alike in all repetitions of a trial. Source:
     GEMS, section 4.4 (raw).
     """
     network = network_like(clients)
@@ -83,8 +83,8 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Choose the client's model that is best on all clients' validation examples: argmax_j v_j.
 
-    v_j = sum_i (n_i / n) (its accuracy at client i), so that every client's examples count alike.
-    Ties go to the first. A client without validation examples has no say.
+    v_j = sum_i (n_i / n) (accuracy of model j at client i). Ties go to the first. A client without
+    validation examples is left out of the sum.
     """
     assert info.clients is not None
     assert info.example_counts is not None

@@ -1,9 +1,8 @@
-"""A network learns the predictions of all clients: knowledge distillation, FedDF, DENSE.
+"""Knowledge distillation: one network is trained on the predictions of all clients' models.
 
 FedDF: T. Lin, L. Kong, S. U. Stich, M. Jaggi. Ensemble Distillation for Robust Model Fusion in
-Federated Learning. NeurIPS 2020.
-DENSE: J. Zhang, C. Chen, B. Li, L. Lyu, S. Wu, S. Ding, C. Shen, C. Wu. DENSE: Data-Free One-Shot
-Federated Learning. NeurIPS 2022.
+Federated Learning. NeurIPS 2020. DENSE: J. Zhang, C. Chen, B. Li, L. Lyu, S. Wu, S. Ding, C. Shen,
+C. Wu. DENSE: Data-Free One-Shot Federated Learning. NeurIPS 2022.
 """
 
 from __future__ import annotations
@@ -156,16 +155,16 @@ def dense(
     batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
     start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
 ) -> GlobalModel:
-    """Distil the clients' mean logits on inputs that a generator makes, without any data.
+    """Distil the clients' mean logits on inputs from trained generators, without any data.
 
-    Minimises T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the clients' mean logits. For each batch a
-    new generator and its random numbers go down CE(z̄(x), y) - β mean[1(the student predicts
-    otherwise) KL(softmax z̄(x) || softmax z_w(x))] for random labels y; the batch of least loss is
-    kept, and the student learns once from all that are. Source: DENSE, by its formulas. The term of
-    batch normalisation is left out, and the student keeps the running statistics that it starts
-    with; the generator is a perceptron whose outputs lie in [0, 1], where inputs have to lie too.
-    The authors make 200 batches and start afresh. If clients' networks have several forms, the
-    student has the most common one.
+    Minimises T² KL(softmax(z̄/T) || softmax(z_w/T)), z̄ the clients' mean logits, z_w the
+    student's. For each batch a new generator and its random inputs are trained to lower CE(z̄(x),
+    y) - β mean[1(the student predicts another class) KL(softmax z̄(x) || softmax z_w(x))] for
+    random labels y; the batch with the least loss is kept, and the student learns once from all
+    batches kept. Source: DENSE, by its formulas. The batch normalisation term is left out, and the
+    student keeps the running statistics that it starts with; the generator is a perceptron with
+    outputs in [0, 1], as inputs must be. The authors make 200 batches and start from fresh weights.
+    If clients have several architectures, the student has the most common one.
     """
     import torch
 
@@ -209,7 +208,10 @@ def dense(
 def divergence(
     wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)): from (B, K)."""
+    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)) at temperature T.
+
+    Both are logits, (B, K).
+    """
     return _divergences(wanted / temperature, logits / temperature).mean()
 
 
@@ -222,10 +224,7 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation.
-
-    Its weights and the random numbers are trained.
-    """
+    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation."""
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
@@ -268,9 +267,10 @@ class _Generator:
 
 
 def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: int) -> torch.Tensor:
-    """Return the direction of Adam's step number `step` (from 1); update both moments in place.
+    """Return Adam's direction for a `slope` (gradient); update its two moments in place.
 
-    Written by hand, since the first optimiser of torch loads its compiler, which takes seconds.
+    `mean` and `square` are the moments, `step` counts from 1. Written by hand, since torch's own
+    optimisers load its compiler first, which takes seconds.
     """
     beta1, beta2 = BETAS
     mean.mul_(beta1).add_(slope, alpha=1 - beta1)

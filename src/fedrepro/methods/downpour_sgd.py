@@ -98,8 +98,8 @@ class DownpourSgd:
 def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     """Return clients that hold only the examples of their next `count` minibatches.
 
-    A client goes through its examples in a random order, then in another, without end; round r
-    takes the r-th stretch of count * batch_size of them. So all clients take equally many steps.
+    A client goes through its examples in one random order after another; round r takes the r-th
+    stretch of count * batch_size examples. So all clients take equally many steps.
     """
     if clients.settings.batch_size is None:
         raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")

@@ -1,11 +1,10 @@
-"""Rounds in which clients that go apart are corrected: FedNova, SCAFFOLD, FedDyn.
+"""Methods in rounds that correct client drift: FedNova, SCAFFOLD, FedDyn.
 
 FedNova: J. Wang, Q. Liu, H. Liang, G. Joshi, H. V. Poor. Tackling the Objective Inconsistency
-Problem in Heterogeneous Federated Optimization. NeurIPS 2020.
-SCAFFOLD: S. P. Karimireddy, S. Kale, M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD:
-Stochastic Controlled Averaging for Federated Learning. ICML 2020.
-FedDyn: D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough, V. Saligrama. Federated Learning
-Based on Dynamic Regularization. ICLR 2021.
+Problem in Heterogeneous Federated Optimization. NeurIPS 2020. SCAFFOLD: S. P. Karimireddy, S. Kale,
+M. Mohri, S. J. Reddi, S. U. Stich, A. T. Suresh. SCAFFOLD: Stochastic Controlled Averaging for
+Federated Learning. ICML 2020. FedDyn: D. A. E. Acar, Y. Zhao, R. Matas, M. Mattina, P. Whatmough,
+V. Saligrama. Federated Learning Based on Dynamic Regularization. ICLR 2021.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ NUMBER_BYTES = 4
 @method("fednova", kind="federated", needs=NEEDS, trainings={"sgd"}, label="FedNova")
 @dataclass(kw_only=True)
 class FedNova(DrawnForSteps):
-    """FedNova: averages clients' updates, each divided by how far its client's steps carry.
+    """FedNova: averages clients' updates, each divided by its effective number of steps a_j.
 
-    x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j; a_j: see
-    `effective_steps`. Equal a_j make it FedAvg. Each client sends a_j with its model y_j. Source:
-    FedNova, eq. (9) and table 1.
+    x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j over the round's
+    clients S (for a_j see `effective_steps`). Equal a_j make it FedAvg. Each client sends a_j with
+    its model y_j. Source: FedNova, eq. (9) and table 1.
     """
 
     def round(
@@ -77,11 +76,11 @@ class FedNova(DrawnForSteps):
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Run one round of `fednova` on trained models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    x is the common start, p_j = n_j / n; a_j counts the minibatches of the local training, whose
-    last of an epoch may be short. Source: FedNova, eq. (9) and table 1.
+    x is the common start, p_j = n_j / n, a_j the client's minibatches in local training. Source:
+    FedNova, eq. (9) and table 1.
 
     Raises:
-        FedreproError: For training that may stop early, whose number of steps is not known.
+        FedreproError: training may stop early, so the number of steps is not known.
     """
     assert info.example_counts is not None
     assert info.start is not None
@@ -119,16 +118,17 @@ def averaged(
 
 
 def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
-    """Return how many steps without momentum carry as far as `steps` with it: a_j float64 (n,).
+    """Return how many steps without momentum move as far as `steps` with it: a_j, float64 (n,).
 
-    Of K steps with momentum r: (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
+    K steps with momentum r count as (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table
+    1.
     """
     r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
     return np.asarray((count - r * (1 - r**count) / (1 - r)) / (1 - r))
 
 
 def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Return weights after training minus those before, float64 (n, *shape); 0 if it diverged."""
+    """Return weights after training minus before, float64 (n, *shape); 0 for a diverged client."""
     return np.asarray(np.nan_to_num(after.astype(np.float64) - before, posinf=0.0, neginf=0.0))
 
 
@@ -137,25 +137,25 @@ def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
 class Scaffold(DrawnForSteps):
     """SCAFFOLD: clients' steps are corrected by control variates that client and server keep.
 
-    Clients: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr). The
-    server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
-    times the mean change of c_j. Clients keep c_j, and send its change with their models; the
-    server sends c with the weights. a_j are the client's steps, or with momentum how many without
-    it carry as far (`effective_steps`), since c_j would else be too large. Source: SCAFFOLD,
-    algorithm 1, option II, which has neither momentum nor shares p_j.
+    Clients: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr).
+    Server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
+    times the mean change of c_j. A client sends the change of its c_j with its model; the server
+    sends c with the weights. a_j counts the client's steps, with momentum the `effective_steps`, as
+    c_j would be too large otherwise. Source: SCAFFOLD, algorithm 1, option II, which has neither
+    momentum nor p_j.
     """
 
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: weights drawn as by clients, zero controls."""
+        """Return the state before the first round: drawn global weights, zero control variates."""
         start = super().init(clients, info, rng)
         return {**start, "control": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients by corrected steps; return new weights and controls."""
+        """Train at drawn clients by corrected steps; return the new state and a report."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["control"]).items()}
@@ -191,13 +191,13 @@ class Scaffold(DrawnForSteps):
 )
 @dataclass(kw_only=True)
 class FedDyn(DrawnForSteps):
-    """FedDyn: a client's loss gets a linear term and a quadratic pull to the received weights.
+    """FedDyn: a client's loss gets a linear term and a quadratic pull to the received weights x.
 
-    A client lowers f_j(y) - <h_j, y> + alpha/2 |y - x|², and then h_j <- h_j - alpha (y_j - x). The
-    server: x <- mean over S of y_j - (1/alpha) mean over all clients of h_j, which it keeps by the
-    sum of what they sent. In the first round with all clients this is twice their mean less the
-    start, so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1;
-    its code divides alpha by the client's relative size, which the paper does not.
+    A client minimises f_j(y) - <h_j, y> + alpha/2 |y - x|², then sets h_j <- h_j - alpha (y_j - x).
+    The server sets x to the mean of y_j over the round's clients S less (1/alpha) times the mean of
+    h_j over all clients. After round one with all clients, x is twice their mean less the start; so
+    after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1; its code
+    divides alpha by the client's relative size, which the paper does not.
     """
 
     alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
@@ -206,14 +206,14 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: weights drawn as by clients, h of zero."""
+        """Return the state before the first round: drawn global weights, h of zero."""
         start = super().init(clients, info, rng)
         return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients with a pull to x + h_j / alpha; return new weights and all h."""
+        """Train at drawn clients with a pull to x + h_j / alpha; return new state and report."""
         chosen = sample_clients(clients.count, self.fraction, rng)
         nothing = {k: v[0] for k, v in zeros(state["h"]).items()}
         client_h = gather_client_state(state["kept"], chosen, nothing)
@@ -238,6 +238,6 @@ class FedDyn(DrawnForSteps):
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the server's network, or the mean of clients' last ones (`predicts`)."""
+        """Return the server's network, or the mean of the clients' last ones (`predicts`)."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

@@ -71,13 +71,13 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 @dataclass(kw_only=True)
 class Drawn:
-    """Base of methods in rounds: in each some clients are drawn and train from global weights."""
+    """Base of methods in rounds: each round draws clients, who train from the global weights."""
 
     rounds: Rounds = 100
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: global weights, drawn as a client draws its own."""
+        """Return the state before round 1: randomly drawn global weights, (1, *shape) by name."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -87,7 +87,7 @@ class Drawn:
 
 @dataclass(kw_only=True)
 class DrawnForSteps(Drawn):
-    """Base of methods whose drawn clients train for some epochs, or some minibatches, per round."""
+    """Base of methods whose drawn clients train for some epochs, or some minibatches, a round."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -95,7 +95,7 @@ class DrawnForSteps(Drawn):
     def trained(
         self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
     ) -> Trained:
-        """Train at the chosen clients from the global weights; `how` goes to `Clients.train`."""
+        """Train at clients `chosen` from the global weights; `how` goes to `Clients.train`."""
         how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
         return clients.train(state["weights"], rng, **how)
 
@@ -108,24 +108,25 @@ class Averaging(Drawn):
     batchnorm: BatchNorm = "average"
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return the loss terms that clients add to cross-entropy; none unless overridden."""
+        """Return the terms that clients add to their cross-entropy loss; none unless overridden."""
         return []
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray] | None:
-        """Return the chosen clients' own tensors of loss terms, (chosen, *shape), or None."""
+        """Return tensors of loss terms that stay at clients, (chosen, *shape) by name, or None."""
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step along the mean update, (1, *shape), and the server's next state.
+        """Return the server's step, (1, *shape) by name, and its next state.
 
-        Unless overridden the step is the mean update itself.
+        `update` is the clients' mean update and `server` the state, such as momentum. Unless
+        overridden the step is the mean update itself.
         """
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: drawn global weights, and clients' kept layers."""
+        """Return the state before round 1: drawn global weights; no layers at clients yet."""
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -144,10 +145,11 @@ class Averaging(Drawn):
         lr: float | None = None,
         steps: int | None = None,
     ) -> State | None:
-        """Run a round of training and averaging; return the new state, or None if all diverged.
+        """Run a round: clients train, the server averages and steps. Return the new state.
 
-        A client whose training diverged is as if it had not been drawn. `lr` and `steps` are by
-        default those of the training, and whole epochs.
+        None if all clients diverged; one that did is left out as if it had not been drawn. `lr`
+        defaults to that of the training, and `steps` (minibatches per client) to `epochs` whole
+        epochs.
         """
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -173,7 +175,7 @@ class Averaging(Drawn):
         return {"weights": weights, "server": server, **kept}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """Return the global network, or one for each client if BatchNorm stays there."""
+        """Return the global network; or one per client, if each keeps its own BatchNorm layers."""
         if self.batchnorm != "local":
             return super().model(state, clients)
         own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
@@ -202,7 +204,7 @@ class Scheduled(Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients, average, and step at the server; return the new state."""
+        """Train at drawn clients, average, and step at the server; return new state and report."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None
@@ -236,10 +238,10 @@ class FedAvg(Scheduled):
     """Federated averaging: the mean of some clients' models in each round. Source: FedAvg, alg. 1.
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
-    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v.
-    `divergence` is RM's baseline of that name, `entropy` its regulariser (section 4). With
-    `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them (FedBN,
-    Li et al., 2021); with recalibrate the round's clients measure their statistics again.
+    make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
+    the mean update. `divergence` is RM's baseline of that name, `entropy` its regulariser (section
+    4). With `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them
+    (FedBN, Li et al., 2021); with recalibrate the round's clients measure their statistics again.
     """
 
     proximal: Mu = 0.0
@@ -250,19 +252,19 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, no past updates."""
+        """Return the state before the first round: drawn global weights, zero server momentum."""
         state = super().init(clients, info, rng)
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step along the mean update, with momentum, and the new momentum."""
+        """Return the server's step for the clients' mean `update`, and the new momentum."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return the clients' loss terms: a pull to the received weights, and an entropy term."""
+        """Return clients' extra loss terms: a pull to the received weights, RM's entropy term."""
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
@@ -270,10 +272,10 @@ class FedAvg(Scheduled):
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
 @dataclass(kw_only=True)
 class FedAdam(Scheduled):
-    """FedAdam: the server steps by Adam along the mean update. Source: Reddi et al., 2021, alg. 2.
+    """FedAdam: the server steps by Adam along the mean update U. Source: Reddi et al., 2021, alg.
 
-    m = beta1 m + (1 - beta1) U, v = beta2 v + (1 - beta2) U², v starting at tau², and w = w +
-    server_lr m / (sqrt(v) + tau).
+    2. U is the clients' mean of trained minus received weights. m = beta1 m + (1 - beta1) U, v =
+    beta2 v + (1 - beta2) U², v starting at tau², and w = w + server_lr m / (sqrt(v) + tau).
     """
 
     server_lr: ServerLr = 0.01
@@ -288,7 +290,10 @@ class FedAdam(Scheduled):
         return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return Adam's step along the mean update, and the new moments; no bias is corrected."""
+        """Return Adam's step for the clients' mean `update`, and its moments.
+
+        No bias correction.
+        """
         first = {k: _mix(self.beta1, server["first"][k], v) for k, v in update.items()}
         second = {k: _mix(self.beta2, server["second"][k], v**2) for k, v in update.items()}
         step = {k: self.server_lr * first[k] / (np.sqrt(second[k]) + self.tau) for k in update}
@@ -301,14 +306,17 @@ class FedAdam(Scheduled):
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """Return RM's entropy term in a list, or an empty list if its coefficient is 0."""
+    """Return RM's entropy term as a list of loss terms, empty if its `coefficient` is 0.
+
+    The term penalises predictions with less entropy than `least` nats.
+    """
     return [Entropy(least, coefficient)] if coefficient else []
 
 
 def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
-    """Draw the clients that train in a round, ascending int64: max(C·K, 1) of `clients`.
+    """Draw the clients that train in a round: max(fraction · clients, 1) indices, ascending int64.
 
-    Of very many clients only those that are drawn cost anything. Source: FedAvg, algorithm 1.
+    Source: FedAvg, algorithm 1.
     """
     count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
     if clients > MANY:
@@ -319,11 +327,10 @@ def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
 def client_update(
     state: State, chosen: np.ndarray, share: np.ndarray, clients: Clients, rng: RngKey, **how: Any
 ) -> tuple[Averaged, State]:
-    """Train at the chosen clients from the global weights, and sum their models by `share`.
+    """Train clients `chosen` from the global weights; return the sum of their models by `share`.
 
-    `share` is p_k, float64 (n,), `how` goes to `Clients.train`. Returns the weighted sum (tensors
-    (1, *shape), and the weight that went in), and the clients' BatchNorm layers for the next state,
-    if these stay with the clients.
+    `chosen` are n client indices, `share` is p_k, float64 (n,), and `how` goes to `Clients.train`.
+    Second comes the part of the next state that stays at the clients: BatchNorm layers, or nothing.
     """
     how["chosen"] = chosen.tolist()
     if "kept" not in state:
@@ -339,9 +346,9 @@ def client_update(
 def gather_client_state(
     kept: dict[str, dict[str, np.ndarray]], chosen: np.ndarray, new: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Stack tensors that clients keep between rounds, (chosen, *shape) by name.
+    """Stack the tensors that `chosen` clients kept from earlier rounds, (chosen, *shape) by name.
 
-    A client that was never drawn has the tensors `new` (*shape).
+    `kept` holds them by client. A client that was never drawn gets the tensors `new` (*shape).
     """
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
@@ -350,7 +357,7 @@ def gather_client_state(
 def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Split tensors (chosen, *shape) into one entry per client, to keep between rounds."""
+    """Split tensors (chosen, *shape) into one entry per client, to be kept until a later round."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 
@@ -359,7 +366,7 @@ def _norms(state: State, clients: Clients) -> dict[str, np.ndarray]:
 
 
 def zeros(weights: Weighted) -> Weighted:
-    """Return zeros of the shapes and types of these tensors, by name."""
+    """Return zeros with the names, shapes and types of `weights`."""
     return {k: np.zeros_like(v) for k, v in weights.items()}
 
 

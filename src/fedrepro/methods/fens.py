@@ -26,7 +26,7 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """Return FENS's gate of one layer with logits sum_i w_ik z_ik, from weights w (m, K)."""
+    """Return a FENS gate of one layer that weighs logits: sum_i w_ik z_ik, by weights w (m, K)."""
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
@@ -35,7 +35,8 @@ def class_weights(networks: int, classes: int, weights: Array) -> Gate:
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
     """Return the gradients of a gate's mean cross-entropy, by tensor name.
 
-    `gate` has one or two layers; it takes the clients' logits (n, m · K) and predicts labels (n,).
+    A gate is a small network of one or two layers, from the clients' logits (n, m · K) to `labels`
+    (n,).
     """
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
@@ -53,7 +54,7 @@ def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
 
 
 class GateServer:
-    """The server of FENS, which trains the gate by FedAdam along clients' weighted moves Δ.
+    """The server of FENS: trains the gate by FedAdam on the clients' mean gate update Δ.
 
     m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ), without correction of
     bias. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2.
@@ -65,9 +66,9 @@ class GateServer:
         self.squares = {name: np.zeros_like(value) for name, value in start.items()}
 
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
-        """Move the gate by one round of clients' moves, weighted by `share`.
+        """Update the gate, a small network, by one round of clients' updates `moves`.
 
-        Weights where `only` is 0 do not move.
+        They are averaged by `share` (J,). Weights where `only` is 0 stay fixed.
         """
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
@@ -104,13 +105,13 @@ def fens(
         bool, Arg("leave every second validation example to the choice of a setting", later=True)
     ] = False,
 ) -> GlobalModel:
-    """Predict by a small gate over all clients' logits z_j, which clients train together.
+    """Predict by a small gate network over all clients' logits z_j, which clients train together.
 
-    The gate f(z_1, …, z_J) is m K to m K to K with a ReLU, or sum_j w_jk z_jk per class. Every
-    client gets all models. In each round each takes one step on its validation examples, or on
-    every second one, and the server one of FedAdam (β 0.9, 0.99, τ 0.001) along the mean of theirs,
-    weighed by n_i / n. The width of the gate and FedAdam's steps are those of public code, or the
-    nearest to it that is known. Source: FENS, by the authors' code.
+    The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or is sum_j w_jk
+    z_jk per class. Every client gets all models. In each round every client takes one step on its
+    validation examples, or on every second one, and the server one step of FedAdam (β 0.9, 0.99, τ
+    0.001) along their mean update by n_i / n. The gate's width and FedAdam's constants are those of
+    public code, or the nearest known. Source: FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

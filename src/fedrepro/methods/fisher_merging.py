@@ -1,10 +1,9 @@
-"""Weights by how much each client's predictions depend on them: Fisher merge, FedFisher, FedLPA.
+"""Merging by Fisher information, a weight's effect on its client's predictions.
 
 Fisher merge: M. Matena, C. Raffel. Merging Models with Fisher-Weighted Averaging. NeurIPS 2022.
 FedFisher: D. Jhunjhunwala, S. Wang, G. Joshi. FedFisher: Leveraging Fisher Information for One-Shot
-Federated Learning. AISTATS 2024.
-FedLPA: X. Liu, L. Liu, F. Ye, Y. Shen, X. Li, L. Jiang, J. Li. FedLPA: One-shot Federated Learning
-with Layer-Wise Posterior Aggregation. NeurIPS 2024.
+Federated Learning. AISTATS 2024. FedLPA: X. Liu, L. Liu, F. Ye, Y. Shen, X. Li, L. Jiang, J. Li.
+FedLPA: One-shot Federated Learning with Layer-Wise Posterior Aggregation. NeurIPS 2024.
 """
 
 from __future__ import annotations
@@ -109,10 +108,10 @@ def fedfisher_diagonal(
 ) -> GlobalModel:
     """Descend from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
 
-    `steps` of length 0.01 leave weights on which nobody has much information at the average; all
-    the way down it is the Fisher-weighted average without norms. The authors return the best of
-    every hundredth step on 500 labelled examples: a sweep of `steps` does so. Source: FedFisher, by
-    the authors' code.
+    F_i is client i's Fisher information. With `steps` steps of length 0.01, weights on which nobody
+    has much information stay near the average; the minimum is the Fisher-weighted average without
+    norms. The authors return the best of every hundredth step on 500 labelled examples: sweep
+    `steps` for that. Source: FedFisher, by the authors' code.
     """
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
@@ -155,10 +154,10 @@ def fedfisher_kfac(
 ) -> GlobalModel:
     """Merge layers by Kronecker factors: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
-    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the gradients by what it gives, over the
-    model's labels; p_i = n_i / n. The search starts at the average. Nothing is damped: what no
-    client has information on stays at the average. Source: FedFisher, by the authors' code, which
-    takes 2000 steps of a descent with momentum and returns the best of every hundredth on 500
+    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the loss's gradients at its outputs, with
+    labels drawn from the model; p_i = n_i / n. The search starts at the average, without damping:
+    weights on which no client has information stay there. Source: FedFisher, by the authors' code,
+    which takes 2000 steps of descent with momentum and returns the best of every hundredth on 500
     labelled examples.
     """
     return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
@@ -174,9 +173,9 @@ def solved(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Merge networks by solving sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer.
 
-    `answers` hold the factors A_i, G_i; each gets `damping` on its diagonal. `solver` is a
-    parameter of `fedfisher_kfac`. Returns the tensors (1, *shape), and the residual of the worst
-    layer as a share of the residual at the average.
+    `answers` are the clients' factors A_i and G_i; each gets `damping` on its diagonal. `solver` is
+    "conjugate_gradients" or "published", of `steps` steps. Returns tensors (1, *shape) by name, and
+    the worst layer's residual as a share of the residual at the average.
     """
     share, worst = shares_of(info), 0.0
 
@@ -233,10 +232,10 @@ def fedlpa(
     """Merge layers by damped Kronecker factors: solve sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i.
 
     M_i are weights with biases, p_i = n_i / n, A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g
-    gᵀ] + √λ I of the gradients at the labels of the data. Source: FedLPA, section 4.1. It is solved
-    by conjugate gradients from the average. The authors' code takes 10,000 steps of plain descent,
-    and of their end and their beginning the better on test data; there a convolution's A_i is
-    divided, and its B_i multiplied, by the places at which its kernel is laid, before λ is added.
+    gᵀ] + √λ I of the gradients at its outputs, with the data's labels. Source: FedLPA, section 4.1.
+    It is solved by conjugate gradients from the average. The authors' code takes 10,000 steps of
+    plain descent, and the better of its first and last point on test data; it divides a
+    convolution's A_i, and multiplies its B_i, by the number of kernel positions, before λ is added.
     """
     root = float(np.sqrt(damping))
     if solver == "conjugate_gradients":

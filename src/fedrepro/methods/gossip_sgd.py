@@ -31,9 +31,9 @@ Steps = Annotated[
 class GossipSgd:
     """Gossip SGD: nodes train by themselves, then average weights over their neighbours.
 
-    b_i = what node i trains from w_i, and w_i = sum_j W_ij b_j. All start from one network. Source:
-    Koloskova et al., 2020, algorithm 1; with one step a round Lian et al., 2017, but for the order
-    of step and average.
+    Node i trains w_i to b_i; then w_i = sum_j W_ij b_j, W the mixing matrix. All start from one
+    network. Source: Koloskova et al., 2020, algorithm 1; with one step a round it is Lian et al.,
+    2017, but with the step before the average.
     """
 
     rounds: Rounds = 100
@@ -49,9 +49,9 @@ class GossipSgd:
     def round(
         self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Let every node train, then average over neighbours; return the new state.
+        """Let every node train, then average over neighbours; return the new state and a report.
 
-        A node whose training diverged goes on with the weights it had.
+        A node whose training diverged keeps the weights that it had.
         """
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
         before = {}

@@ -44,9 +44,8 @@ def concatenation(
 ) -> GlobalModel:
     """Put all hidden units of all clients side by side in a single network.
 
-    The logit of class k is sum_j f_jk (logit of client j), f_jk the share of client j of all
-    examples of the class, or 1 / J. Clients share no hidden unit, so the weights between hidden
-    layers are block-diagonal.
+    The logit of class k is sum_j f_jk (logit of client j), where f_jk is client j's share of the
+    class's examples, or 1 / J. Weights between hidden layers are block-diagonal.
     """
     assert info.label_counts is not None
     whole = joined(clients, info.label_counts, class_weights)
@@ -56,7 +55,7 @@ def concatenation(
 def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
     """Join the clients' networks side by side; outputs are summed by the clients' class shares.
 
-    Without `class_weights` shares are equal. `label_counts` is (J, K).
+    Shares come from `label_counts` (J, K); they are 1 / J without `class_weights`.
     """
     shares = class_shares(label_counts)
     if not class_weights:
@@ -133,9 +132,9 @@ def pfnm(
 ) -> GlobalModel:
     """Match hidden units across clients by MAP inference and average the matched ones.
 
-    Several hidden layers are matched from the top down. Source: PFNM, section 3, equations (5)
-    and (9); supplement, Algorithm 1. The paper has one sigma2 for what is matched and for how much
-    a client's few examples of a class count; `posterior_sigma2` sets the second apart.
+    Several hidden layers are matched from the top down. The paper uses one sigma2 for matching and
+    for the posterior means; `posterior_sigma2` sets another for the means. Source: PFNM, section 3,
+    equations (5) and (9); supplement, Algorithm 1.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)
@@ -156,9 +155,9 @@ def pfnm(
 def visiting_orders(
     clients: int, depth: int, passes: int, order: str, rng: RngKey
 ) -> list[np.ndarray]:
-    """Draw in which order PFNM's passes visit clients: int64 (passes, J) by layer, top first.
+    """Draw the order of clients in PFNM's passes: an int64 (passes, J) per hidden layer, top first.
 
-    With `order` "fixed" clients come in their own order.
+    With `order` "fixed" it is always 0, 1, …; `depth` is the number of hidden layers.
     """
     visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":

@@ -64,9 +64,9 @@ def regmean(
 ) -> GlobalModel:
     """Merge layers by regression on their inputs: W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i.
 
-    Â = α A + (1 - α) diag(A), A = E[a aᵀ], a a layer's input, with a 1 for the bias, in the
-    client's own network; a convolution's are its patches. p_i = n_i / n, by which all else is
-    averaged. Source: RegMean, section 3, for linear layers.
+    Â = α A + (1 - α) diag(A), with A = E[a aᵀ] over inputs a of the layer in the client's network
+    (with a 1 for the bias; patches for a convolution). p_i = n_i / n; other tensors are averaged by
+    p_i. Source: RegMean, section 3, for linear layers.
     """
     network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
@@ -82,12 +82,12 @@ def regmean(
 
 
 def shrink_off_diagonal(moments: np.ndarray, alpha: float) -> np.ndarray:
-    """Shrink moments A (J, D, D) towards their diagonals: α A + (1 - α) diag(A), (J, D, D)."""
+    """Shrink `moments` A (J, D, D) to their diagonals: α A + (1 - α) diag(A), α being `alpha`."""
     return np.asarray(moments * (alpha + (1 - alpha) * np.eye(moments.shape[-1])))
 
 
 def lowest(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
-    """Ask clients for the second moments of the lowest layer's inputs, for RegMean++."""
+    """Ask clients for the second moments of inputs of the lowest layer, for RegMean++."""
     assert info.clients is not None
     layers = layer_matrices(network_like(clients))
     lowest = [layer.key for layer in layers if layer.weight == layers[0].weight]
@@ -111,11 +111,11 @@ def regmean_plus(
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
 ) -> GlobalModel:
-    """Merge layers as RegMean, each by moments of inputs behind the layers already merged.
+    """Merge layers as RegMean, by moments of the inputs that the merged layers below give.
 
-    W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i. Layers are merged from the lowest up, and each goes to
-    the clients before they answer for the next: as many exchanges as layers. The lowest layer is
-    that of RegMean. Â_i, p_i as there; all else is averaged, and goes to the clients at first.
+    W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â_i and p_i as in `regmean`. Layers are merged
+    from the lowest up, and each goes to the clients before they answer for the next: as many
+    exchanges as layers. Other tensors are averaged, and sent to the clients first.
     """
     assert info.clients is not None
     share = shares_of(info)

@@ -1,9 +1,8 @@
-"""Task vectors, the differences of trained weights from the common start, merged.
+"""Merging of task vectors, which are trained weights minus the common start.
 
 Task arithmetic: G. Ilharco, M. T. Ribeiro, M. Wortsman, S. Gururangan, L. Schmidt, H. Hajishirzi,
-A. Farhadi. Editing Models with Task Arithmetic. ICLR 2023.
-TIES: P. Yadav, D. Tam, L. Choshen, C. Raffel, M. Bansal. TIES-Merging: Resolving Interference When
-Merging Models. NeurIPS 2023.
+A. Farhadi. Editing Models with Task Arithmetic. ICLR 2023. TIES: P. Yadav, D. Tam, L. Choshen, C.
+Raffel, M. Bansal. TIES-Merging: Resolving Interference When Merging Models. NeurIPS 2023.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from fedrepro.methods._merging import network_like, with_mean_buffers
 def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
     """Merge task vectors (J, n) by TIES: average entries that agree with the elected sign, (n,).
 
-    Of each vector the largest `keep` of its entries count, by magnitude, and at least one. The sign
-    of a coordinate is that of the sum of what is kept; 0 where nobody keeps it. Source: TIES,
-    section 4 (trim, elect sign, disjoint merge).
+    Of each vector, the share `keep` of entries of largest magnitude stays (at least one). A
+    coordinate's sign is that of the sum of these; it is 0 where none stays. Source: TIES, section 4
+    (trim, elect sign, disjoint merge).
     """
     count = max(1, round(keep * vectors.shape[1]))
     sizes = np.abs(vectors)
@@ -50,7 +49,7 @@ def task_arithmetic(
 ) -> GlobalModel:
     """Add the scaled mean update to the common start w0: w = w0 + s / J · sum_i (w_i - w0).
 
-    s = 1 is the plain mean. Source: Ilharco et al., section 2, whose λ is s / J.
+    `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2, whose λ is s / J.
     """
     return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 
@@ -73,8 +72,8 @@ def ties(
 ) -> GlobalModel:
     """Add to the start w0 the mean of the trimmed updates w_i - w0 that agree in the elected sign.
 
-    w = w0 + s · mean. Only the largest entries of each vector count, over all weights together; the
-    sign of a weight is that of their sum. Source: TIES, section 4.
+    w = w0 + s · mean, s being `scale`. Trimming keeps the largest entries of each update, over all
+    weights together; a weight's elected sign is that of their sum. Source: TIES, section 4.
     """
 
     return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))

@@ -1,8 +1,8 @@
-"""Hidden units of all clients brought into one order, then averaged or merged otherwise.
+"""Methods that permute all clients' hidden units into one order, then average or merge otherwise.
 
-Weight matching; cycle-consistent matching (D. Crisostomi, M. Fumero, D. Baieri, F. Bernard,
-E. Rodolà. C²M³: Cycle-Consistent Multi-Model Merging. NeurIPS 2024); optimal-transport fusion; and
-RegMean and FedFisher of what is matched.
+Weight matching; cycle-consistent matching (D. Crisostomi, M. Fumero, D. Baieri, F. Bernard, E.
+Rodolà. C²M³: Cycle-Consistent Multi-Model Merging. NeurIPS 2024); optimal-transport fusion; and
+RegMean and FedFisher of matched networks.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def weight_matching(
 ) -> GlobalModel:
     """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
-    P_j is the permutation of units that fits the mean of the others. Clients are matched in turn,
-    in random order, until none moves. The network is as wide as a client's; channels of
-    convolutions are units. With class weights the weights to class k count by the clients' shares
-    of it. Units of a module are found by tracing it. Source: Ainsworth, Hayase, Srinivasa, "Git
-    Re-Basin", ICLR 2023, algorithm 3 (many models).
+    P_j is the permutation of units that fits the mean of the other clients best. Clients are
+    matched in turn, in random order, until none changes. Channels of convolutions are units; those
+    of a torch module are found by tracing it. With class weights, the weights to class k count by
+    the clients' shares of its examples. Source: Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR
+    2023, algorithm 3 (many models).
     """
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -128,13 +128,13 @@ def ot_fusion(
         int, Arg("times the units are carried and averaged again; 1 as published", least=1)
     ] = 10,
 ) -> GlobalModel | None:
-    """Fuse the clients' networks by an optimal transport T_j of units onto `units` common ones.
+    """Fuse the clients' networks by optimal transport T_j of their units to `units` common ones.
 
-    A common unit is sum_j (n_j / n) of what T_j brings it; it starts from clients drawn at random.
-    Weights out of it are averaged alike, over class k by the clients' shares of it if class weights
-    are on. Layers are fused from the lowest up; classes are never carried. Nothing is given where
-    all clients together have fewer units. Source: Singh and Jaggi, "Model fusion via optimal
-    transport", NeurIPS 2020, by weights.
+    A common unit is the sum over clients of n_j / n times the units that T_j moves to it; it starts
+    from clients drawn at random. Outgoing weights are averaged alike; those to class k by the
+    clients' shares of its examples, with class weights. Layers are fused from the lowest up.
+    Returns None if all clients together have fewer than `units`. Source: Singh and Jaggi, "Model
+    fusion via optimal transport", NeurIPS 2020, by weights.
     """
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":
@@ -224,8 +224,9 @@ def in_one_order(
 ) -> tuple[LocalModels, list[Reply]]:
     """Permute the hidden units of the clients' models to match, and their answers alike.
 
-    Answers are moments of layer inputs and of gradients by layers' outputs, which the server
-    permutes itself. Groups of a convolution are its channels, one each. Returns models and answers.
+    Answers are second moments of each layer's inputs and output gradients; the server permutes
+    them, so clients send nothing more. Units are matched by weights, at most `sweeps` times.
+    Returns the models and the answers.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

@@ -1,10 +1,11 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
 
-Images lie with zeros around them as (H, W, C), so that a convolution is a product by places
-(`core/portable_ops/implicit_convolution.py`). With the two exchanged, rows at the places of a
-window and runs along the rows of the map, it is the gradient of the kernel; with the kernel turned
-round and errors for an image it is that of the inputs. A kernel lies in a model as an affine map:
-weight (k · k · C, channels), then its bias, rows filled up to whole vectors.
+Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
+(`core/portable_ops/implicit_convolution.py`). Its gradient by the kernel is such a product too, and
+so is that by the inputs, with the kernel turned by 180°. A kernel lies in a model like an affine
+map: weight (k · k · C, channels), then its bias, rows padded to whole vectors. Functions share
+three arguments: convs is the layout (`Convolutions`), c a layer's row of convs.layers, room the
+buffers (`Images`). Errors are the loss's gradients by a layer's numbers.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Convolutions(NamedTuple):
-    """Layout in memory of a network's convolutions, for compiled code: layers and lists, int64.
+    """Memory layout of a network's convolutions, for compiled code: layers and lists, int64.
 
-    layers (L, FIELDS): the numbers of each layer, named at the top of this module. lists: positions
-    of windows and targets. image: (channels, height, width, zeros around) of an input. by: the
-    address of the compiled product (`multiplier_at`).
+    layers (L, FIELDS): sizes and offsets of each layer, named at the top of this module. lists:
+    positions of windows and targets. image: (channels, height, width, zeros around) of an input.
+    by: the address of the compiled product (`multiplier_at`).
     """
 
     layers: Array
@@ -89,10 +90,11 @@ class _Lists:
 def convolutions_of(
     parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
-    """Return the layout of a network's convolutions for compiled code, and its buffers.
+    """Return the memory layout of a network's convolutions, and buffers for compiled code.
 
-    `rows` is the number of examples at a time. `offsets` are where each kernel begins in the flat
-    model. With `matched`, buffers have room for further errors to add to layers' outputs (`extra`).
+    `parts` are the network's layers, `rows` examples at a time, `offsets` where each kernel begins
+    in the flat model. `matched` gives buffers for further errors of layers' outputs (`extra`), for
+    representation matching.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
@@ -157,8 +159,8 @@ def lay_image(
 ) -> None:
     """Copy image number b (C, H, W) to the lowest layer's input as (H, W, C), with zeros around.
 
-    `scale` is the divisor of its numbers, and the inverse. `move` says whether to mirror the image,
-    and how far to move it down and to the right (random crops); zeros come in.
+    `scale` is (divisor of its numbers, the divisor's inverse). `move` is (whether to mirror, rows
+    down, columns right), for random crops; zeros come in at the edge. `room` holds the input.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -178,8 +180,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    `weights` is the flat model; the inputs lie in the buffers room.images. Images are computed one
-    by one, so that maps stay in the cache.
+    `weights` is the flat model; the inputs lie in room.images. Images are computed one by one, so
+    that feature maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
@@ -200,9 +202,9 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve the image that begins at `image`; write to room.out, (H · W, channels).
+    """Convolve one image, which begins at `image` in room.images; write to room.out.
 
-    c is the layer's row of convs.layers, `weights` the flat model, `room` the buffers (`Images`).
+    The output is (H · W, channels). c is the layer's row of convs.layers, `weights` the flat model.
     """
     stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
     begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
@@ -216,9 +218,9 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a layer's output takes in memory for one example.
+    """Return how many numbers a layer's output takes in memory for one example, padding included.
 
-    c is the layer's row of `Convolutions.layers`; channels are filled up to `row_of`.
+    c is the layer's row of `Convolutions.layers`.
     """
     side = 2 if c[POOLED] else 1
     count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
@@ -227,10 +229,10 @@ def gives(c: Array) -> int:
 
 @inner
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write ReLU and 2×2 max pooling of room.out to x from `to` on, the next layer's input.
+    """Write ReLU and 2×2 max pooling of room.out to x from `to` on, where the next layer reads.
 
-    The positions of the largest values are noted in room.chosen from `noted` on. c is the layer's
-    row of convs.layers, `room` the buffers (`Images`).
+    Positions of the largest values go to room.chosen from `noted` on. c is the layer's row of
+    convs.layers.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
@@ -263,8 +265,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    The backward pass of `features`, whose output is x. `errors` are the loss's derivatives by x, (H
-    · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
+    The backward pass of `features`, whose output is x. `errors` are the loss's gradients by x, (H ·
+    W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
     """
     turn_kernels(convs, weights, room)
     for b in range(rows):
@@ -282,9 +284,10 @@ def learn_kernels(
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Write all kernels but the lowest, from the flat model, to the buffer room.flipped.
+    """Copy all kernels but the lowest, rearranged for the backward pass, to room.flipped.
 
-    So rearranged (turned by 180° or transposed), the backward pass reads kernels in order.
+    They are turned by 180° or transposed, so that the backward pass reads them in order; `weights`
+    is the flat model.
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -296,7 +299,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy one example's errors (derivatives of the loss) of the last layer's output to room.lower.
+    """Copy one example's errors (gradients of the loss) of the last layer's output to room.lower.
 
     The numbers begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
     """
@@ -310,9 +313,10 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Take one example's errors back through a layer's pooling and ReLU: room.lower to room.upper.
+    """Backpropagate an example's errors through a layer's pooling and ReLU, to room.upper.
 
-    b is the example, x holds the outputs of the last layer, `room` are the buffers (`Images`).
+    They are read from room.lower. b is the example, x holds the outputs of the last layer, `room`
+    are the buffers (`Images`).
     """
     c = convs.layers[layer]
     if c[POOLED]:
@@ -327,7 +331,7 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels).
+    """Copy a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels).
 
     c is the layer's row of `Convolutions.layers`, `weights` the flat model.
     """
@@ -342,9 +346,9 @@ def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """Write errors of a pooling's outputs, room.lower, to the inputs that were largest, room.upper.
+    """Move the errors of a pooling's outputs, room.lower, to the largest inputs, in room.upper.
 
-    The positions that `pool` noted begin at `noted` in room.chosen; c is the layer's row of
+    Their positions, recorded by `pool`, begin at `noted` in room.chosen; c is the layer's row of
     `Convolutions.layers`.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
@@ -359,7 +363,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Copy errors from room.lower to room.upper where the ReLU's output is above zero, else zeros.
+    """Backpropagate errors through a ReLU, room.lower to room.upper: zero where its output is zero.
 
     The outputs lie in x, from `first` on; c is the layer's row of convs.layers.
     """
@@ -395,7 +399,7 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Compute the errors of a convolution's input, from those of its output in room.upper.
+    """Backpropagate errors through a convolution, from its output (room.upper) to its input.
 
     The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
     """
@@ -436,10 +440,10 @@ def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Compute the errors of each window of a convolution's input, and add up where windows overlap.
+    """Backpropagate errors through a convolution by windows, and add up where windows overlap.
 
     From room.upper to room.lower. Used instead of `errors_turned` for layers without padding whose
-    inputs have at most 8 channels.
+    inputs have at most 8 channels; c is the layer's row of convs.layers.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1

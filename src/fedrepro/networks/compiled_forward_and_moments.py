@@ -1,4 +1,4 @@
-"""Outputs of convolutions and recurrent layers for many examples, and moments, in compiled code."""
+"""Compiled code for many examples: outputs of convolutions and recurrent layers, and moments."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Compute the convolutions of inputs (N, D): outputs to x, all layers stay in `room`.
+    """Compute the convolutions of inputs (N, D): outputs to x, every layer's to the buffers `room`.
 
-    `weights` is the flat model; `room` the buffers, from which `add_moments` and `add_errors` read.
+    `weights` is the flat model, `convs` its layout. `add_moments` and `add_errors` read `room`.
     """
     before = flush()
     one = inputs.dtype.type(1)
@@ -75,7 +75,10 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return how many numbers one row of a window takes in `add_moments`, filled up to vectors."""
+    """Return how many numbers `add_moments` keeps for one row of a layer's window, with padding.
+
+    c is the layer's row of `Convolutions.layers`.
+    """
     width: int = padded_to(c[KERNEL] * c[BELOW])
     return width
 
@@ -84,10 +87,11 @@ def run_of(c: Array) -> int:
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
-    """Add a aᵀ over all windows a of a layer's inputs to `sums`, float64 (K + 1, k, run) flat.
+    """Add a aᵀ over all windows a of a layer's inputs to `sums`: second moments, as K-FAC needs.
 
-    Second moments of inputs, as K-FAC and regression need. K = k · k · C; the last row is the sum
-    of the windows. A run fills up whole vectors. `scratch` has room for the sum of one example.
+    The inputs are those of `rows` examples in `room`. `sums` is float64 (K + 1, k, run) flat, with
+    K = k · k · C, its last row the sum of the windows, run as in `run_of`. `scratch` has room for
+    one example.
     """
     before = flush()
     c = convs.layers[layer]
@@ -113,12 +117,12 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Add g gᵀ over positions, or squared gradients, for the last layer's errors (N, H · W · C).
+    """Backpropagate errors (N, H · W · C) of the last convolution; add g gᵀ or squared gradients.
 
-    For Fisher information, g being a layer's errors at one position. `factors` are float64, a
-    matrix (channels, channels) of each layer, which begins at starts (L + 1,), rows filled up.
-    `squares` are float64, of the gradients of kernels and biases of each example, or empty.
-    `scratch` has room for one example, as squares or as factors.
+    g are a layer's errors at one position, for Fisher information. `factors` are float64, a matrix
+    (channels, channels) of each layer, beginning at starts (L + 1,), rows padded. `squares` are
+    float64, of the gradients of kernels and biases of each example, or empty. `scratch` has room
+    for one example of either.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -187,10 +191,10 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 
 @partial(compiled, calls=(*CALLS, compiled_lstm))
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
-    """Compute the layers below the affine maps for all inputs (N, D), `rows` at a time.
+    """Compute the layers below the affine maps (`body`) for all inputs (N, D), `rows` at a time.
 
-    Write to out. `out` is flat. For a prediction after each letter, the T letters of those rows
-    come one after another, (T, B).
+    Results go to `out`, flat; for predictions after every letter of a window, as (T, B) in each
+    batch of B rows. `weights` is the flat model, `room` the buffers.
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

@@ -1,8 +1,8 @@
-"""An embedding and layers of LSTM in compiled code: forward and back through all time steps.
+"""An embedding and LSTM layers in compiled code: forward, and back through all time steps.
 
-States lie (T, B, units), so that what all times share is one product of T · B rows. In a model lie
-the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units) and
-bias; gates are in the order of PyTorch: input, forget, cell, output.
+States lie (T, B, units), so that one product of T · B rows does what all time steps share. A model
+has the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units)
+and bias; gates are in the order of PyTorch: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ TURNED = 16  # side of the squares in which a matrix is transposed
 
 
 class Recurrent(NamedTuple):
-    """Layout in memory of an embedding and LSTM layers, for compiled code.
+    """Memory layout of an embedding and LSTM layers, for compiled code.
 
     `starts`, int64 (L, 3), are the starts of weight, recurrent and bias of each layer in the flat
     model; `table` the start of the embeddings, number of codes, and their size. units: of a layer.
-    steps: letters of a window. every: whether each letter has a prediction, and not the last alone.
+    steps: letters of a window. every: whether each letter has a prediction, or only the last one.
     by: the address of the compiled product.
     """
 
@@ -70,10 +70,11 @@ class Times(NamedTuple):
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
 ) -> tuple[Recurrent, Times]:
-    """Return the layout of a network's recurrent layers for compiled code, and its buffers.
+    """Return the memory layout of a network's recurrent layers, and buffers for compiled code.
 
-    `rows` is the number of examples at a time. `offsets` are where the embedding's table begins in
-    the flat model, then weight, recurrent and bias of each layer.
+    `rows` is the number of examples at a time, `steps` letters of a window, `every` whether each
+    has a prediction. `offsets` are where tensors begin in the flat model: the embedding's table,
+    then weight, recurrent and bias of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -129,10 +130,10 @@ def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
-    """Compute embedding and LSTM layers; write the top layer's states to x for `rows` examples.
+    """Compute embedding and LSTM layers for `rows` examples; write the top layer's states to x.
 
-    These are (B, units) after the last letter, or (T, B, units) for all letters. The letters lie in
-    room.codes, (T, B).
+    These are (B, units) after the last letter, or (T, B, units) if every letter has a prediction.
+    The letters lie in room.codes, (T, B); `weights` is the flat model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -164,9 +165,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
-    """Compute an LSTM's gates, cells and states at one time step from the gates' linear parts.
+    """Apply an LSTM's non-linearities at one time step: gates, cells and states from linear parts.
 
-    Rows `first` to first + rows of the buffers are this step; `begins`: whether it is the first.
+    The step has rows `first` to first + rows of the buffers `room`; `begins` says that it is the
+    first.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -197,8 +199,8 @@ def learn_unrolled(
 ) -> None:
     """Add to `gradient` the gradients of embeddings and LSTM layers over `rows` examples.
 
-    Backpropagation through time after `unrolled`. `errors` are the loss's derivatives by its
-    output, (units, padded rows) flat, one of these rows a state.
+    Backpropagation through time after `unrolled`. `errors` are the loss's gradients by the states
+    that it wrote, (units, padded rows) flat; `weights` and `gradient` are flat models.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -246,7 +248,7 @@ def learn_unrolled(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
-    """Replace a time step's gates by their errors: the backward pass of `squash`.
+    """Replace a time step's gates by their errors (gradients of the loss): `squash` backwards.
 
     t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and
     room.cell hold the errors of states and cells.
@@ -273,9 +275,9 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None
 
 @inner
 def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
-    """Write the (n, m) matrix that begins at `at` in weights to `to` as (m, n).
+    """Write the (n, m) matrix that begins at `at` in `weights` to `to` as (m, n).
 
-    `row` and `to_row` are the strides from row to row.
+    `row` and `to_row` are the lengths of a row in memory.
     """
     for i0 in range(0, n, TURNED):
         for j0 in range(0, m, TURNED):

@@ -1,4 +1,4 @@
-"""Fully connected layers and convolutions as matrices, their biases among the rows.
+"""Fully connected layers and convolutions as matrices, for methods that merge layer by layer.
 
 A convolution is a fully connected layer on patches of its input, one for each of its groups. With a
 bias the matrix has a last row, whose input is always 1.
@@ -27,14 +27,14 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """A layer seen as one matrix (inputs [+ 1], outputs): the names of its tensors, and its form.
+    """A layer seen as one matrix, (inputs [+ 1 for the bias], outputs): tensors' names, and form.
 
     Attributes:
         kernel: (channels in, side, side) of a convolution.
-        turned: Whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
+        turned: whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
             does.
-        group, groups: Which part of a grouped convolution it is.
-        places: Positions of a kernel, or rows of an example that a fully connected layer takes.
+        group, groups: which part of a grouped convolution it is.
+        places: positions of a kernel, or vectors per example that a fully connected layer takes.
     """
 
     weight: str
@@ -47,7 +47,7 @@ class LayerMatrix:
 
     @property
     def key(self) -> str:
-        """Return the name of the layer's weight, with the group of a grouped convolution."""
+        """Return the layer's name: that of its weight, with the group of a grouped convolution."""
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -84,7 +84,7 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return tensors (*shape) by name from layers' matrices (inputs [+ 1], outputs) by `key`."""
+    """Convert layers' matrices (inputs [+ 1], outputs), by `key`, to tensors (*shape) by name."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -94,12 +94,12 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """Return the network's layers as matrices, from inputs to outputs, for methods by layer.
+    """Return the network's layers as matrices, from inputs to outputs, for merging layer by layer.
 
     Of a `torch.nn.Module` these are its parts that are `Linear` or `Conv2d`, in the order of calls.
 
     Raises:
-        FedreproError: For a network of other layers, such as recurrent ones.
+        FedreproError: the network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)
@@ -120,10 +120,7 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
-    """Return the `Linear` and `Conv2d` parts of a module, with names of weight and bias or None.
-
-    Each item is (name of the weight, name of the bias, part).
-    """
+    """Return a module's `Linear` and `Conv2d` parts: (weight's name, bias's name or None, part)."""
     import torch
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}

@@ -1,4 +1,4 @@
-"""Layers that are evaluated for A models at once."""
+"""Layers that compute A models at once, each model with its own tensors."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape and how it is initialised (`role`).
 
-    fan_in: inputs of each of its outputs. A spread (of variational weights) starts from `start`,
-    before the softplus.
+    fan_in: inputs of each of its outputs. start: initial value of a spread (before the softplus),
+    which is the standard deviation of a variational weight.
     """
 
     shape: Shape
@@ -52,12 +52,12 @@ class Noise(Protocol):
         """Draw standard normal numbers, shaped as `like` (A, …), for variational weights."""
 
     def seeds(self, models: int) -> list[int]:
-        """Return random seeds for the first `models` models, whose modules draw themselves."""
+        """Return random seeds for the first `models` models, for torch modules that draw."""
 
 
 @dataclass(frozen=True)
 class Pooled:
-    """The positions that a max pooling chose, (A, B, C, H', W'), in maps of `size` (H, W)."""
+    """Positions that a max pooling chose: argmax (A, B, C, H', W'), in maps of `size` (H, W)."""
 
     argmax: torch.Tensor
     size: Shape
@@ -68,12 +68,12 @@ class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
     Attributes:
-        noise: None in prediction, where dropout passes everything and variational weights are
-            means.
-        keep: Record `activations` (the input, the output of each non-linearity after its pooling,
+        convolution: how convolutions of several models are computed.
+        noise: None in prediction, without dropout and with the means of variational weights.
+        keep: record `activations` (the input, the output of each non-linearity after its pooling,
             the logits) and `pooled` (the pooling of each of these, or None).
-        chosen: The pooling whose output has not been recorded yet.
-        rows: Examples of each model that count, the first ones, if others would change its buffers.
+        chosen: the pooling whose output has not been recorded yet.
+        rows: examples of each model that count, the first ones, if others would change its buffers.
     """
 
     convolution: Convolution = "grouped"
@@ -85,7 +85,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Keep an activation, and the pooling that produced `value`, if `keep` is set."""
+        """Record the activation `value`, and the pooling that produced it, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -96,7 +96,7 @@ class Layer(Protocol):
     """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return the layer's tensors by local name, for inputs of this shape."""
+        """Return the layer's tensors by local name, such as "weight", for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of one example's output of the layer, for inputs of this shape."""
@@ -105,9 +105,9 @@ class Layer(Protocol):
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
-    """Put the channels of all models side by side: (A, B, C, …) to (B, A·C, …).
+    """Put the channels of A models side by side: (A, B, C, …) to (B, A·C, …).
 
-    One grouped convolution then computes all models; `split_models` undoes it.
+    So one grouped convolution computes all models; `split_models` undoes it.
     """
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
@@ -164,7 +164,7 @@ class Variational:
     start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return means and, before the softplus, standard deviations of weight and bias."""
+        """Return means and spreads (standard deviations before softplus) of weight and bias."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
@@ -176,9 +176,9 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map x (A, B, *shape) to (A, B, units), with one draw of the weights per model.
+        """Map x (A, B, *shape) to (A, B, units), with one random draw of the weights per model.
 
-        Without noise (in prediction) the weights are the means.
+        In prediction (run.noise is None) weights are their means.
         """
         from torch.nn.functional import softplus
 
@@ -291,7 +291,7 @@ class Embedding:
 class Lstm:
     """An LSTM layer; rows of its tensors are input, forget, cell and output gate.
 
-    With `last` the layer gives the state after the last character only.
+    With `last` it returns only the state after the last character.
     """
 
     units: int

@@ -1,6 +1,6 @@
-"""Parts of a network as compiled code knows them, their layout in memory, and outputs of its body.
+"""The network's parts for compiled code, their memory layout, and outputs of the network's body.
 
-The body is what lies below the affine maps: convolutions or recurrent layers.
+The body is everything below the affine maps: convolutions or recurrent layers.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """Where each tensor of a model lies in one flat array, as compiled code reads it.
 
-    Rows are filled up to whole vectors. `turned` has, for tensors that lie in another order of
-    axes, their axes, which may be split, and the order of these in memory.
+    Rows are padded to whole vectors. `turned` is for tensors whose axes are in another order in
+    memory: by name their axes (which may be split) and this order.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes lie in another order in memory, as `Rows` takes them."""
+    """Return the tensors whose axes are in another order in memory, as `Rows` takes them."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -174,7 +174,7 @@ def body_of(
     """Return the compiled layout of a network's convolutions or LSTMs, and buffers for them.
 
     `rows` is the number of examples at a time. `offsets` are where tensors begin in the flat model.
-    With `matched`, further errors are added to those of convolutions' outputs.
+    `matched` adds room for further errors of convolutions' outputs, for representation matching.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_convolutions import convolutions_of
@@ -192,10 +192,11 @@ def body_of(
 def body_outputs(
     network: Network, tensors: Tensors, x: torch.Tensor
 ) -> tuple[torch.Tensor, int] | None:
-    """Compute the input of one network's affine maps in compiled code: (N·predictions, units).
+    """Compute the inputs of one network's affine maps in compiled code: (N·predictions, units).
 
-    `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns this and how many layers were
-    computed, or None for a network that compiled code does not know or that has affine maps alone.
+    `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns these and how many layers
+    were computed, or None for a network that compiled code does not know or that has affine maps
+    alone.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""State dicts of an own `torch.nn.Module`: parameters, tied ones, and buffers.
+"""State dicts of users' `torch.nn.Module`s: parameters, tied ones, and buffers.
 
-Buffers that all clients have alike and training leaves alone stay with the module. All others, such
-as running statistics, are among its tensors.
+Buffers that are equal at all clients and that training does not change stay with the module. All
+others, such as running statistics, are among its tensors.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class StackedModels:
 
 @dataclass(frozen=True)
 class StateForm:
-    """How state dicts of a user's PyTorch module are named, to read and write models of it.
+    """The keys of state dicts of a user's PyTorch module, to read and write models of it.
 
-    `names` map each key to the tensor that it holds; tied keys have the same one. `fixed` are
-    buffers that all state dicts have alike, by key; `varying` names and types of the other buffers.
+    `names` map each key to the name of its tensor (tied keys to one tensor). `fixed` are buffers
+    that are equal in all state dicts, by key; `varying` names and types of the other buffers.
     """
 
     prefix: str = ""
@@ -58,12 +58,12 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, model: Spec) -> Spec:
-        """Return `model` with this form attached, so that its network has the form's buffers."""
+        """Attach this form to `model`, so that its network treats the form's buffers as tensors."""
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """Return the state dict of network number `network` of tensors (m, *shape)."""
+        """Return the state dict of network number `network` among tensors (m, *shape)."""
         import torch
 
         state = {}
@@ -77,7 +77,7 @@ class StateForm:
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Return `model`, a user's module, with the form of the state dict that its own code makes."""
+    """Attach to `model`, a user's module, the keys of its own state dict (see `StateForm`)."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
@@ -91,7 +91,8 @@ def stacked_module(
 ) -> StackedModels:
     """Stack J state dicts of a user's module; raise for one that the module would not load.
 
-    `where` names the state dicts in errors. The returned model knows their keys (`StateForm`).
+    `where` names the state dicts in errors, `shape` is that of one example. The returned model has
+    their form (`StateForm`).
     """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
@@ -169,10 +170,7 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack the parameters of state dicts, and the buffers that differ or that training changes.
-
-    Returns the state dicts' form and the tensors (J, *shape) by name; `where` names them in errors.
-    """
+    """Stack the parameters of state dicts, and the buffers that differ or that training changes."""
     import torch
 
     module, names = network.module, _names(network.module)
@@ -208,10 +206,9 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict with its keys as they are, and without prefixes that wrappers added.
+    """Return a state dict as it is, and without key prefixes: pairs (prefix, state dict).
 
-    DataParallel and torch.compile put such prefixes, as 'module.'. Each pair is (prefix, state
-    dict).
+    DataParallel and torch.compile add prefixes such as 'module.'.
     """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):

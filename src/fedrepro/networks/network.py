@@ -1,8 +1,8 @@
 """A network: a sequence of layers, evaluated for many models at once.
 
-Tensors are named by their layer's place among the layers that have tensors: weight0, bias0,
-weight1, … A fully connected network of sizes (D, L1, …, K) so has weight0 (D, L1), bias0 (L1),
-weight1 (L1, L2), …; orientation is input × output.
+Tensors are named by their layer's number among the layers that have tensors: weight0, bias0,
+weight1, … A fully connected network of sizes (D, L1, …, K) has weight0 (D, L1), bias0 (L1), weight1
+(L1, L2), …, all (inputs, outputs).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PREDICTION_ROWS = 2500
 class Network:
     """A neural network without weights: layers for inputs of one shape, for many models at once.
 
-    `prior_sd`: of variational weights, whose prior is N(0, prior_sd²).
+    `prior_sd`: standard deviation of variational weights' prior N(0, prior_sd²).
     """
 
     shape: Shape
@@ -63,7 +63,10 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return (layer, input shape, {local name: name} of its tensors) for each layer."""
+        """Return each layer with its input shape and the names of its tensors.
+
+        Items are (layer, input shape, {local name: name in the network}).
+        """
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -77,8 +80,8 @@ class Network:
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
         """Return each layer and the names of its tensors, in the order of evaluation.
 
-        A pooling goes before the ReLU below it, which then has a quarter to do: the largest value
-        of a window is the same either way, and gets the same gradient.
+        A max pooling goes before the ReLU below it, which then has a quarter of the work; values
+        and gradients are the same.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -122,7 +125,7 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Return the network whose weights are the means of this network's variational ones."""
+        """Return this network with ordinary weights, the means, in place of variational ones."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))
@@ -135,7 +138,7 @@ class Network:
 
     @property
     def products(self) -> int:
-        """Return the multiplications that predict one example, as a measure of computation."""
+        """Return how many multiplications predict one example, as a measure of computation."""
         total = 0
         for layer, shape, _ in self.places:
             weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
@@ -169,8 +172,8 @@ class Network:
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
         """Count the hidden units, over all layers, of m networks with these tensors (m, *shape).
 
-        The tensors may be wider than the network says, as matching makes them. Returns None for
-        layers without rows of units: convolutions, recurrence.
+        Tensors may be wider than this network, as matching makes them. None for convolutions and
+        recurrent layers.
         """
         if self.kind not in ("dense", "variational"):
             return None
@@ -181,7 +184,7 @@ class Network:
         """Return the network with its layers as wide as these tensors (m, *shape) are.
 
         Raises:
-            FedreproError: For tensors that are not of such a network.
+            FedreproError: the tensors are not of such a network.
         """
         layers = []
         for layer, _, names in self.places:
@@ -205,15 +208,15 @@ class Network:
 
     @cached_property
     def predictions(self) -> int:
-        """Return the predictions per example: 1, or one after each character of a window."""
+        """Return the number of predictions per example: 1, or one per character of a window."""
         windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the target label of each row of logits: (…, B·predictions).
+        """Return the target label of every prediction: (…, B·predictions).
 
-        x is (…, B, D), y (…, B) labels, or (…, B, K) shares for one prediction an example. The
-        target after a character of a window is the next one, after the last one the label.
+        x is (…, B, D), y (…, B) labels, or (…, B, K) class shares. After a character of a window
+        the target is the next one, after the last one it is the label.
         """
         import torch
 
@@ -235,11 +238,11 @@ class Network:
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model: tensors (*shape) by name, float32.
+        """Draw initial weights of one model by the random key: tensors (*shape) by name, float32.
 
-        init normal: weights from N(0, weight_sd²), constant biases (PFNM, Table 1). fan_in: weights
-        and biases uniform within ±1/√fan_in, tables of embeddings from N(0, 1). glorot: weights
-        uniform within ±√(6/(fan_in + fan_out)), the rest as before, but constant biases.
+        init normal: weights from N(0, weight_sd²), constant biases `bias` (PFNM, Table 1). fan_in:
+        weights and biases uniform within ±1/√fan_in, embeddings from N(0, 1). glorot: weights
+        uniform within ±√(6/(fan_in + fan_out)), embeddings from N(0, 1), constant biases.
         """
         generator = rng.stream("initial-weights")
         return {
@@ -250,7 +253,7 @@ class Network:
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Compute logits (A, B·predictions, K) of A models: tensors (A, *shape), flat x (A, B, D).
 
-        `run` has the options of the pass and records activations.
+        `run` has the options of the pass, and records activations.
         """
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
@@ -262,7 +265,7 @@ class Network:
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Compute logits (N·predictions, K) of one model: tensors (*shape) and x (N, D).
 
-        Where nothing is differentiated, on the CPU, convolutions and recurrent layers are compiled.
+        Without gradients, on the CPU, convolutions and recurrent layers run in compiled code.
         """
         import torch
 
@@ -299,7 +302,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
     """Return the model component of a fully connected network with these hidden widths.
 
-    Without hidden layers this is logistic regression.
+    Without hidden layers it is logistic regression.
     """
     if not hidden:
         return components("model")["logistic"].spec()
@@ -328,13 +331,12 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its output layer as a network of its own.
+    """Split a network in two: its hidden layers, and its output layer, to be trained alone.
 
-    So the last layer can be trained alone. Dropout before the output layer belongs to the latter,
-    whose tensors have the number 0.
+    Dropout before the output layer goes with it; its tensors are weight0 and bias0.
 
     Raises:
-        FedreproError: For a network that does not end in an affine map.
+        FedreproError: the network does not end in an affine map.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
@@ -349,10 +351,10 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Return the network of fully connected ReLU layers whose tensors `body` has, (1, *shape).
+    """Return the network of fully connected ReLU layers whose tensors are `body`, (1, *shape).
 
     Raises:
-        FedreproError: For tensors that are not such layers on `inputs` numbers.
+        FedreproError: the tensors are not such layers on `inputs` numbers.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

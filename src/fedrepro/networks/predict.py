@@ -55,8 +55,7 @@ def predict_belief(
     """Return class probabilities (N·predictions, K) of a Bayesian network, means over draws.
 
     `tensors` (*shape) are means and spreads of its weights, drawn `samples` times by the key `rng`.
-    A network without spreads predicts once. Source: P2P, section 5.2, which does not say how many
-    draws.
+    Other networks predict once. Source: P2P, section 5.2, which gives no number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -64,9 +63,9 @@ def predict_belief(
 def draws_of(
     network: Network, tensors: Mapping[str, np.ndarray], samples: int, rng: RngKey
 ) -> dict[str, np.ndarray]:
-    """Draw weights from N(mean, softplus(spread)²): tensors (samples, *shape) by name.
+    """Draw a Bayesian network's weights from N(mean, softplus(spread)²): (samples, *shape) by name.
 
-    A network without variational weights is returned once, (1, *shape).
+    Another network's weights are returned once, (1, *shape).
     """
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
@@ -106,10 +105,10 @@ def votes(
     examples: Scaled,
     rng: RngKey,
 ) -> torch.Tensor:
-    """Return the votes for each class: sum_i weights[i] * [network i predicts the class], float64.
+    """Return weighted votes for each class, sum_i weights[i] * [network i predicts it]: float64.
 
-    (N·predictions, K), arguments as of `probabilities`. Random numbers below TIE, drawn by the key
-    `rng`, decide between equally many votes.
+    The shape is (N·predictions, K); for the arguments see `probabilities`. Random numbers below
+    TIE, drawn by the key `rng`, break ties.
     """
     import torch
 
@@ -129,10 +128,7 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K).
-
-    Arguments as of `probabilities`; `scores` maps a network's logits to its scores.
-    """
+    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
     import torch
 
     held = loaded(tensors, examples)
@@ -168,8 +164,8 @@ def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, tor
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
     """Return the output (n, K) of a gate, a small network on the logits (n, m · K) of m networks.
 
-    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1, with ReLU between; or one
-    layer.
+    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), with ReLU between; or
+    one layer.
     """
     x = logits
     layers = len(gate) // 2
@@ -198,7 +194,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Return class scores (N, K) of m networks, tensors (m, *shape), combined by a gate."""
+    """Return class scores (N, K) of m networks, tensors (m, *shape), combined by a gate network."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

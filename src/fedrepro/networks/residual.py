@@ -15,7 +15,7 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """Return the normalisation layer for this number of channels; the identity for 'none'."""
+    """Return the normalisation layer `norm` for a number of channels; the identity for 'none'."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
@@ -49,7 +49,7 @@ class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20, with `blocks` blocks per stage.
 
     A 3×3 convolution, three stages of blocks, averages over positions, and an affine map. Channels
-    double and sides halve from stage to stage. Convolutions start as He et al. draw them; without
+    double and sides halve from stage to stage. Weights start as He et al. draw them; without
     normalisation each block starts as its shortcut.
     """
 

@@ -1,9 +1,9 @@
 """State dicts of plain PyTorch modules, read as networks of this package and written from them.
 
-PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution
-as (channels, channels of the input, height, width), a module lists its layers in the order in
-which they were made, and ReLU stands between. A weight the other way round, or a layer without bias
-among others with one, is refused. Own modules: `module_states.py`.
+PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution as
+(channels, channels of the input, height, width), a module lists its layers in the order of
+creation, with ReLU between. A transposed weight, or a layer without bias among others with one, is
+refused. Users' modules: `module_states.py`.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ def stack(
     """Stack the state dicts of clients, as plain PyTorch saves them, into tensors (J, *shape).
 
     `models` name their network, one for all or one for each; by default it is fully connected with
-    ReLU. Others need the `shape` of one example. `layers` are names in order, where the state dicts
-    have another order; `names` name the state dicts in errors.
+    ReLU. Other models need the `shape` of one example. `layers` are names in order, where the state
+    dicts have another order; `names` name the state dicts in errors.
 
     Raises:
-        FedreproError: For other forms than this module's docstring says, and for shapes that differ
-            from the model's, or between clients in more than the widths of fully connected layers.
+        FedreproError: a state dict has another form than this module's docstring says, or shapes
+            differ from the model's, or between clients in more than the widths of fully connected
+            layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -125,13 +126,13 @@ def unstack(
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the m networks of tensors (m, *shape) as state dicts of torch tensors, float32.
+    """Convert m networks, tensors (m, *shape), to state dicts of torch tensors, float32.
 
-    `layers` name the layers; by default as in an `nn.Sequential` of them, or as a user's
-    `torch.nn.Module` does. `widths` are hidden units of each network, if these differ.
+    `layers` name the layers; by default as in an `nn.Sequential` of them, or as a user's module
+    does. `widths` are hidden units of each network, if these differ.
 
     Raises:
-        FedreproError: For layers that PyTorch keeps in another form, or another number of names.
+        FedreproError: PyTorch keeps a layer in another form, or the number of names differs.
     """
     import torch
 
@@ -189,10 +190,10 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Return the examples of each client and class as int64 (clients, classes); None if not given.
+    """Check users' label counts; return them as int64 (clients, classes), or None if not given.
 
     Raises:
-        FedreproError: For another shape, or numbers that are not counts.
+        FedreproError: another shape, or numbers that are not counts.
     """
     if counts is None:
         return None
@@ -243,10 +244,7 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Return the layers of a state dict from inputs to outputs, in its order or in `order`.
-
-    Raises FedreproError, in which `where` names the state dict, if the layers do not fit together.
-    """
+    """Return the layers of a state dict from inputs to outputs, in its order or in `order`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -304,10 +302,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return layer names, biases and shapes, equal for networks that can be combined.
-
-    Fully connected networks may differ in hidden widths.
-    """
+    """Return layer names, biases and shapes, equal for networks that can be combined."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -344,15 +339,15 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that take clients' networks as they are.
 
-    A model has the tensors of all architectures, named by number, and says which architecture it is
-    of; the tensors of the others are zeros, which nothing reads.
+    A model has the tensors of all architectures, named by number, and an entry that says which one
+    it uses; the tensors of the others are zeros.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all architectures by name, and the one that says which is meant.
+        """Return the tensors of all architectures by name, and the one that says which is used.
 
         The latter is (architectures,), a one among zeros.
         """

@@ -1,9 +1,9 @@
 """Any `torch.nn.Module` as a network.
 
 On the CPU one model is computed after another, on a GPU a block of them by `torch.vmap` where the
-module allows it. A network of layers is faster, and only layers have matrices and units, which
-methods that match or merge layer by layer need. Products are PyTorch's own, so that bytes
-are those of one machine alone: origins say so (`core/provenance.py`).
+module allows it. Networks of this package's layers are faster, and methods that match units need
+them. Products are PyTorch's own, so bytes are those of one machine: origins say so
+(`core/provenance.py`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
     """Register a user's class or function that returns a `torch.nn.Module` as a model (decorator).
 
-    It is called with `shape`, of one example as the module takes it, (channels, height, width) for
-    an image, and `classes`; its keyword-only arguments that have an `Arg` are parameters. The
-    module maps (B, *shape) to logits (B, classes). For `version` see `registry.register`.
+    It is called with `shape`, of one example, (channels, height, width) for an image, and
+    `classes`; keyword-only arguments that have an `Arg` are parameters. The module maps (B, *shape)
+    to logits (B, classes). Raise `version` when results change, so that they are computed again.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
@@ -50,8 +50,8 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     """Return the network of a model that is a `torch.nn.Module`, after trying it on a few examples.
 
     Raises:
-        FedreproError: For a model that returns no module, or one that cannot be trained, averaged
-            and measured as other models are (`_require_trainable`, `_tried`).
+        FedreproError: the model returns no module, or one that cannot be trained, averaged and
+            measured.
     """
     import torch
 
@@ -75,16 +75,16 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 
 @dataclass(frozen=True, eq=False)
 class OwnModule:
-    """A user's `torch.nn.Module` as a single layer, with what was found by trying it.
+    """A user's `torch.nn.Module` as a single layer, with sizes measured on a few examples.
 
     Counts are for one example, and include those of parts that are modules themselves.
 
     Attributes:
-        widest, held: Numbers in the largest output of one of its parts, and in all outputs.
-        products: Multiplications.
-        draws: Whether it trains otherwise than it predicts, as with dropout.
-        moving: Buffers that training changes, such as BatchNorm's running statistics.
-        varying: Other buffers that differ between models; both count among the tensors.
+        widest, held: numbers in the largest output of one of its parts, and in all outputs.
+        products: multiplications.
+        draws: whether training is random, or differs from prediction, as with dropout.
+        moving: buffers that training changes, such as BatchNorm's running statistics.
+        varying: other buffers that differ between models; both count among the tensors.
     """
 
     module: torch.nn.Module
@@ -122,7 +122,7 @@ class OwnModule:
         """Compute logits of A models: (A, B, *shape) to (A, B, classes); training updates buffers.
 
         Raises:
-            FedreproError: For a minibatch that is too small for a layer.
+            FedreproError: the minibatch is too small for a layer.
         """
         import torch
 
@@ -206,9 +206,9 @@ class ModuleNetwork(Network):
         return {name: value.detach() for name, value in self._module.tensors.items()}
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model, in the module's current mode.
+        """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name.
 
-        The mode is training or prediction.
+        The module stays in its mode, training or prediction.
         """
         return self._module.logits(tensors, x)
 
@@ -219,7 +219,7 @@ class ModuleNetwork(Network):
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Return the names of buffers that hold whole numbers."""
+        """Return the names of buffers of whole numbers, such as the count of batches seen."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
@@ -252,7 +252,7 @@ class ModuleNetwork(Network):
     ) -> dict[str, np.ndarray]:
         """Draw initial weights of one model by the module's own code: tensors (*shape), float32.
 
-        PyTorch's generator is seeded by `rng`; other arguments are for other networks.
+        PyTorch's generator is seeded by `rng`; the other arguments are not used.
         """
         import torch
 

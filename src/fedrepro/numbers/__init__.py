@@ -1,1 +1,1 @@
-"""From metrics to the tables behind exhibits."""
+"""From measured metrics to the tables behind figures: selection, means, intervals, leaderboards."""

@@ -1,4 +1,4 @@
-"""Words for what methods cost and see, short enough for a table."""
+"""Short texts for tables on what methods cost and what information they need."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ SEEN = {
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
     """Write as text what a method needs from clients besides weights, such as "label counts".
 
-    `needs` has keys of `api.NEEDS`; `sends` is a phrase on what clients answer in addition, as
-    declared by `api.method`. The result is "weights only" where both are empty; tables of methods
-    show it.
+    `needs` are keys of `api.NEEDS`; `sends` is a phrase for what clients answer in addition. If
+    both are empty, the text is "weights only".
     """
     parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
     return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"
 
 
 def megabytes(size: float) -> str:
-    """Write a number of bytes with three digits, as 0.716 MB or 1.2 GB."""
+    """Write a `size` in bytes with three digits, as 0.716 MB or 1.2 GB."""
     if not math.isfinite(size):
         return "–"
     return f"{size / 1e9:.3g} GB" if size >= 1e9 else f"{size / 1e6:.3g} MB"

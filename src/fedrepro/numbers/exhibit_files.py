@@ -1,8 +1,8 @@
-"""The files of an exhibit, read as those that were written together.
+"""The files of an exhibit (a figure or table), which belong together by checksums.
 
-`<name>.json` names the checksums of the others and has one of its own, so that csv files stay
-plain. A record keeps the numbers and one picture; its json also says under `run` where and how long
-the exhibit was computed, and under `blank` which tables have a heading and no row.
+`<name>.json` has the checksums of the others and one of its own, so that csv files stay plain. A
+record keeps the numbers and one picture; its json also says under `run` where and how long the
+exhibit was computed, and under `blank` which tables have a heading and no row.
 """
 
 from __future__ import annotations
@@ -62,10 +62,10 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of this figure's or table's file with the suffix, checksum verified.
+        """Return the bytes of this figure's or table's file with a suffix such as .csv, verified.
 
         Raises:
-            FedreproError: for a file that is missing or has other bytes than its record.
+            FedreproError: the file is missing, or its checksum is not the one in the json.
         """
         path = f"{self.base}{suffix}"
         if suffix in self.about.get("blank", {}):
@@ -124,13 +124,10 @@ def write_files(
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Read the json of the figure or table `key` (paper/name) in a folder of reports.
-
-    Return its files. A drawn or recorded one is read alike.
+    """Open the files of the figure or table `key` (paper/name) in a folder of reports, by its json.
 
     Raises:
-        FedreproError: for a json that is missing, damaged, of an older version or of another
-            exhibit.
+        FedreproError: the json is missing, damaged, of an older version or of another exhibit.
     """
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
@@ -151,7 +148,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """Return those of the figures and tables `keys` with all their files in a folder of reports."""
+    """Return those of the figures and tables `keys` whose files are all in a folder of reports."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -162,10 +159,10 @@ def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
 
 
 def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the figure or table `key` of the record, the results that are kept in the repository.
+    """Open the figure or table `key` of the record, the results kept in the repository.
 
     Raises:
-        FedreproError: if a file of it is missing or was changed.
+        FedreproError: a file of it is missing or was changed.
     """
     base = f"{folder / _named(key)}"
     try:
@@ -200,9 +197,9 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 
 def write_claims(path: Path, text: str) -> list[Path]:
-    """Write the verdicts on a paper's claims (csv text) to `path`, and a json next to that file.
+    """Write the verdicts on a paper's claims (csv text) to `path`, and their checksum to a json.
 
-    The json has the checksum of the csv. Return both paths.
+    Returns the paths of both files.
     """
     about = {"kind": "claims", "schema": SCHEMA_VERSION, "paper": path.parent.name}
     return write_files(str(path.with_suffix("")), about, {".csv": text.encode()})
@@ -212,7 +209,7 @@ def read_claims(path: Path) -> str:
     """Return the csv text of a paper's judged claims from the file `path`.
 
     Raises:
-        FedreproError: if its checksum is not the one in its json.
+        FedreproError: the checksum is not the one in its json.
     """
     json_path = path.with_suffix(".json")
     about = read_json_of(json_path, {"files": dict})

@@ -1,7 +1,7 @@
-"""Descriptions of exhibits and of where they come from, as plain data: the json of every figure.
+"""The json of every figure and table: its description and the origin of its numbers, as plain data.
 
-The page, the record and a comparison need nothing else, so they run without the config and the plan
-that the figure was made with. Nothing in it depends on the time of day.
+Website, record and comparisons need nothing else, so they run without the configuration and the
+plan of the figure. Nothing in it depends on the time of day.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command that makes one file of the figure or table `key` (paper/name)."""
+    """Return the shell command that computes a file of the figure or table `key` (paper/name)."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that makes the picture of a figure, or the page of a table."""
+    """Return the shell command that draws the picture of a figure, or the page of a table."""
     return command(scale, exhibit.key, exhibit.suffix)
 
 
@@ -44,8 +44,7 @@ def exhibit_metadata(
 ) -> dict[str, Any]:
     """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
-    `sources` has, for each run, the provenance of the files that its metrics were read from; the
-    exhibit's own description is that of `describe`.
+    `sources` has for each run (a method in a scenario) the provenance of the metrics' files.
     """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
@@ -58,9 +57,9 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return the part of a figure's or table's json that needs no results, only the configuration.
+    """Return the part of a figure's or table's json that needs no results, only configuration.
 
-    With it go revision and library versions of the present code, which draws the figure.
+    It includes revision and library versions of the present code, which draws the figure.
     """
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
@@ -138,13 +137,16 @@ def _data(
 
 
 def of_features(dataset: Spec) -> str:
-    """Return a sentence on features of `dataset` that replace the paper's, empty if none do."""
+    """Return a sentence if `dataset` has features that stand in for the paper's, else ""."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a sentence if `dataset` stands in for the paper's in a figure or table, else ""."""
+    """Return a sentence if `dataset` replaces the paper's data set in a figure or table, else "".
+
+    `file` is the paper's configuration, whose scale "paper" says what the paper uses.
+    """
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
         paper_settings.component("dataset", case).name
@@ -220,10 +222,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Map each kind, such as method, to version and parameters of all components that runs used.
-
-    They are read from the provenance of results; where older files lack them, from the plan.
-    """
+    """Map each kind, such as method, to version and parameters of all components that runs used."""
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [
@@ -241,8 +240,8 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
 
-    The answer is "yes" if everything ran on a CPU with pinned libraries and no component has a new
-    version since. `about` is the json of the figure or table.
+    "yes" needs everything run on a CPU with pinned libraries, and no newer version of a component.
+    `about` is the json of the figure or table.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":

@@ -1,9 +1,9 @@
 """From the metrics of an exhibit's runs to the two tables behind a figure.
 
-`numbers` has a row per point, method, metric and split: mean and sample sd over trials, and
-`by_trial`, the value in each from trial 0 on, separated by spaces; where an exhibit shows every
-value of a parameter, or single rounds, also per value or round. `choice` has a row per setting of
-every method that has one chosen: what it was chosen by, and what the others reached.
+`numbers` has a row per point (scenario and swept parameters), method, metric and split: mean and
+sample sd over trials, and `by_trial`, the value in each trial from 0 on, separated by spaces; where
+an exhibit shows every value of a parameter, or single rounds, also per value or round. `choice` has
+a row per setting of every method with selection: its criterion and its results.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 class Summary:
     """The data of a figure or table: `numbers` for its csv, `choice` on how settings were selected.
 
-    The first columns of either are the swept parameters and those that are shown value by value.
+    The first columns of both are the swept parameters and those that are shown value by value.
     """
 
     numbers: pd.DataFrame
@@ -67,14 +67,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of a run, a row per measurement, and the provenance of each file with a part."""
+    """The metrics of a run, a row per measurement, and the provenance of each file of them."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from its `files`, one or several, which hold different trials.
+    """Read the metrics of a run from one or several `files`, each of different trials.
 
     Parameters that did not exist when a file was written are null in its rows.
     """
@@ -98,9 +98,9 @@ def summarise(
     Args:
         exhibit: the planned figure or table.
         tables: the metrics of each run.
-        files: where these lie; some drawings read further files in the same folders.
-        allow_all_failed: whether a method may stay without a result, because each of its settings
-            failed; otherwise that is an error.
+        files: paths of these metrics; some drawings read further files in the same folders.
+        allow_all_failed: whether a method may have no result because all its settings failed;
+            otherwise that is an error.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -222,7 +222,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
     """Join the metrics of all runs of a figure or table into one table, each measurement once.
 
-    Rows of trials that no point of the exhibit uses are left out.
+    `tables` are by run. Trials that the figure does not use are left out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

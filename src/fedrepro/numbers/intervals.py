@@ -66,7 +66,7 @@ class Contrast:
     """The difference max E[gains] - max E[rivals] that a claim is about, with its measured values.
 
     gains, rivals: float64 (trials, members), the same trials in the same rows; the maximum is over
-    members. least, most: bounds that the difference has by definition; a spread is not negative.
+    members. least, most: bounds of the difference by definition; a spread is not negative.
     """
 
     gains: Array
@@ -86,9 +86,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return the contrast with `times` times as many trials, of equal means and sds.
+        """Return the contrast with `times` as many trials, and the same means and sds.
 
-        It tells how narrow an interval would be with more trials.
+        It shows how narrow an interval would be with more trials.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -97,9 +97,9 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts` on the trials that all have.
+    """Return the confidence interval of the mean of `contrasts`, on the trials that all have.
 
-    A claim on several points of a figure has one contrast for each point. `confidence` is such as
+    A claim about several points of a figure has one contrast per point. `confidence` is such as
     0.95.
     """
     count = min(contrast.trials for contrast in contrasts)
@@ -188,7 +188,7 @@ def _sum(series: Array) -> Array:
 def half_width(series: Array, confidence: float) -> Array:
     """Return half the width of the confidence interval of each mean over trials, by Student's t.
 
-    Shapes: float64 (trials, members) -> (members,). It is infinite for a single trial.
+    Shapes: float64 (trials, members) to (members,). Infinite for a single trial.
     """
     count = len(series)
     if count < 2:
@@ -221,13 +221,13 @@ def pairs(series: Array) -> Array:
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """Return the first measured round in which a gap of two curves is closed, with interval.
+    """Return the first measured round in which one curve reaches another, with interval.
 
-    `behind`, float64 (trials, rounds), is the gap; it is closed where its mean is at most 0. The
-    lower end is the first round that may have closed it. For the upper end, to look for any closed
-    round would be to pick the best of many, so rounds are tested from the last one backwards while
-    each is found closed, at the full level (tests in a fixed order). Rounds that are not reached
-    are infinite.
+    `behind`, float64 (trials, rounds), is the gap between them; it is closed where its mean is at
+    most 0. The lower end is the first round that may have closed it. For the upper end, rounds are
+    tested from the last one backwards while each is found closed, at the full level (tests in a
+    fixed order), as picking any closed round would be picking the best of many. Infinite if not
+    reached.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)
@@ -246,10 +246,10 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Return Pearson's correlation of two rows of numbers, (numbers,), with Fisher's interval.
+    """Return Pearson's correlation of series `one` and `other`, (numbers,), with Fisher's interval.
 
-    `means` is how many means were subtracted from either row, such as one of each group; each
-    beyond the first costs one degree of freedom.
+    `means` is how many means (such as group means) were subtracted from either series; each beyond
+    the first costs one degree of freedom.
     """
     count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:

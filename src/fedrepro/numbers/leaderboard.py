@@ -1,7 +1,7 @@
-"""A leaderboard from the numbers of its exhibits: what each method reached, and where it stands.
+"""A leaderboard computed from its exhibits: each method's result, score, rank and group.
 
-Read from exhibits that are drawn or recorded, and from nothing else, so that a board of those parts
-that are there can be made anywhere.
+It reads only exhibits that are drawn or recorded, so that a leaderboard of those parts that exist
+can be made anywhere.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """The figures and tables with one method that somebody else sent to a leaderboard.
+    """The figures and tables of one method that somebody else submitted to a leaderboard.
 
     computed: VERIFIED if the results were computed again here, else REPORTED.
     """
@@ -116,8 +116,8 @@ class ExternalEntry:
 class BoardData:
     """The results behind a leaderboard, from which ranks and tables are computed.
 
-    entries: the result of each method, by scenario and label. methods: by kind of start and label.
-    missing: tables of the leaderboard that are not drawn.
+    entries: the result of each method, by scenario and label. methods: by kind of start (shared or
+    own) and label. missing: tables of the leaderboard that are not drawn.
     """
 
     board: Board
@@ -126,18 +126,18 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return the accuracies (T,) of the methods that score 0 and 1 in the scenario `scene`."""
+        """Return the accuracies (T,) in scenario `scene` of the methods with scores 0 and 1."""
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios in which scores are defined: the methods for 0 and 1 differ enough."""
+        """List the scenarios with defined scores: those whose methods for 0 and 1 differ enough."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the scores of the method `label` in a scenario, float64 (T,), a value per trial.
+        """Return the method `label`'s scores in scenario `scene`, float64 (T,), one per trial.
 
         With `each_trial` the setting is selected in each trial rather than once over all trials.
         """
@@ -179,11 +179,13 @@ def board_data(
     missing: Sequence[str] = (),
     entered: Sequence[ExternalEntry] = (),
 ) -> BoardData:
-    """Collect the results of a leaderboard from its tables (`parts`) and from others' submissions.
+    """Collect the results of a leaderboard from its tables (`parts`) and from submissions.
+
+    `missing` names tables that are not drawn, `entered` are the submissions.
 
     Raises:
-        FedreproError: for a scenario without baseline or ceiling, data that are not the board's, or
-            an entry with the label of another method.
+        FedreproError: a scenario lacks the baseline or ceiling, data are not the board's, or an
+            entry has the label of another method.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -298,10 +300,10 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return the leaderboard's rows: best method first in each group of start, data set, class.
+    """Return the leaderboard's rows, from its results `ground`, the best method of a class first.
 
-    Methods without a rank come last. Rows over all data sets, with equal weights, follow those of
-    single data sets.
+    Rows are grouped by start, data set and class; methods without a rank come last. Rows over all
+    data sets, with equal weights, follow those of single data sets.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -430,12 +432,14 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores, float64 (U, T), in U scenarios (or data sets) and T trials.
+    """Return a method's scores on a leaderboard, float64 (U, T): U scenarios, T trials.
 
-    Rows are data sets, means over their scenarios, if the leaderboard row is of all data sets.
+    `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
+    sets, U counts data sets, with means over their scenarios. With `each_trial` settings are
+    selected in each trial.
 
     Raises:
-        FedreproError: for scenarios with different numbers of trials.
+        FedreproError: scenarios have different numbers of trials.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:

@@ -31,8 +31,8 @@ def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return the leaderboard as a data frame: a row for each method, data set and kind of start.
 
     Columns: class, score, difference from the method to beat, group and ranks, with intervals;
-    costs, settings tried, accuracy in each scenario. With entries of others, each row says who
-    computed it.
+    costs, settings tried, accuracy in each scenario. `ground` has the results behind `rows`. If
+    others submitted methods, each row says who computed it.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return table if _others(rows) else table.drop(columns="computed")
@@ -149,9 +149,9 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    Metrics are accuracy on test examples, score, and costs (COSTS_TOLD, which have no trials) of
-    each scenario; score, rank_low, rank_high and group over all scenarios of a data set, and over
-    all data sets. Methods without a row are left out.
+    `ground` has its results. Metrics are test accuracy, score, and costs (which have no trials) of
+    each scenario; and score, rank_low, rank_high and group over all scenarios of a data set, and
+    over all data sets. Methods without a row in `rows` are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -189,7 +189,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return measured seconds of server and clients per trial, per method, means over scenarios."""
+    """Return each method's measured seconds per trial, of server and clients, over scenarios."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

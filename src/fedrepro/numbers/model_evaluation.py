@@ -32,7 +32,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples to evaluate models on, labels int64 (N,), shape of an input, number of classes.
+    """Examples to evaluate models on: labels int64 (N,), shape of an input, number of classes.
 
     rows: for splits that clients hold, the row numbers of each client's examples.
     """
@@ -47,8 +47,8 @@ class EvaluationSplit:
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
     """Return which predictions of a model are right, bool (N, predictions per example).
 
-    NaN throughout for a model with weights that are not finite. Without `draws` a variational
-    network predicts with the means of its weights.
+    NaN throughout if the model's weights are not finite. A variational network averages `draws` of
+    its weights, or without them uses the means.
     """
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
@@ -65,8 +65,8 @@ def class_scores(
 ) -> torch.Tensor:
     """Return class scores of a global model for all predictions, (N · predictions per example, K).
 
-    Scores are probabilities; shares of votes where networks vote; logits where a gate mixes
-    networks.
+    Scores are probabilities, averaged over `draws` for a variational network; shares of votes where
+    networks vote; logits where a gate mixes networks.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -92,8 +92,8 @@ def measure(
 ) -> list[Number]:
     """Return all final metrics of a global model: accuracy on each split, sizes, its diagnostics.
 
-    With draws, a variational network has two accuracies: of its draws and of the means of its
-    weights. Of clients' validation examples only those count that no parameter was fitted to.
+    With `draws`, a variational network has two accuracies: averaged over draws, and by the means of
+    its weights. Clients' validation examples count only if the method was not fitted to them.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -116,9 +116,10 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Measure the models that clients have for themselves, one each, on the test split.
+    """Measure each client's own model on the test split.
 
-    Return metrics (mean and worst accuracy over clients, sizes), and the accuracy of each client.
+    Returns metrics (mean and worst accuracy over clients, sizes), and each client's accuracy. A
+    variational network predicts by `draws` of its weights.
     """
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
@@ -147,7 +148,7 @@ def _by_means(
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
     """Return a model's numbers of parameters, forward passes per prediction and hidden units.
 
-    `samples` is how many draws of weights a variational network averages; each is a forward pass.
+    `samples` is how many weight draws a variational network averages; each is a forward pass.
     """
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
@@ -163,7 +164,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """Return the communication of a run as metrics: rounds, messages, bytes up and bytes down."""
+    """Return a run's communication as metrics: rounds, and messages and bytes that were `sent`."""
     return [
         Number("rounds", float(rounds)),
         Number("messages", float(sent.messages_up + sent.messages_down)),
@@ -185,10 +186,10 @@ WORST: dict[str, Callable[[Sequence[float]], float]] = {
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict a split with one node's variational network, averaged over draws of its weights.
+    """Predict a split with one node's variational network, averaged over `samples` weight draws.
 
-    Return class scores (n, K) and labels int64 (n,). `belief` holds the node's means and spreads of
-    weights.
+    `belief` has the means and spreads of its weights, `rng` draws. Returns class scores (n, K) and
+    labels int64 (n,).
     """
     return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
@@ -225,14 +226,20 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
-    """Return the accuracy of a variational network that predicts with the means of its weights."""
+    """Return a variational network's accuracy when it predicts with the means of its weights.
+
+    `belief` are the means and spreads by name.
+    """
     means = {name: value[None] for name, value in belief.items()}
     scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
     return float((scores.argmax(1) == labels).mean())
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return three quantiles of all weights' standard deviations by name, {} for plain weights."""
+    """Return three quantiles of a network's weight standard deviations, {} for plain weights.
+
+    `belief` are its means and spreads by tensor name.
+    """
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -242,9 +249,9 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return metrics over all nodes of a graph: the mean of each, and the worst node's value.
+    """Average metrics over the nodes of a graph, and add the worst node's value.
 
-    `nodes` has the metrics of each node; only accuracy, nll and calibration_error have a worst
+    `nodes` has the metrics of each node; only accuracy, nll and calibration_error get a worst
     value.
     """
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
@@ -257,16 +264,16 @@ def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Count predictions in a confusion matrix, int64 (K, K): true classes are rows."""
+    """Count predictions by `scores` (n, K) in a confusion matrix, int64 (K, K), classes as rows."""
     classes = scores.shape[1]
     pairs = labels * classes + scores.argmax(1)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return the first node with a value that is not finite, and its part: mean, spread or weight.
+    """Find the first node with weights that are not finite, and the kind: mean, spread or weight.
 
-    `tensors` has a row per node; None if all values are finite.
+    `tensors` (nodes, *shape) by name; None if all values are finite.
     """
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)

@@ -1,8 +1,8 @@
-"""Choice of a method: all that are as good as the best where the leaderboard is nearest.
+"""Recommendation of methods: the best of the leaderboard's scenarios nearest to somebody's clients.
 
 Read from the tables of a leaderboard that is drawn or recorded (`leaderboard.py`). Nearness counts
-doublings: of the number of clients, and of Dirichlet's alpha. Other partitions have an alpha by
-convention: iid is 10, and a few labels a client lie as far from every Dirichlet share as UNLIKE.
+doublings: of the number of clients, and of Dirichlet's alpha. By convention iid is alpha 10, and
+partitions with a few labels per client are at the distance UNLIKE from all Dirichlet ones.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Situation:
 
     @property
     def classes(self) -> list[str]:
-        """Return the classes of methods that these clients can use, in the leaderboard's order."""
+        """Return the leaderboard's classes of methods that these clients can use, in its order."""
         left_out = {"reference", *(() if self.public else ("public data",))}
         return [name for name in CLASSES if name not in left_out]
 
@@ -84,8 +84,7 @@ class RecommendedMethod:
     """A method in the nearest scenarios of a leaderboard: score, 95 % interval over trials, costs.
 
     `accuracy` is on test examples, in each of the scenarios; NaN where the method was not run.
-    `costs` has columns of the leaderboard by name; bytes, exchanges and networks are of these
-    scenarios.
+    `costs` has columns of the leaderboard by name, for these scenarios.
     """
 
     kind: str
@@ -119,7 +118,7 @@ class Recommendation:
 
     @property
     def best_client_leads(self) -> bool:
-        """Whether the best client's own model scores above every choice that is one model."""
+        """Return whether the best client's own model scores above every choice of one model."""
         line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
         alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
         return bool(alone) and line > max(alone)
@@ -128,8 +127,10 @@ class Recommendation:
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
     """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
 
+    `wanted` describes the clients, `board` names the leaderboard.
+
     Raises:
-        FedreproError: if the leaderboard is not there, or has no scenario with these starts.
+        FedreproError: the leaderboard is not there, or has no scenario with these starts.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -146,13 +147,13 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
 def recommend_from(
     wanted: Situation, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
 ) -> Recommendation:
-    """Recommend methods from the two tables of a leaderboard, read as data frames.
+    """Recommend methods for the clients `wanted` from the two tables of a leaderboard.
 
     `table` has a row per method, `scenarios` one per scenario, method and metric; `board` is its
     name for errors.
 
     Raises:
-        FedreproError: if the leaderboard has no scenario with these starts.
+        FedreproError: the leaderboard has no scenario with these starts.
     """
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
@@ -213,7 +214,7 @@ def recommend_from(
 
 
 def models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Tell whether a leaderboard `row` is of a method that needs models and example counts only."""
+    """Return whether a leaderboard `row` is of a method that needs models, example counts only."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
@@ -232,7 +233,7 @@ class AfterRounds:
 
 
 def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """Read accuracies of methods in rounds from a figure's csv, named by `exhibit`; else None."""
+    """Read accuracies of methods in rounds from the csv of figure `exhibit`; None without it."""
     path = folder / f"{exhibit}.csv"
     if not path.is_file():
         return None
@@ -253,7 +254,7 @@ def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | N
 
 
 def case_skew(case: str) -> str:
-    """Return the skew that a scenario's label names: alpha as text, "labels" or "iid"."""
+    """Return the skew that a leaderboard scenario's label `case` says: alpha, "labels" or "iid"."""
     alpha = ALPHA.search(case)
     return LABELS if "label" in case else alpha[1] if alpha else IID
 
@@ -261,7 +262,8 @@ def case_skew(case: str) -> str:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    The distance is |log2| of the quotient of the numbers of clients plus that of the alphas.
+    It is |log2| of the quotient of the numbers of clients plus |log2| of that of the alphas; `case`
+    is the scenario's label, which names its alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     of_case = case_skew(case)

@@ -1,7 +1,7 @@
-"""One table of every method in every scenario, as drawn exhibits have it, and pairs of methods.
+"""One table of every method in every scenario, from drawn exhibits, and comparisons of two methods.
 
-Read from the csv of each exhibit, which holds final values of the chosen settings, and from the
-plan, which knows the scenario behind each of its points.
+Read from the csv of each exhibit, which holds final values of selected settings, and from the plan,
+which knows the scenario of each of its points.
 """
 
 from __future__ import annotations
@@ -47,12 +47,11 @@ def results(
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario of the drawn figures and tables of a scale.
 
-    A row per scenario, method, metric and split: tokens (names with parameters) of data set,
-    partition, model, training and graph, empty where there is none; number of clients; the method's
-    label, kind and selected setting; mean and sample sd over trials of the final value, the value
-    in each trial; `exhibits`, the figures and tables that show it; and whether computing the first
-    of these again gives the same bytes: "yes", or why not. Metrics that are reported per round are
-    those of the last round.
+    A row is a scenario, method, metric and split. Columns: data set, partition, model, training and
+    graph as text with parameters, empty where there is none; number of clients; the method's label,
+    kind and selected setting; mean and sample sd over trials of the final value (of the last round,
+    for metrics per round), and the value in each trial; `exhibits` that show it; and whether
+    computing the first of these again gives the same bytes: "yes", or why not.
 
     Args:
         scale: tiny, quick or paper.
@@ -61,7 +60,7 @@ def results(
         folder: made by `start`, or the root of the repository.
 
     Raises:
-        FedreproError: if nothing is drawn.
+        FedreproError: nothing is drawn.
     """
     with contextlib.chdir(folder):
         return collect(scale, wide=wide, reports=Path(reports))
@@ -86,12 +85,12 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
-    """Return the table of `results`, restricted to what the filter `only` keeps, and sorted by it.
+    """Return the table of `results`, restricted and sorted by the filter `only`.
 
     Exhibits that cannot be read are left out, each with a sentence in `attrs["notes"]`.
 
     Raises:
-        FedreproError: if nothing is drawn, or nothing drawn matches `only`.
+        FedreproError: nothing is drawn, or nothing drawn matches `only`.
     """
     only = only or Only()
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
@@ -129,12 +128,12 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables drawn at a scale in the folder `reports`, of `asked` if given.
+    """List the figures and tables that are drawn at a scale in the folder `reports`.
 
-    `asked` is one of them (paper/name) or a paper.
+    `asked` restricts them to one figure or table (paper/name) or to a paper.
 
     Raises:
-        FedreproError: if there is none.
+        FedreproError: there is none.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
@@ -250,16 +249,15 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List the components that are equal in all rows, a line each, such as "dataset: digits"."""
+    """List the components that all rows of a table of results share, as "dataset: digits"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Cut a table of results into pieces as wide as a terminal, one scenario after another.
+    """Cut a table of results into pieces for a terminal, one scenario after another.
 
-    Rows of a scenario keep the order of the table, and scenarios that of their first rows. A wide
-    table has some metrics in columns, as far as any of the rows has them.
+    Order is that of the table. In a wide table a piece has the metrics that its rows have.
 
     Yields:
         A heading, which names the components that differ between scenarios, and the piece as texts.
@@ -310,18 +308,19 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare methods `one` and `other` (labels or names) at all points of drawn figures.
 
-    In a trial both methods have the same data, partition and, if one-shot, local models, so the
-    variation from these cancels in the difference. Compared are final values of the selected
-    settings, in the trials that both methods have. `exhibit` restricts this to one figure or table,
-    or to a paper.
+    In a trial both methods have the same data, partition and, if one-shot, local models, so
+    variation from these cancels in the difference. Compared are final values of selected settings,
+    in the trials that both methods have. `exhibit` restricts this to one figure or table, or to a
+    paper.
 
     Returns:
         A row per point of an exhibit, with the columns COMPARED: both labels, their means over
-        `trials`, the mean difference with its interval by Student's t at CONFIDENCE (infinite for
-        one trial), `also`, other exhibits that show the same runs; and the point's parameters.
+            `trials`, the mean difference with its interval by Student's t at CONFIDENCE (infinite
+            for one trial), `also`, other exhibits that show the same runs; and the point's
+            parameters.
 
     Raises:
-        FedreproError: if no exhibit has both methods.
+        FedreproError: no exhibit has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -395,13 +394,16 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
 
 
 def point_words(row: Mapping[Any, Any]) -> str:
-    """Write a `row` of `paired_differences` as its scenario: "clients 10, alpha 0.1"."""
+    """Write the scenario of a `row` of `paired_differences` as text: "clients 10, alpha 0.1"."""
     known = {key: value for key, value in row.items() if key not in COMPARED and pd.notna(value)}
     return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
 
 def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
-    """Return the names of two compared methods: labels, or `one`, `other` if labels vary."""
+    """Return names for two compared methods: their labels, or `one`, `other` if labels vary.
+
+    `differences` is the table of `paired_differences`.
+    """
     first, second = (set(differences[side]) for side in SIDES)
     return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
 
@@ -409,8 +411,7 @@ def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
 def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
     """Return a sentence on how often one method is better, worse or not distinguishable.
 
-    `differences` is the table of `paired_differences`, `names` the names of both methods by
-    `sides`.
+    `differences` is the table of `paired_differences`, `names` are the names of both methods.
     """
     one, other = names
     better = all_metrics()[metric].better

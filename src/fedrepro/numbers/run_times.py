@@ -24,12 +24,12 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of the tables of times of a figure's or table's runs, from its json."""
+    """List the paths of all tables of run times of a figure or table, from its json `about`."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return the tables of times without those of local training, each path once."""
+    """Return the paths of tables of run times, without local training's, each once."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
@@ -49,7 +49,8 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
     """Sum measured seconds over trials for each stage, such as train or aggregate.
 
-    Local training is left out if one of its tables is missing.
+    `timings` are paths of tables of run times. Local training is left out if one of its tables is
+    missing.
     """
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
@@ -58,7 +59,10 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return mean seconds per trial of each setting, by its token, a value per table of times."""
+    """Return the mean seconds per trial of each setting, one value per table of run times.
+
+    Settings are named by their text; `timings` are the tables' paths.
+    """
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -68,10 +72,10 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return CPU seconds and peak memory of whole jobs, by stage; reading and evaluating count.
+    """Return CPU seconds and peak memory of whole jobs, with reading and evaluating, by stage.
 
-    `cpu_seconds` are summed over jobs, `peak_bytes` is the maximum. A stage with a job without such
-    a measurement is left out.
+    `timings` are paths of tables of run times. `cpu_seconds` are summed over jobs, `peak_bytes` is
+    the maximum. A stage with a job without such a measurement is left out.
     """
     jobs = {
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
@@ -87,10 +91,10 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return measured seconds per round of methods in rounds, in the columns of the csv.
+    """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
 
     `seconds` are over the rounds of all trials except the FIRST of each; `overhead` is how much
-    longer rounds take than those of the exhibit's first method, in percent. `files` has the paths
+    longer rounds take than those of the exhibit's first method, in percent. `files` are the paths
     of each run's metrics, next to which the times lie.
     """
     import pandas as pd
@@ -122,8 +126,8 @@ def method_times(
 ) -> pd.DataFrame:
     """Return server and client seconds of the settings in a figure's csv, as rows of such a csv.
 
-    Metrics are `server_seconds` and `client_seconds` of each trial, of methods whose tables of
-    times have them. `files` has the paths of each run's metrics, next to which the times lie.
+    Metrics are `server_seconds` and `client_seconds` of each trial, where they were measured.
+    `files` are the paths of each run's metrics, next to which the times lie; `numbers` is the csv.
     """
     import pandas as pd
 

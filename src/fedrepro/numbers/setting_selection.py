@@ -1,9 +1,9 @@
-"""How one setting of a sweep is chosen: by the mean over trials of a declared number.
+"""Selection of one setting of a sweep: by the mean over trials of a declared number.
 
-The number is read from the metrics of each run as its rule says (`SelectionRule`): the value
-at the end, the best of all measured rounds, the area under the curve over rounds or over the second
-half of those that all settings ran, or the value at the last rung of a race, among the settings
-that it did not stop. Test data measure and never choose.
+The number is read from the metrics of each run as its `SelectionRule` says: the value at the end,
+the best of all measured rounds, the area under the curve over rounds or over the second half of
+those that all settings ran, or, in successive halving, the value at the last rung, of the settings
+that were not stopped. Test data are never used.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
 
-    `choice` names metric, split and what is taken over rounds; `rows` are measurements of rounds,
+    `choice` names metric, split and summary over rounds; `rows` are measurements of rounds,
     `series` final values; `where` is for errors.
 
     Raises:
-        FedreproError: if the metrics lack it.
+        FedreproError: the metrics lack it.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -135,7 +135,10 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return the maximum of a curve (minimum if `better` is -1), NaN if a value is NaN."""
+    """Return the best value of a curve over rounds: its maximum, or minimum if `better` is -1.
+
+    NaN if a value is NaN.
+    """
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan
@@ -143,10 +146,7 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Return the mean height of a curve by trapezoids, or the value if it is one.
-
-    Ignore `better`.
-    """
+    """Return the mean height of a curve over rounds, by trapezoids; `better` is not used."""
     length = curve[-1][0] - curve[0][0]
     if length == 0:
         return curve[0][1]
@@ -176,9 +176,9 @@ def select_setting(
 ) -> Setting:
     """Return the setting with the best criterion, a mean over trials; ties go to the first.
 
-    A setting with a criterion that is not a number has failed and is never selected, nor is one
-    that successive halving stopped. If all failed, the first is returned if `allow_all_failed`;
-    otherwise raise FedreproError.
+    A setting that failed (its criterion is not a number), or that successive halving stopped, is
+    never selected. If all failed, the first is returned if `allow_all_failed`; otherwise
+    FedreproError is raised. `measure` is the method with its selection rule; `where` is for errors.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -204,7 +204,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a .choice.csv: each setting, its selection criterion, test results."""
+    """Yield the rows of a .choice.csv, a row per setting: its selection criterion, test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series
@@ -245,9 +245,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Return which parameters of each selected setting are at the lower or upper end of a grid.
 
-    `tried` are rows of a .choice.csv, and `chosen` positions in them. The result has, for each
-    position, parameter -> (is lowest, is highest). Parameters that are text, or take one value, are
-    left out.
+    `tried` are rows of a .choice.csv, `chosen` positions in them. The result has for each position
+    {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -273,7 +272,10 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return final accuracies per scenario: (split, setting) -> float64 (T,) over trials."""
+    """Return final accuracies in each scenario: {(split, setting): float64 (T,) over trials}.
+
+    `metrics` is a figure's or table's frame of all measurements.
+    """
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
@@ -292,11 +294,11 @@ def in_each_trial(
 ) -> tuple[list[int], np.ndarray]:
     """Select a setting in each trial by validation accuracy, rather than once over all trials.
 
-    Return the positions of the selected rows of `tried` (rows of a .choice.csv of one method) and
-    test accuracies, float64 (T,). The right one of `scenarios` is found by the means in `tried`.
+    Returns the positions of the selected rows of `tried` (rows of a .choice.csv of one method) and
+    test accuracies, float64 (T,). Of `scenarios`, the one with the means in `tried` is taken.
 
     Raises:
-        FedreproError: if none of the scenarios has the means of `tried`.
+        FedreproError: none of the scenarios has the means of `tried`.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

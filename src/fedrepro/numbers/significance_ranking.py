@@ -84,11 +84,10 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
 
     error² = var(means over trials) / U + var(means over units) / T
 
-    Units are scenarios or data sets. With units=False they count as fixed, and the second term
-    alone is used. The interaction is in both terms, so the error is not too small. Degrees of
-    freedom are Satterthwaite's, and at most U - 1: with three units his alone err five times too
-    often at the levels that Holm's correction needs. With a single trial the first term alone is
-    used.
+    U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
+    second term alone is used; with a single trial the first alone. The interaction is in both
+    terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1:
+    with three units his alone err five times too often at the levels that Holm's correction needs.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -116,7 +115,7 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """Test all methods of a class against each other, and return their scores, ranks and groups.
+    """Test all methods of a class against each other; return their scores, ranks and groups.
 
     They are ordered by group, and within a group the best first.
 
@@ -128,7 +127,7 @@ def standings(
         usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
 
     Raises:
-        FedreproError: for a score that is not a number, or for unlike shapes.
+        FedreproError: a score is not a number, or shapes differ.
     """
     names = sorted(scores)
     for name in names:
@@ -191,9 +190,10 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
     """Test pairs of methods by Wilcoxon and Nemenyi: which differ, bool (M, M), by test name.
 
-    `means` has scores over trials, float64 (M, S). Wilcoxon's signed ranks are with Holm's
-    correction, Nemenyi's test follows Friedman's; both take the S scenarios for independent.
-    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
+    `means` has scores over trials, float64 (M, S), for M methods in S scenarios, taken as
+    independent. Wilcoxon's signed ranks are with Holm's correction, Nemenyi's test follows
+    Friedman's. Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets,
+    JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -219,7 +219,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values for multiple tests by Holm's method, so that the family error is LEVEL.
+    """Correct p values (`chances`) for multiple tests by Holm's method.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
@@ -233,7 +233,7 @@ def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
     """Divide methods into groups, from 1: the best one left, and all that do not differ from it.
 
     `best` has the indices of methods from the best on, `apart`, bool (M, M), which pairs differ.
-    Return the group of each index.
+    Returns the group of each index.
     """
     groups: dict[int, int] = {}
     left, number = list(best), 0

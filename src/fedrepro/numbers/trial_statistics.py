@@ -49,9 +49,9 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
-    `node` counts from 1; metrics that nodes do not have are kept as measured over all, except for
-    means over nodes. `belief` is the split that is renamed to `test`: nodes are measured on test
-    examples before and after they heard their neighbours.
+    `node` counts from 1; means over nodes are then dropped, other metrics without a node kept.
+    `belief` is the split renamed to `test`, as nodes are tested before and after averaging over
+    neighbours.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -72,12 +72,12 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of one setting, `token` in column `setting`, in the first `trials` trials."""
+    """Return the rows of one setting, named `token` in column `setting`, in the first `trials`."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the final values of one setting: a list over trials for each (metric, split).
+    """Return the final values of one setting: {(metric, split): values over trials}.
 
     `rows` has the setting's measurements; `token` and `where` name setting and figure in errors.
     """
@@ -90,11 +90,11 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the values of one setting as a list over trials for each (metric, split).
+    """Return the values of one setting: {(metric, split): values over trials}; NaN where it failed.
 
-    A trial that failed is NaN. A setting that the method does not define for some trials' clients
-    has (`left_out`, "") alone, 1 in these trials. Raise FedreproError if a trial is missing or
-    double.
+    If the method does not define the setting for some trials' clients, it has only (`left_out`,
+    ""): 1 in these trials. Raises FedreproError if a trial is missing or double; `token` and
+    `where` name setting and figure in errors.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -119,8 +119,9 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Return the mean of each metric over the last `rounds` measured rounds, in each trial.
 
-    Keys are (metric, split). `accuracy_scatter` is the sample sd of the averaged accuracies. Counts
-    over all rounds are left out; {} for a failed setting or a method without rounds.
+    Keys are (metric, split); `own` are one setting's measurements. `accuracy_scatter` is the sample
+    sd of the averaged accuracies. Counts over all rounds are left out; {} for a failed setting or a
+    method without rounds.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -146,7 +147,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return the csv cells for a number with `values` in trials: mean, sd, trials, by_trial."""
+    """Return the csv cells of a number with `values` in trials: mean, sd, trials, by_trial."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 
@@ -170,10 +171,10 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add the columns `paired_mean` and `paired_with` to csv rows of methods with fewer trials.
 
-    The paired mean is that of the other method over all its trials, plus the mean difference in the
-    trials that both methods have; what they share in a trial cancels. `leading` names the columns
-    that tell points apart. Single rounds are paired with the final value of the other method, if
-    that has no rounds.
+    Such a method is paired with one of more trials (`pairs`): its paired mean is the other's mean
+    over all trials, plus the mean difference in the trials of both, so variation of a trial
+    cancels. `leading` are the columns that tell points apart. Single rounds are paired with the
+    other's final value, if it has no rounds.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -200,13 +201,13 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return the sd over clients of each client's mean over the first trials, for one setting.
+    """Return one setting's sd over clients, of each client's mean over the first `trials` trials.
 
-    Returns:
-        The sd of final values, for each (metric, split).
+    Values are final; keys are (metric, split). `table` has the run's metrics; `token` and `where`
+    name setting and figure in errors.
 
     Raises:
-        FedreproError: for a method that has no numbers of single clients.
+        FedreproError: the method has no numbers of single clients.
     """
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -225,10 +226,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return csv rows as figures show them: paired means without sd, and sds over clients.
-
-    They replace the columns `mean` and `sd` of the rows that have them.
-    """
+    """Replace mean and sd in csv rows by paired means and sds over clients, as figures show."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

@@ -1,1 +1,1 @@
-"""Papers, a folder each: what belongs to one of them alone, found by itself."""
+"""Papers, a folder each: figures, methods and checks of one paper alone, found on import."""

@@ -1,1 +1,1 @@
-"""From the configuration to the list of artifacts, in pure Python."""
+"""Planning, in pure Python: from the configuration to figures, their runs, and jobs with files."""

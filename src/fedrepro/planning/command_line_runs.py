@@ -1,4 +1,4 @@
-"""Make an exhibit of the options of `fedrepro run`: methods, data and networks by names."""
+"""Turn the options of `fedrepro run` (methods, data, networks by name) into a planned figure."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RunWords:
 
     @property
     def name(self) -> str:
-        """Return a file name for the run, of its methods and data set, in letters and digits."""
+        """Return a file name for the run: letters and digits of its methods and data set."""
         text = "".join([*self.methods, self.data.partition(":")[0]]).lower()
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 

@@ -40,7 +40,7 @@ ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
 
 
 class Granularity(Strict):
-    """How much one job does. Results do not depend on it."""
+    """How many clients and trials one job computes; results do not depend on it."""
 
     clients_per_job: Literal["all"] | Annotated[int, Field(ge=1, le=LARGEST)] = key(
         "all", "clients trained by one job"
@@ -54,7 +54,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """The file config/config.yaml: what to draw, how to cut jobs, where data and methods are."""
+    """The file config/config.yaml: figures to draw, size of jobs, places of data and methods."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
@@ -119,7 +119,7 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 
 
 class Board(Strict):
-    """A leaderboard, made of the tables in a file whose names begin with its version: 1-mnist.
+    """A leaderboard, made of the tables in a file whose names begin with its version, as 1-mnist.
 
     Its scenarios are frozen, because results in other scenarios do not compare: a change of
     scenarios, trials or selection rules makes the next version.
@@ -194,9 +194,9 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Whether the figure or table `name` is drawn by default at this scale.
+        """Return whether the figure or table `name` is drawn by default at this scale.
 
-        The answer is known even if the figure or table cannot be read for a mistake.
+        It works even for one whose configuration has a mistake.
         """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
@@ -204,7 +204,7 @@ class ExhibitFile(Strict):
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return a copy of the file with methods `also` added to all its figures and tables."""
+        """Return a copy of the file with the methods `also` added to all its figures and tables."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
@@ -214,8 +214,8 @@ class ExhibitFile(Strict):
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of the figure or table `name` at one scale.
 
-        They are the file's defaults, the figure's own keys, and what `at:` changes at the scale.
-        Raise FedreproError for a mistake.
+        They merge the file's defaults, the figure's own keys, and its changes for the scale below
+        `at:`. Raises FedreproError for a mistake.
         """
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
@@ -223,7 +223,7 @@ class ExhibitFile(Strict):
         return validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of those exhibits that are tables, not figures, at a scale."""
+        """Return the names of the tables (as opposed to figures) that are defined at a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -279,7 +279,7 @@ class Unread:
 
     @property
     def headline(self) -> bool:
-        """Whether the file may have figures that are drawn by default; any file of Python may."""
+        """Return whether the file may have figures that are drawn by default; a Python file may."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -288,9 +288,9 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """A dict of the files of figures and tables, by paper.
+    """The files of figures and tables of all papers, a dict by paper.
 
-    Asking for a file that cannot be read raises the error of reading it.
+    Asking for a file that could not be read raises the error of reading it.
     """
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
@@ -330,7 +330,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     over those of the package.
 
     Args:
-        folder: the folder whose YAML files are read, and no others.
+        folder: read only the YAML files of this folder.
         of: keys (paper/name) of figures and tables, if only their papers are needed.
 
     Raises:
@@ -365,14 +365,17 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of the tables among figures and tables, by "scale/paper"."""
+    """Return the names of all tables (as opposed to figures) of `files`, by "scale/paper"."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Refuse YAML files with a key twice in a mapping, since Snakemake would take the last one."""
+    """Raise FedreproError for YAML files with a key twice in a mapping.
+
+    Snakemake would take the last one without a word.
+    """
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             load_yaml(path)

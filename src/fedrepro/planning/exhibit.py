@@ -55,10 +55,13 @@ from fedrepro.training.mixing_matrices import weights_of
 class Point:
     """One point of a figure's sweep, such as 10 clients: swept values, scenario, methods, runs.
 
-    scenario: data, partition, model, training and graph; None for simulations. measures: the
-    methods. trials: the number of trials of each method, by label. case: the key in the
-    configuration of the scenario that is shown side by side with others, None without such. runs:
-    by label and setting.
+    Attributes:
+        values: the swept parameters, by name.
+        scenario: data, partition, model, training and graph; None for simulations.
+        measures: the methods.
+        trials: the number of trials of each method, by label.
+        case: the scenario's key in the configuration, where a figure compares several.
+        runs: by label and setting.
     """
 
     values: Mapping[str, Any]
@@ -71,9 +74,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials (`label`), and the method that it is compared with.
+    """A method with fewer trials (`label`), and one with more that it is compared with.
 
-    trials, of: the different numbers of trials, over points, of the first and of the second method.
+    trials: the first one's numbers of trials over the figure's points, each once; of: the second
+    one's.
     """
 
     label: str
@@ -101,8 +105,8 @@ class Pair:
 class Exhibit:
     """A figure or table of a paper at one scale, planned: its points, methods and runs.
 
-    measures: the methods of all points, each label once; some points may have another method of a
-    label.
+    measures: the methods of all points, each label once; at some points a label may be another
+    method's.
     """
 
     paper: str
@@ -136,7 +140,7 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """Return the parameters of methods that are shown value by value, as columns of the csv."""
+        """Return the methods' parameters that the csv has in columns, with a row for each value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
@@ -163,7 +167,7 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Whether the figure or table is a table rather than a figure."""
+        """Return whether this is a table rather than a figure."""
         return self.settings.drawing.name == TABLE
 
     @property
@@ -173,7 +177,7 @@ class Exhibit:
 
     @property
     def timed(self) -> bool:
-        """Whether this is a table of measured times, which differ from run to run."""
+        """Return whether this is a table of measured times, which differ at each computation."""
         return self.settings.drawing.number[0] in TIMES
 
     @property
@@ -183,15 +187,15 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Whether the csv also has rows of single rounds, with a column `round`."""
+        """Return whether the csv also has rows of single rounds, with a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the points, methods and runs of the figure or table `name` of a file at one scale.
+    """Plan the figure or table `name` of a file at one scale: its points, methods and runs.
 
     Raises:
-        FedreproError: the exhibit cannot be computed or shown.
+        FedreproError: it cannot be computed or shown.
     """
     settings, where = file.settings(name, scale), f"{file.place}, {name} at scale {scale}"
     points = list(_points(settings, where))
@@ -220,10 +224,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors.
-
-    The sweep's combinations are repeated for each of the scenarios set side by side.
-    """
+    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors."""
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -420,10 +421,7 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield sentences on means over different trials, and on comparisons that lack a method.
-
-    `trials` has the number of trials of each method, by label, at each point.
-    """
+    """Yield sentences on means over different trials, and on comparisons that lack a method."""
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

@@ -36,8 +36,8 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter, as in a cell of its grid.
 
-    training: the parameters of local training that the method changes, with their values. tune: how
-    the model is fine-tuned, None if it is not.
+    training: changes of the local training for this method, (parameter, value). tune: how the model
+    is fine-tuned on a public sample, or None.
     """
 
     method: Spec
@@ -63,13 +63,22 @@ class Setting:
 class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
-    trials: the number of trials of this method alone, None for that of the exhibit or the case.
-    choose: the rule by which one setting is selected. show: the parameters with a row for each
-    value. measuring: the evaluation schedule. training: changes of the local training. race: the
-    rounds of successive halving, 0 for all. tune: how models are fine-tuned. over_clients: whether
-    the spread shown is that over clients. node: the node whose numbers are shown, from 1, and
-    belief: which of its beliefs; None for all nodes. shown_on: a split of held-out examples that a
-    table shows. last_rounds: how many of the last evaluated rounds are averaged.
+    Attributes:
+        label: its name in the figure.
+        trials: the number of trials of this method alone, None for that of the figure.
+        choose: the rule by which one setting is selected.
+        reference: whether it is drawn as a bound and not ranked.
+        paired_with: the method with more trials that it is shown relative to.
+        show: the parameters with a row for each value.
+        measuring: the evaluation schedule.
+        training: changes of the local training.
+        race: the rounds of successive halving, 0 for all.
+        tune: how models are fine-tuned, or None.
+        over_clients: whether the spread shown is that over clients.
+        node: the node of a graph whose numbers are shown, from 1; None for all nodes.
+        belief: which network of the node: before or after it averaged with neighbours.
+        shown_on: a split of held-out examples that a table shows.
+        last_rounds: how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -92,18 +101,18 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return what the method needs to know of clients, and the sample for fine-tuning."""
+        """Return the information of clients that the method, or its fine-tuning, needs."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return which further information about clients the selection of a setting uses."""
+        """Return the information about clients that the selection of a setting uses in addition."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to evaluate the method on at the end, that of selection included."""
+        """Return the splits to evaluate the method on at the end, including that of selection."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
@@ -133,7 +142,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings in groups by shown values; one of each group is selected."""
+        """Return the settings in groups by shown parameters; one of each group is selected."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -141,11 +150,11 @@ class ExhibitMethod:
 
     @property
     def races(self) -> bool:
-        """Whether a setting is selected by successive halving, which stops worse ones early."""
+        """Return whether successive halving selects a setting, by stopping worse ones early."""
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when to evaluate the settings `group`, with the rounds of successive halving."""
+        """Return when the settings `group` are evaluated, including for successive halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -156,15 +165,15 @@ def in_rounds(method: Spec) -> bool:
 
 
 def simulated(method: Spec) -> bool:
-    """Whether `method` is a simulation, which has neither data nor a model."""
+    """Return whether `method` is a simulation, which has neither data nor a model."""
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
 def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     """Combine the settings of one successive halving into one method with lists of values.
 
-    Return this method, and the changes of local training, with lists of values too. The values of
-    the shown parameters are equal in `group`; `where` is for errors.
+    Returns this method, and the changes of local training, with lists of values too. All of `group`
+    have equal shown parameters; `where` is for errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -187,10 +196,10 @@ def exhibit_methods(
     """Return the methods of a figure or table, or of one of its scenarios, in their order.
 
     Args:
-        settings: the figure or table as its file has it.
-        case: the key of one of several scenarios set side by side; None without such.
+        settings: the configuration of the figure or table.
+        case: the key of one of several scenarios that it compares, or None.
         where: the figure or table, for error messages.
-        at: the values of fine-tuning at a point, where these are swept.
+        at: the swept values of fine-tuning at this point.
 
     Raises:
         FedreproError: the entry of a method is wrong.
@@ -268,10 +277,7 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a method of a figure or table from its completed configuration `entry`.
-
-    `at` has the values of fine-tuning at a point; `where` is for errors.
-    """
+    """Build a method of a figure or table from its completed configuration `entry`."""
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = (
@@ -433,7 +439,7 @@ def spec_of(
     """Return a component with its parameters, from its kind and its entry in the configuration.
 
     Args:
-        kind: what it is, such as dataset.
+        kind: such as dataset or method.
         entry: the name and parameters.
         where: the figure or table, for error messages.
         extra: further parameters.

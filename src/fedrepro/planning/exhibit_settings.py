@@ -1,7 +1,7 @@
-"""The settings of an exhibit, typed: from YAML, or from the functions that papers build them with.
+"""The configuration of an exhibit, typed: from YAML, or from functions that papers write it with.
 
-The functions return plain keys and values. These are checked when they are read as the classes, so
-that a mistake gives one sentence in both forms.
+The functions return plain keys and values, which are checked when they are read as the classes. So
+a mistake gives one sentence in both forms.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with `changes` of parameters, and none of the old if the name changes."""
+        """Return a copy with changed parameters; if `changes` has another name, with these only."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -64,7 +64,7 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 def key(default: Any, description: str, **bounds: Any) -> Any:
     """Declare a key of a configuration class, with default value, description and bounds.
 
-    `default` may be a type, such as list, that makes an empty value; `...` makes the key required.
+    `default` may be a type, such as list, for an empty value; `...` makes the key required.
     """
     if isinstance(default, type):
         return Field(default_factory=default, description=description, **bounds)
@@ -89,7 +89,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule by which one setting of a sweep is selected, written out instead of named."""
+    """A rule that selects one setting of a sweep, written out in keys instead of named."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -124,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the selection rule: one of the named rules if all agrees, or a new one."""
+        """Return this selection rule: a named one, if it equals one, or else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -213,7 +213,7 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios that a figure or table shows side by side, by what differs in it.
+    """One of several scenarios that a figure or table compares, by its differences from the figure.
 
     The label names it in the figure, after the data set's title where scenarios differ in their
     data.
@@ -339,7 +339,7 @@ class ExhibitSettings(Strict):
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the configurations of a scenario's components by kind, changed as `case` says."""
+        """Return the configuration of data set, model and so on, by kind, of scenario `case`."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -350,7 +350,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge nested mappings of configuration: values of `above` win over those of `below`.
+    """Merge two nested mappings of configuration: values of `above` win over those of `below`.
 
     A component whose name differs is replaced as a whole, with its parameters.
     """
@@ -375,8 +375,8 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build the configuration of a figure or table from these keys and `others`; later ones win.
 
-    A key is replaced as a whole: `at`, `cases` and `parameters` are not merged as the defaults of a
-    file are. Title, caption and notes may be written over several lines.
+    A key is replaced as a whole, unlike in a file's defaults, where `at`, `cases` and `parameters`
+    are merged. Title, caption and notes may be written over several lines.
     """
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}

@@ -1,9 +1,9 @@
 """The interface of drawings: their options, what they require of an exhibit, how they show it.
 
-A drawing is a component: a class below `@drawing("name")`, in `drawings/exhibits`, in the folder
-`drawings` of a paper, or in a file outside the package. Its fields are its options. Computing the
-numbers of a figure takes hours, so an exhibit that cannot be drawn is refused when it is planned.
-Modules of drawings import pandas and matplotlib only when they draw.
+A drawing is a way to show a figure or table: a class below `@drawing("name")`, in
+`drawings/exhibits`, in the folder `drawings` of a paper, or in a file outside the package. Its
+fields are its options. Computing a figure's numbers takes hours, so an exhibit that cannot be drawn
+is refused when it is planned. Modules of drawings import pandas and matplotlib only when they draw.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is among `names`.
+    """Return a pydantic check that a text is among the names that `names` returns.
 
     `sentence` is the error message; its {} is replaced by the names.
     """
@@ -78,8 +78,8 @@ class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
     by_rounds: whether the csv has single rounds. of_rounds: the metrics of `OF_ROUNDS` that the csv
-    has in addition. shows_pairs: whether the drawing can show methods with fewer trials than
-    others. suffix: of the file that people look at.
+    has in addition. shows_pairs: whether it can show methods with fewer trials than others. suffix:
+    of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class Drawing(Strict):
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the (metric, split) that the drawing shows, ("", "") if it shows several."""
+        """Return the metric and split that the drawing shows; ("", "") if it shows several."""
         return "", ""
 
     def further(
@@ -122,15 +122,12 @@ class Drawing(Strict):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Draw the figure or table, and return the files that people look at, as bytes by suffix.
+        """Draw the figure or table; return the files that people look at, as bytes by suffix.
 
         Args:
-            exhibit: the planned exhibit.
+            exhibit: the planned figure or table.
             about: the content of its json.
             numbers: the rows of its csv.
-
-        Returns:
-            The content of each file, by suffix.
         """
         raise NotImplementedError
 
@@ -156,20 +153,20 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure or table is not one curve per method over one swept parameter."""
+    """Yield reasons why a figure is not one curve per method over one swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure or table is not one curve per method in a single scenario."""
+    """Yield reasons why a figure is not one curve per method in a single scenario."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)
 
 
 def one_axis(shown: Planned) -> Iterator[str]:
-    """Yield why a figure has no horizontal axis: one swept parameter with numeric values."""
+    """Yield a reason if a figure has no horizontal axis: one swept parameter, of numbers."""
     several = shown.varied or shown.axis[:1]
     if len(several) != 1:
         yield (
@@ -186,7 +183,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence per method that shows all values of a parameter, which needs a table."""
+    """Yield a sentence for each method with a row per value of a parameter, which needs a table."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -196,7 +193,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Yield a sentence for each parameter in `show` of a method whose values are not numbers."""
+    """Yield a sentence for each shown parameter of a method whose values are not numbers."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -204,7 +201,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if all methods are references (bounds), so that nothing is compared."""
+    """Yield a sentence if all methods of a figure are references, so that nothing is compared."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 

@@ -1,7 +1,7 @@
-"""Forecast the jobs, hours and GiB that a target still takes.
+"""Forecast of the jobs, hours and GiB that a figure, table or all of them still take.
 
 Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
-here or else of the record, by stage, for each multiplication of a model by an example.
+here or else of the record: seconds per multiplication of the network, by stage.
 """
 
 from __future__ import annotations
@@ -59,10 +59,7 @@ class Forecast:
 
 
 def forecast(plan: Plan, key: str | None) -> Forecast:
-    """Estimate the work that is left for the figure or table `key`, or for all selected ones.
-
-    The result counts jobs, seconds and bytes.
-    """
+    """Estimate the work left for the figure or table `key`, or if None for all selected ones."""
     chosen = plan.selected if key is None else [plan.exhibit(key)]
     total, rates = Forecast(), _rates(plan)
     left = [path for exhibit in chosen for path in plan.metrics_files(exhibit)]
@@ -88,10 +85,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
-    """Return measured seconds per multiplication of a network, and their origin, for each stage.
-
-    The origin is finished jobs here or, without these, the recorded results.
-    """
+    """Return measured seconds per multiplication of a network, and their origin, for each stage."""
     recorded: dict[str, list[float]] = defaultdict(list)
     finished: dict[str, list[float]] = defaultdict(list)
     cuda = plan.config.device == "cuda"
@@ -116,7 +110,7 @@ def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return sentences that warn of unfair starts, and of trials computed in addition."""
+    """Return warnings on a figure: unfair start weights, and trials computed in addition."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -139,13 +133,13 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path or a word, such as pfnm/figure-2a, into scale and key of a figure or table.
+    """Split a path or word, such as pfnm/figure-2a, into scale and key of a figure or table.
 
     The key is None if all selected figures and tables are meant.
 
     Args:
         target: the path or word.
-        scale: the scale of a target that names none.
+        scale: used if the target names none.
 
     Raises:
         FedreproError: the target is neither a path of a report nor such a word.
@@ -166,10 +160,9 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings of a run, each multiplied by its fine-tunings, to estimate its work.
+    """Count the settings of a run, each times its fine-tunings, to estimate the run's work.
 
-    In successive halving most settings stop early, so the number of full runs of equal cost is
-    counted.
+    Successive halving, in which most settings stop early, counts as full runs of equal cost.
     """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tune["repetitions"] for tune in tuned)
@@ -179,10 +172,10 @@ def whole_settings(run: Run) -> float:
 
 
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
-    """Estimate the examples that local training of all rounds and clients processes.
+    """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is the number of examples of a client. A round has the mean of the numbers of minibatches
-    that the method lists, or whole epochs.
+    `held` is the number of examples of a client. A round has the mean number of minibatches that
+    the method's settings list, or whole epochs.
     """
     values: Any = method.values
     listed = [
@@ -219,10 +212,7 @@ def _work(plan: Plan, job: Job) -> float:
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Return a network's multiplications per example, its parameters, and the training examples.
-
-    All are 0 where the shape of the data is unknown before they are prepared.
-    """
+    """Return a network's multiplications per example, its parameters, and the training examples."""
     from fedrepro.networks.predict import network_of
 
     folder = Path(plan.jobs.dataset(scenario.dataset))

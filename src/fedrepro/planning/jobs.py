@@ -1,9 +1,9 @@
 """Runs as values, and the jobs that compute them: each is written down once, as json.
 
-A job is one stage on one block of trials. Its json names everything that the stage reads and
-writes, so that a rule of the workflow, a cluster, a machine without Snakemake, an entry and a check
-run the stage in one way. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
-where the key depends on this job alone: more trials or exhibits add folders and rename none.
+A job is one stage on one block (range) of trials. Its json names everything that the stage reads
+and writes, so that the workflow, a cluster, a machine without Snakemake, a submission and a check
+run it in one way. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4, where the
+key depends on this job alone: more trials or exhibits add folders and rename none.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class TrialBlock:
 
     @staticmethod
     def parse(text: str) -> TrialBlock:
-        """Return the range that a text such as 0-9 or 3 names, or raise FedreproError."""
+        """Read a range from text such as 0-9 or 3; raise FedreproError for other texts."""
         match = BLOCK.fullmatch(text)
         block = TrialBlock(int(match[1]), int(match[2] or match[1])) if match else None
         if block is None or block.first > block.last or str(block) != text:
@@ -82,7 +82,7 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return ranges of `size` trials that together hold trials 0 to count - 1.
+    """Return ranges of `size` trials that together contain trials 0 to count - 1.
 
     The last range has `size` trials too, so that more trials add files and rename none.
     """
@@ -91,7 +91,7 @@ def whole_blocks(count: int, size: int) -> list[TrialBlock]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """A data set, its partition, a model and local training, all given before a method runs.
+    """The setting in which methods are compared: data set, partition, model and local training.
 
     graph: which clients exchange models in decentralised methods; None for all other methods.
     """
@@ -109,7 +109,7 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return names and parameters of the components as text, for metadata of files."""
+        """Return the components' names and parameters as text, for metadata of files."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
@@ -136,7 +136,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set with unlabelled inputs that the server has; None if `method` needs none.
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
 
     Raises:
         FedreproError: the method does not name one known data set.
@@ -154,11 +154,11 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method with one setting or several in one scenario, evaluated in a number of trials.
+    """A method with one setting or several in one scenario: the unit that jobs compute.
 
-    scenario: None for a simulation. every: the evaluation schedule of a method in rounds, None for
-    other methods. tune: how the models are fine-tuned, None if they are not. Trials are not part of
-    a run, because a file holds one block of them. Settings in successive halving are one run.
+    scenario: None for a simulation. every: the evaluation schedule of a method in rounds, else
+    None. tune: how the models are fine-tuned, or None. A run does not include its number of trials,
+    as each file has a range of them. Settings in successive halving are one run.
     """
 
     scenario: Scenario | None
@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text by which the column `setting` of this run's metrics names `setting`."""
+        """Return the text of `setting` in the column `setting` of this run's metrics."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -188,10 +188,16 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    specs: the components that the stage depends on, by kind. evaluate: the splits of examples to
-    evaluate on at the end, and follow: after single rounds; neither changes the folder's name. raw,
-    data, public: folders of the data set's raw files, its arrays, and the public data set. members:
-    the file of the partition. local: files of local models, in texts of `folders_of`.
+    Attributes:
+        stage, out: the stage's name and the folder of its results.
+        specs: the components that the stage depends on, by kind.
+        seed, trials, clients: the seed, and the ranges of trials and clients to compute.
+        every: the evaluation schedule.
+        evaluate, follow: the splits to evaluate on at the end, and after single rounds; neither
+            changes the folder's name.
+        raw, data, public: folders of the data set's raw files, its arrays, and the public data set.
+        members: the file of the partition.
+        local: files of local models, in texts of `folders_of`.
     """
 
     stage: str
@@ -219,7 +225,7 @@ class Job:
 
     @property
     def before(self) -> list[str]:
-        """Return the folders of the jobs that must run first, as this job reads their results."""
+        """Return the result folders of the jobs that must run before this one, which reads them."""
         members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
         local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
         return [*filter(None, (self.data, self.public)), *members, *local]
@@ -230,7 +236,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a 64-bit hash of files, versions and parameters of the components, as hex."""
+        """Return a 64-bit hash of the components' files, versions and parameters, as hex."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
@@ -257,8 +263,10 @@ def _plain(value: Any) -> Any:
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
     """Build a component of a kind from its part of a job's json: name, and parameters as keys.
 
+    `where` names the job in errors.
+
     Raises:
-        FedreproError: the component is unknown, or one of its parameters.
+        FedreproError: the component or one of its parameters is unknown.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
@@ -297,7 +305,7 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
     """Build a job from the content of its json; `where` names it in errors.
 
     Raises:
-        FedreproError: a key or value cannot be in the json of a job.
+        FedreproError: a key or value is not one of a job.
     """
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
@@ -332,9 +340,8 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 class Jobs:
     """Names the result folders of all jobs of one scale and seed, and makes the job of each folder.
 
-    splits: a function from a run to the splits of `Job.evaluate` and `Job.follow`. made: the
-    function that makes the job of each folder named before, so that no name of a folder is ever
-    parsed.
+    splits: a function from a run to the splits of `Job.evaluate` and `Job.follow`. made: by folder,
+    a function that makes its job, since a folder's name is never parsed.
     """
 
     scale: str
@@ -346,11 +353,11 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a result folder that a method of this class returned before."""
+        """Return the job of a result folder that this object has named before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
-        """Return the folder of a data set's prepared arrays."""
+        """Return the folder of a data set's prepared arrays, and remember its job."""
         folder = dataset_folder(self.scale, dataset)
         raw = f"resources/{dataset.name}"
         job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
@@ -358,7 +365,7 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Return the path of the file with the partition of a data set in a range of trials."""
+        """Return the path of the file with a data set's partition in a range of trials."""
         folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
@@ -367,7 +374,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Return the paths of local models of a range of trials, as a text of `folders_of`."""
+        """Return the files of local models in a range of trials, as a text of `folders_of`."""
         base = f"{self._base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them
@@ -405,7 +412,7 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return how folders of a stage begin that hold `run`, or results that the run reads.
+        """Return how the folders of a stage begin that hold a run, or results that the run reads.
 
         `Plan.job` finds by it which run a folder belongs to.
         """
@@ -426,10 +433,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the start of a folder's path: components, and a hash of what results depend on.
-
-        `what` is a run, a scenario or a tuple of components.
-        """
+        """Return the start of a folder's path: components, and a hash of what results depend on."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

@@ -1,8 +1,8 @@
 """Plan the jobs of exhibits, in pure Python: no torch, no Snakemake, no pandas.
 
-The path of a file follows from its content, so two exhibits that need the same run, or the same
-local models, share them. It does not depend on other exhibits: a file holds one method and a whole
-block of trials, so more exhibits, methods or trials add files and rename none.
+The path of a file depends only on its content, so two exhibits that need equal runs or local models
+share them. A file holds one method and a whole block (range) of trials, so more exhibits, methods
+or trials add files and rename none.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence for each file, figure, table and added method left out for an error."""
+        """Return a sentence for each file, figure, table or added method left out for an error."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -184,7 +184,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return each pair of data set and partition in the figures `keys`, with their keys."""
+        """Return each (data set, partition) in the figures `keys`, with keys of its figures."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -193,7 +193,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return each pair of graph and number of nodes in the figures `keys`, with their keys.
+        """Return each (graph, number of nodes) in the figures `keys`, with keys of its figures.
 
         Graphs whose number of nodes depends on the data are left out.
         """
@@ -218,9 +218,9 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job with results in `folder`.
+        """Return the job whose results lie in `folder`.
 
-        Raise an error if no figure or table needs it.
+        Raises an error if no figure or table needs it.
         """
         stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
@@ -238,7 +238,7 @@ class Plan:
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs that make `folders` and all they read, each after what it reads."""
+        """Return the jobs that compute `folders` and all that they read, in order to be run."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -257,13 +257,14 @@ class Plan:
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
-        """Return the ranges of trials, a file each, that together hold `trials` trials."""
+        """Return the ranges of trials, one per file, that together contain `trials` trials."""
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Return the ranges of trials, a file each, of a run with this number of trials.
+        """Return the ranges of trials, one per file, of a run with this number of trials.
 
-        Successive halving has one range, because the mean over all trials decides what stops.
+        Successive halving has one range, because the mean over all trials decides which settings
+        stop.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -271,7 +272,7 @@ class Plan:
         return [self.jobs.run(run, block) for block in self.blocks_of(run, trials)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """Return the paths of the metrics of a run that together hold `trials` trials."""
+        """Return the paths of a run's metrics that together contain `trials` trials."""
         return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
@@ -304,7 +305,7 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the planned tables that a leaderboard (paper and version) is made of, in order.
+    """Return the planned tables of a leaderboard (paper and version), in order.
 
     Raises:
         FedreproError: one of them has a mistake.
@@ -313,15 +314,15 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """Return the keys (paper/name) of the tables that a leaderboard is made of, in order."""
+    """Return the keys (paper/name) of the tables of a leaderboard, in order."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of what all methods of a leaderboard share, to notice changes of it.
+    """Return a SHA-256 digest of all that methods of a leaderboard share, to notice changes.
 
-    Shared are the scenarios, with all parameters and versions, the trials, and the rules by which
-    settings are selected. New methods and new versions of methods leave the digest as it is.
+    `parts` are its tables. Shared are scenarios with all parameters and versions, trials, and
+    selection rules; new methods and new versions of methods do not change the digest.
     """
     lines = []
     for exhibit in parts:
@@ -334,14 +335,14 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Check that no leaderboard changed what its methods share, by a digest in its file.
+    """Raise FedreproError if a leaderboard's scenarios, trials or selection rules have changed.
 
     Args:
-        plan: the figures and tables of a scale; at other scales than paper nothing is checked.
-        papers: the papers whose leaderboards are checked; None checks all.
+        plan: the figures and tables of a scale; only scale paper is checked.
+        papers: the papers whose leaderboards are checked; None: all.
 
     Raises:
-        FedreproError: what the methods share has changed.
+        FedreproError: their digest is not the one in the leaderboard's file.
     """
     for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
         for version, board in plan.files[paper].boards.items():

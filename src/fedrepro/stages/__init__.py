@@ -1,1 +1,1 @@
-"""Stages: the programs that jobs of the workflow run."""
+"""Stages: the programs of the pipeline's jobs, which read files, compute and write files."""

@@ -49,9 +49,9 @@ from fedrepro.training.training_settings import Settings, settings_of
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a one-shot method or control in every trial of a job, and write metrics and times.
+    """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    Every setting of the method is evaluated, and its models after fine-tuning too.
+    Every setting of the method is evaluated, also after fine-tuning if the job asks for it.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -124,10 +124,10 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that a setting of a one-shot method made, and what they cost.
+    """The models that a setting of a one-shot method made, and their cost.
 
-    seconds: of server and clients, including a preparation done now. server: of the server alone,
-    including its preparation. further: work of clients besides sending their models. cost:
+    seconds: of server and clients, with a preparation that was done now. server: of the server
+    alone, with its preparation. further: work of clients besides sending their models. cost:
     exchanges, messages, bytes and passes, as metrics.
     """
 
@@ -179,10 +179,9 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Check that a method returned global models, with the tensors that their architecture has.
+    """Raise FedreproError unless a method returned global models with their architecture's tensors.
 
-    Raises:
-        FedreproError: the first difference.
+    `made` is its result, `setting` names it in errors; `local` are the clients' models.
     """
     if made is None:
         return
@@ -211,12 +210,12 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Whether a method has a setting that measures BatchNorm's running statistics again."""
+    """Return whether a setting of the method measures BatchNorm's running statistics again."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Return a method's model with running statistics (BatchNorm's) by the setting's rule.
+    """Give a method's model `made` running statistics (BatchNorm's) by the setting's rule.
 
     Rules: `average` keeps the method's own average; `local` gives each client a model with its own
     statistics and normalisation weights; `recalibrate` measures them with the new weights, at the
@@ -264,10 +263,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return the metrics of a method's models and its `cost`, those of single clients last.
-
-    epochs: float64 (J,), of each client's training, where training stops early; else None.
-    """
+    """Return the metrics of a method's models and its `cost`, those of single clients last."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -283,10 +279,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Return a method's models after fine-tuning on a public sample; None stays None.
-
-    `tune` says how, and `repetition` which of several samples is drawn.
-    """
+    """Return a method's models after fine-tuning on a public sample; None stays None."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -300,10 +293,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return exchanges and messages of a setting, declared by its model or else counted.
-
-    One-shot methods send every client's weights up once. Controls are bounds and send nothing.
-    """
+    """Return exchanges and messages of a setting, declared by its model or else counted."""
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":
@@ -326,7 +316,7 @@ def method_inputs(
     `public` is the folder of the data set whose inputs the server has.
 
     Raises:
-        FedreproError: the method needs such inputs, and none are given or their shape differs.
+        FedreproError: the method needs such inputs, and they are missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -365,7 +355,7 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return what the preparation costs clients; it counts fully for each setting."""
+        """Return what the preparation costs clients, counted fully for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
@@ -387,5 +377,5 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the work that clients do for a one-shot method, empty if none."""
+    """Return the counter of clients' work for a one-shot method; an empty one without clients."""
     return info.clients.ledger if info.clients else CostCounter()

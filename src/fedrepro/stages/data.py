@@ -19,7 +19,7 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch one raw file of the data set `name` from the folder `mirror` or from a url, to `out`.
+    """Fetch one raw file of the data set `name` to `out`, from the folder `mirror` or a url.
 
     Urls are tried in turn until one delivers the file completely; checksums are verified.
     """
@@ -43,7 +43,7 @@ def resolved(dataset: Spec) -> str:
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Whether `folder` has this data set's arrays, made with present parameters and versions."""
+    """Return whether `folder` has this data set's arrays, of present parameters and versions."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -53,7 +53,7 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
-    """Make a data set's arrays from its raw files, and write them with dataset.json to `out`."""
+    """Make a data set's arrays from its raw files; write them and dataset.json to `out`."""
     # first of all, because it refuses features that do not exist
     meaning = resolved(dataset)
     files = raw_files(dataset)
@@ -74,9 +74,9 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
-    """Divide the data set in the folder `data` among clients in each trial; write it to `out`.
+    """Divide a data set among clients in each trial; write which client has which examples.
 
-    The table has the examples of each client; `spec` is the partition, such as dirichlet.
+    `data` is the folder of its arrays, `spec` the partition, such as dirichlet, `out` the file.
     """
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)

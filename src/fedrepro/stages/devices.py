@@ -1,7 +1,7 @@
 """GPUs of this machine: each local job claims one.
 
 Snakemake counts GPUs but assigns none, so without this every job would compute on the first. A
-claim is a lock on a file that the system releases when the job ends, in whatever way.
+claim is a lock on a file, which the system releases when the job ends.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return the device for a job: `cpu`, or a GPU that this job alone uses, as `cuda:1`.
+    """Return the device for a job: `cpu`, or a GPU for this job alone, such as `cuda:1`.
 
-    If all GPUs are taken, wait for one.
+    Waits if all GPUs are taken.
 
     Raises:
         FedreproError: a GPU is asked for and there is none.
@@ -51,17 +51,17 @@ def device_of(name: str) -> str:
 def visible(count: int) -> list[str]:
     """Return the names of the first `count` GPUs that this process sees, in PyTorch's order.
 
-    They are from CUDA_VISIBLE_DEVICES if it is set, else 0, 1, ...; jobs claim GPUs by these names.
+    They are from CUDA_VISIBLE_DEVICES if it is set, else 0, 1, …
     """
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """Claim one of the GPUs `names` for this process, wait until one is free, and return its index.
+    """Claim one of the GPUs `names` for this process; return its index. Waits until one is free.
 
-    A claim is a lock on a file in `folder`. As many processes share a GPU as FEDREPRO_GPU_JOBS
-    says, by default one.
+    A claim is a lock on a file in `folder`. FEDREPRO_GPU_JOBS processes share a GPU, by default
+    one.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Stage models: the chosen global models of an exhibit's one-shot methods, as state dicts.
+"""Stage models: the global models behind an exhibit, of its one-shot methods, as state dicts.
 
-They are computed again from the local models. Draws depend on seed and trial alone, so these are
-the models whose numbers the exhibit shows.
+They are computed again from the local models, with the selected settings. Random numbers depend on
+seed and trial alone, so these are the models whose numbers the exhibit shows.
 """
 
 from __future__ import annotations
@@ -89,10 +89,7 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials.
-
-    The provenance of files that are read is appended to `inputs`.
-    """
+    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials."""
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
@@ -117,9 +114,9 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Return a global model as a PyTorch state dict; of several networks, all of them with weights.
+    """Convert a global model to a PyTorch state dict; a mixture to all its networks and weights.
 
-    The weights are (networks, classes). Key vote is there if networks vote, instead of averaging
+    The weights are (networks, classes). Key vote is there if networks vote instead of averaging
     their probabilities.
     """
     import torch

@@ -23,9 +23,9 @@ from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvalu
 def run(job: Job, device: str = "cpu") -> None:
     """Run a method in rounds with a server: every trial of a job to its last round.
 
-    A killed job goes on from its last checkpoints. In successive halving, method and training may
-    have several settings, and some stop early. `global.pt` gets the models that predict at the end,
-    without the state of server or clients.
+    A killed job continues from its checkpoints. In successive halving, method and training may have
+    several settings, and some stop early. `global.pt` gets the final global models, without the
+    state of server or clients.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -46,17 +46,16 @@ class GlobalEvaluator(Evaluator):
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the accuracy of the model after a round, or the mean over one model per client."""
+        """Return the global model's accuracy after a round, or the mean over clients' models."""
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return accuracy, size, diagnostics and communication at the end, and the models to keep.
+        """Return accuracy, size, diagnostics and communication at the end of `run`, and the models.
 
-        `kept` has their tensors and weights; the states of server and clients are left to
-        checkpoints.
+        The models' tensors and weights are kept in a file; server and client states are not.
         """
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))

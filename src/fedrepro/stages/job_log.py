@@ -14,7 +14,7 @@ _began = time.perf_counter()
 
 
 def restart_clock() -> None:
-    """Start the clock of log lines again, for a job in a process that was started before it."""
+    """Start the clock of log lines again, for a job in a process that began before it."""
     global _began
     _began = time.perf_counter()
 
@@ -30,7 +30,7 @@ class Failures(dict[str, str]):
     def note(self, setting: str, trial: int, error: Exception) -> None:
         """Record that a setting failed in a trial, with file, line and message; print the trace.
 
-        An error that is the machine's fault, such as a full disk, is raised again.
+        An error of the machine, such as a full disk, is raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error

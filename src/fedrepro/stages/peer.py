@@ -43,9 +43,9 @@ FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
 def run(job: Job, device: str = "cpu") -> None:
     """Run a method on a graph without server: every trial of a job to its last round.
 
-    A killed job goes on from its last checkpoints. In successive halving, method and training may
-    have several settings, and some stop early. `confusion.parquet` gets the confusion of classes at
-    the end, `nodes.pt` the last beliefs (weight distributions or weights) of nodes.
+    A killed job continues from its checkpoints. In successive halving, method and training may have
+    several settings, and some stop early. `confusion.parquet` gets the final confusion of classes,
+    `nodes.pt` each node's last network (its belief: weights, or distributions of weights).
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
-    """Build the evaluator of a trial's nodes, with the graph fixed or drawn for this trial."""
+    """Build the evaluator of one trial's nodes, with the graph fixed or drawn for this trial."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -74,27 +74,27 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 
 @dataclass(frozen=True)
 class NodeEvaluator(Evaluator):
-    """Evaluates each node's model (belief) on a graph, before and after hearing its neighbours.
+    """Evaluates each node's network (belief), before and after it averages with its neighbours.
 
-    On test examples, splits `before` and `after` have the metrics of either belief, of each node
-    (client) and of all, and split `test` those of the belief before, as for other methods.
+    On test examples, splits `before` and `after` have the metrics of each, per node (client) and
+    over all; split `test` repeats `before`, as other methods have `test`.
     """
 
     clients: GraphNodes
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Evaluate each node's belief before and after consensus on the test examples.
+        """Evaluate each node's network before and after averaging, on the test examples.
 
-        On the other splits the belief before consensus alone is evaluated.
+        On other splits only the network before averaging is evaluated.
         """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the accuracy of beliefs before consensus, by which successive halving decides."""
+        """Return nodes' accuracy before averaging, by which successive halving decides."""
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of beliefs after the last round, sizes and traffic, and the beliefs."""
+        """Return nodes' metrics after the last round, sizes and traffic, and their networks."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -114,7 +114,7 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return the messages of one round: a belief along every edge of the graph."""
+        """Return the messages of one round: a network along every edge of the graph."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
@@ -184,10 +184,7 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Return accuracies of the beliefs before consensus on splits other than test.
-
-        They are those of each node, of all nodes, and of nodes on their own examples.
-        """
+        """Return accuracies of the beliefs before consensus on splits other than test."""
         values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:

@@ -1,7 +1,7 @@
-"""Draw recorded exhibits again, by the present config and drawings, from recorded numbers.
+"""Draw recorded exhibits again, by the present configuration and drawings, from recorded numbers.
 
-Nothing is computed, so a change of a drawing is seen without the hours that its numbers took. The
-config must ask for the recorded methods, points and trials; otherwise the exhibit has to be
+Nothing is computed, so a changed drawing is seen without the hours that its numbers took. The
+configuration must have the recorded methods, points and trials; otherwise the exhibit has to be
 computed again.
 """
 
@@ -46,8 +46,8 @@ def redraw(
     default each has its own.
 
     Raises:
-        FedreproError: an exhibit is not recorded, or lacks a method, a point or trials that the
-            config has now.
+        FedreproError: an exhibit is not recorded, or lacks a method, a point or trials of the
+            present configuration.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -98,10 +98,7 @@ def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the recorded metrics of the figure's methods to `path`.
-
-    The bytes are the recorded ones, unless rows of other methods have to be left out.
-    """
+    """Write the recorded metrics of the figure's methods to `path`."""
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")

@@ -1,4 +1,4 @@
-"""Stages exhibit, board, claims, maps and site: what is drawn and written from finished runs."""
+"""Stages exhibit, board, claims, maps and site: figures, tables and pages from finished runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ LEADS_ON = (
 
 
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
-    """Draw a figure or table from its runs' metrics, and write its files to `out_base` + suffix.
+    """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
     Files are .csv, .choice.csv, .json, .metrics.parquet; of a figure also .svg and .png, of a table
     .html and .printed.csv. Pictures are made from the text of the csv, so the csv has
@@ -121,7 +121,7 @@ def _require_current(
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
 
-    `out` is the path without suffix.
+    `out` is their path without suffix.
     """
     paper, _, version = key.partition("/")
     files = load_exhibits()
@@ -138,8 +138,8 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
     """Judge a paper's claims by numbers of figures and tables; write verdicts as csv to `out`.
 
-    `published` is the file of claims and printed numbers; `exhibits` are the figures and tables in
-    `reports`, as paper/name.
+    `published` is the file of claims; `exhibits` are the figures and tables (paper/name) in the
+    folder `reports`.
     """
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
@@ -148,7 +148,7 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw the partitions or graphs (`kind`) of figures as svg files, and list all in a json."""
+    """Draw figures' partitions or graphs (`kind`) as svg files; list them in a json in `out`."""
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -192,10 +192,10 @@ def draw_site(
     maps: Path | None = None,
     graphs: Sequence[Path] = (),
 ) -> None:
-    """Write the web pages of the figures and tables in `folder`, or of the named ones, to `out`.
+    """Write web pages of the figures and tables in `folder`, all or those named, to `out`.
 
-    `out` is a folder, or an index.html whose pages go to `site` in its folder; `maps` and `graphs`
-    are folders that `draw_maps` wrote.
+    `out` is a folder, or an index.html whose pages go to the folder `site` next to it; `maps` and
+    `graphs` are folders that `draw_maps` wrote.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []

@@ -36,9 +36,9 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A setting of method and training in a job; number: its position, None if it is the only one.
+    """A setting of method and training in a job; number: its index, None if it is the only one.
 
-    name: the text of the setting in the column `setting` of metrics.
+    name: the setting's text in the column `setting` of metrics.
     """
 
     number: int | None
@@ -51,8 +51,7 @@ class SettingRun:
 class FinishedTrial:
     """The measurements of one setting in one trial.
 
-    key: names the trial and setting in files of kept states. kept: plain data of the last state;
-    None where successive halving stopped the setting.
+    kept: plain data of the last state, such as models; None where successive halving stopped it.
     """
 
     trial: int
@@ -74,9 +73,9 @@ def run_rounds(
 ) -> None:
     """Run every trial of a job of a method in rounds, and write tables of times and metrics.
 
-    A setting that fails with an error of its own stops, and has the metric `failed`. A killed job
-    goes on from its last checkpoints. `evaluator_of` builds the evaluator of a trial.
-    keep(finished, provenance) writes further files, from the trials that have plain data to keep.
+    A setting whose code fails stops, with the metric `failed`. A killed job continues from its
+    checkpoints. `evaluator_of` builds the evaluator of a trial; keep(finished, provenance) writes
+    further files, from the trials with plain data to keep.
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -196,7 +195,9 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List the settings in a job: every setting of the method with every setting of local training.
+    """List a job's settings: every setting of the method with every setting of local training.
+
+    `race` are the rounds of successive halving, 0 without.
 
     Raises:
         FedreproError: successive halving takes more rounds than settings run for.
@@ -215,9 +216,10 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 def checkpoint_fingerprint(
     given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Return a text of all that a run depends on; a checkpoint with another text is not continued.
+    """Return a text of all that a run depends on: checkpoints with another text are not used.
 
-    The machine is left out, so that a job that is moved to another one goes on there.
+    These are data (`given`), method, evaluation (`measuring`, `follow`) and code, but not the
+    machine, so that a job that is moved to another one continues.
     """
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]

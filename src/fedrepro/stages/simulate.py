@@ -1,4 +1,4 @@
-"""Stage simulate: blocks of repeats of a simulation, which needs neither data nor a model."""
+"""Stage simulate: blocks of repetitions of a simulation, which needs neither data nor a model."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from fedrepro.stages.job_log import log
 
 
 def run(job: Job) -> None:
-    """Run every setting of a simulation (no data, no model) in every trial, and write its metrics.
+    """Run every setting of a simulation (no data, no model) in every trial; write its metrics.
 
-    A trial is a block of repeats of its own, drawn by seed and trial.
+    A trial is a block of repetitions of its own, drawn by seed and trial.
     """
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None

@@ -1,8 +1,8 @@
-"""Entries of others for a leaderboard: a folder with a method, its settings and its metrics.
+"""Methods that others submit to a leaderboard: a folder with method, settings and metrics.
 
-`submit` writes such a folder from finished runs. `verify` draws its exhibits again from its
-metrics, computes some of these again, and compares bytes. It imports the method's file, so
-strangers' code runs in a container (docs/entries.md).
+`submit` writes such a folder from finished runs. `verify` draws its tables again from its metrics,
+computes some of these again, and compares bytes. It imports the method's file, so strangers' code
+runs in a container (docs/entries.md).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
-    """The file entry.json of a method that is sent to a leaderboard.
+    """The file entry.json of a method that is submitted to a leaderboard.
 
     exhibits: keys of the tables that have results. says: name, label and settings of the method.
     file: its Python file, in the folder; empty if an installed package has it. origin: versions and
@@ -78,7 +78,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with this seed and size of jobs, for equal paths of files."""
+        """Return a configuration with the submitted seed and size of jobs, so paths are equal."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -104,8 +104,10 @@ class Verdict:
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
     """Return a leaderboard's file of tables with the submitted method as its only method.
 
+    `says` is the submission's description of the method.
+
     Raises:
-        FedreproError: `says` sets more than a method and its settings, such as another partition.
+        FedreproError: it sets more than a method and its settings, such as another partition.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -136,12 +138,12 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 
 
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
-    """Write a folder with a method and its finished results, to be sent to a leaderboard.
+    """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method of
-    `also` in the configuration, empty for the only one; `by` says who sends it; `out` is the
-    folder, by default below the recorded leaderboard. Return the folder, and a sentence for each
-    exhibit that is left out and each note for readers.
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method of `also`
+    in the configuration, empty for the only one; `by` the author; `out` the folder, by default
+    below the recorded leaderboard. Returns the folder, and a sentence for each exhibit left out and
+    each note.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
@@ -250,11 +252,11 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Check a submitted method: draw its tables again and compute some of its metrics again.
 
-    `count` is how many files of metrics, drawn by `seed`, to compute again; None for all. Return
+    `count` is how many files of metrics, chosen by `seed`, to compute again; None for all. Returns
     the differences.
 
     Raises:
-        FedreproError: the exhibits cannot be planned here, or a file is missing.
+        FedreproError: the tables cannot be planned here, or a file is missing.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -310,10 +312,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a new working folder for a submitted method, and yield the plan of its tables.
-
-    Of files outside the package only the submitted method's is imported.
-    """
+    """Set up a new working folder for a submitted method, and yield the plan of its tables."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -357,10 +356,7 @@ def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Return a phrase on how two tables of metrics differ; empty if all values are equal.
-
-    Submitted metrics (`theirs`) may have further splits, for exhibits of other papers.
-    """
+    """Return a phrase on how two tables of metrics differ; empty if all values are equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]
@@ -375,9 +371,9 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard that a submitted method's folder lies at, and keep its verdict.
+    """Draw the leaderboard in whose folder a submitted method lies, and keep its verdict.
 
-    The verdict is kept only if metrics were computed again; `seed` drew which ones. Return the
+    The verdict is kept only if metrics were computed again (chosen by `seed`). Returns the
     leaderboard's files.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Stage train: the local models of a block of clients and trials."""
+"""Stage train: the local models of a range of clients and trials."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ SLICE_BYTES = 128 * 2**20
 def run(job: Job, device: str = "cpu") -> None:
     """Train the local models of a job: every client of a range in every trial of a range.
 
-    Many models are trained at once, stacked. Models are written when they are done, so memory does
-    not grow with the number of clients.
+    Many models are trained at once. Each is written when it is done, so memory does not grow with
+    the number of clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None

@@ -1,4 +1,4 @@
-"""Data of a trial: who holds what, splits to measure on, and what each method is given."""
+"""Data of a trial: each client's examples, splits to evaluate on, and each method's information."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` restricted to what a method declares in `needs`, and to fields named in `more`.
+    """Return `info` with only the fields that a method declares in `needs`, or that `more` names.
 
-    All other fields are None, so that no method sees more of clients than it says.
+    All other fields are None, so that no method learns more about clients than it declares.
     """
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
@@ -79,7 +79,7 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data that a job reads; `device` is where its work is done."""
+        """Load the data that a job reads; `device` (cpu or cuda) is where they are used."""
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
@@ -91,7 +91,7 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance of results: versions, seed, data, partition, other files read."""
+        """Return the provenance of results: versions, seed, data, partition, and `files` read."""
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -117,8 +117,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 class TrialData:
     """The data of one trial as its clients and the server have them; rng is of seed and trial.
 
-    Training examples include the noise of their clients, so that every stage measures training
-    accuracy on equal inputs.
+    Training examples include the noise that a partition adds at clients.
     """
 
     prepared: Prepared
@@ -128,7 +127,7 @@ class TrialData:
 
     @cached_property
     def held(self) -> Examples:
-        """Return all clients' training examples, with the noise that a client's inputs may have."""
+        """Return all clients' training examples, with the noise that a partition adds to inputs."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
@@ -139,10 +138,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """Return each client's validation examples: row numbers, and the examples that rows index.
+        """Return each client's validation rows, and the examples that the rows index.
 
-        These are examples that the partition sets aside at clients, rows of `held` (with None for
-        the examples), or else the data set's validation split; without either there are no rows.
+        Rows are of `held` if the partition sets examples aside at clients (then the second is
+        None), or else of the data set's validation split; without either there are no rows.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -158,7 +157,7 @@ class TrialData:
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from all clients' validation examples, for fine-tuning.
 
-        They follow from (seed, trial, size, repetition) alone, so all methods have equal samples.
+        They depend on (seed, trial, size, repetition) alone, so all methods have equal samples.
 
         Raises:
             FedreproError: there are fewer.
@@ -212,9 +211,9 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return the clients of the trial, who train and answer what the method needs.
+        """Return the clients of the trial, who train and answer as the method's needs allow.
 
-        `trained` has the weights of local models, stacked, where clients trained before.
+        `trained` are the clients' local models (J, *shape) by name, if they trained before.
         """
         return Clients(
             model=scenario.model,
@@ -227,7 +226,9 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return the information on clients that the method declared in `needs`, and nothing else.
+        """Return the information on clients that the method declared in `needs`, and no other.
+
+        `training` is the local training procedure; `clients` do work for one-shot methods.
 
         Raises:
             FedreproError: the method needs examples at the server, and the partition sets none

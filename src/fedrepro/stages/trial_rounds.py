@@ -36,11 +36,11 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """Progress of a trial: rounds done, the method's state, and its metrics so far (`recorded`).
 
-    seconds: of all rounds and the start; client_seconds: those of clients among them; each: of
-    single rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row, up to
-    the last, in which every update was rejected. ended: why there are no further rounds: `reached`
-    (the target), `diverged`, too many idle rounds, or empty. target: the progress when it reached
-    its target, if successive halving let it go on.
+    seconds: of all rounds and the start; client_seconds: of clients among them; each: of single
+    rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row in which every
+    update was rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`,
+    too many idle rounds, or empty. target: the progress when the target was reached, if successive
+    halving went on.
     """
 
     done: int
@@ -58,7 +58,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return the seconds of a trial by name: of all, clients, server, and each round."""
+        """Return the seconds of a trial by name: in all, of clients, of the server, per round."""
         return {
             "seconds": self.seconds,
             "client_seconds": self.client_seconds,
@@ -77,7 +77,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return this progress as a dict of plain data and tensors, which a checkpoint can hold."""
+        """Return this progress as a dict of plain data and tensors, for a checkpoint file."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -99,14 +99,14 @@ class Progress:
 
 
 class Checkpointer:
-    """Writes and reads checkpoints of one trial, at most every `seconds` and at the end."""
+    """Writes and reads checkpoints of one trial: one every `seconds` at most, and the last."""
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
         self.path, self.meaning, self.seconds = path, meaning, seconds
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the progress in the checkpoint file, None if missing, damaged or another run's."""
+        """Return the progress in the checkpoint; None if missing, damaged or of another run."""
         if not self.path.exists():
             return None
         try:
@@ -146,11 +146,11 @@ class Evaluator(ABC):
 
     @cached_property
     def made(self) -> Any:
-        """Return the method's object, built with its parameters, with functions such as `round`."""
+        """Return the method's object, with its parameters, which has functions such as `round`."""
         return self.method.component.fn(**self.method.values)
 
     def sent(self) -> Traffic:
-        """Return the messages of a round for which the method itself reports none."""
+        """Return the traffic of a round, used where the method itself reports none."""
         return self.clients.ledger.traffic
 
     @abstractmethod
@@ -163,12 +163,12 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics after the last round, with the cost of the run, and plain data to keep."""
+        """Return metrics after the last round, with costs of the `run`, and plain data to keep."""
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds at one trial's clients, and evaluates it on splits `followed`."""
+    """Runs a method in rounds with one trial's clients; evaluates it on the splits `followed`."""
 
     method: Spec
     evaluator: Evaluator
@@ -183,10 +183,10 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial to its last round, from `before` or the last checkpoint.
+        """Run one trial to its last round, from `before` or else the checkpoint of `keeper`.
 
-        With `rung`, a round of successive halving, the trial is run up to it. Test accuracy never
-        decides there: a run that reached its target accuracy goes on to the rung.
+        `rung` is a round of successive halving at which to stop for a decision. Test accuracy has
+        no part in it: a run that reached its target accuracy is continued to the rung.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds

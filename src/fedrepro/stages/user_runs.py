@@ -1,4 +1,4 @@
-"""Runs and comparisons from Python and the command line: exhibits, runs by options, two methods."""
+"""Runs and comparisons from Python and the command line: of exhibits, options, or two methods."""
 
 from __future__ import annotations
 
@@ -61,11 +61,10 @@ def run(
 
     Args:
         key: of the exhibit or leaderboard, or the path of a YAML file.
-        scale: of the exhibit.
-        folder: made by `start`, or the root of the repository; for a run it is made where it is
-            missing, by default `runs`.
+        scale: of the exhibit: tiny, quick or paper.
+        folder: made by `start`, or the root of the repository; a run makes it, by default `runs`.
         cores: by default all that this process may use.
-        profile: of Snakemake.
+        profile: of Snakemake, such as for a cluster.
         words: options of a run, and `changes`, such as {"scaffold.lr": 0.1}.
 
     Raises:

@@ -1,10 +1,10 @@
 """Randomness of training steps: crops and mirror images, dropout, and variational weights.
 
-An example's move follows from its client's place (seed, trial, client, round, epoch) and its row in
-the data set, so it does not depend on its minibatch or block. On the CPU every model has a
-counter-based generator of its own for noise, keyed by its place and set to the step, so its numbers
-depend neither on the block that it is trained in nor on which steps came before. On a GPU one
-generator serves the block, because a kernel per model would cost more than the step.
+How an image is moved depends on its random key (seed, trial, client, round, epoch) and its row in
+the data set, not on its minibatch. On the CPU every model has a counter-based generator of its own
+for noise, set to the step, so its numbers depend neither on models that train along nor on earlier
+steps. On a GPU one generator serves all models, because a kernel per model costs more than the
+step.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw how the image in each data-set row is flipped and shifted: int64 (n,), each below KINDS.
+    """Draw how the image of each data-set row is flipped and shifted: int64 (n,), each below KINDS.
 
-    `key` is the 128-bit random key of a client's epoch, `rows` int64 (n,). A row's number is mixed
-    with the two halves of the key by the finaliser of SplitMix64 (Steele, Lea and Flood, 2014), so
-    an image's move does not depend on its minibatch.
+    `key` is the 128-bit random key of a client's epoch, `rows` int64 (n,). Each row number is
+    hashed with the key (finaliser of SplitMix64; Steele, Lea and Flood, 2014), so the result does
+    not depend on the minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -53,7 +53,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
 def require_images(network: Network) -> None:
     """Raise FedreproError if the network's inputs are not images (channels, height, width).
 
-    Cropping and flipping (parameter `augment`) make sense for images alone.
+    Only images can be cropped and flipped (parameter `augment`).
     """
     if len(network.shape) != 3:
         raise FedreproError(
@@ -74,10 +74,10 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw how each example of the chunk's minibatches is moved: int64 (steps, models, batch).
+        """Draw how each example in a chunk of minibatches is moved: int64 (steps, models, batch).
 
-        Entries are numbers below KINDS (see `kinds`), for `moved` to apply; `tasks` says where the
-        randomness of each model comes from.
+        Entries are numbers of moves (see `kinds`), for `moved` to apply; each model of `tasks` has
+        a random key of its own.
         """
         import torch
 
@@ -91,9 +91,9 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift the images `x` (A, B, D) of A models by their moves `kind` (A, B).
+        """Flip and shift images `x` (A, B, D) of A models by the moves `kind` (A, B); return them.
 
-        Returns images of the shape of `x`; pixels from outside an image are zero.
+        Pixels from outside an image are zero.
         """
         from torch.nn.functional import pad
 
@@ -107,10 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W).
-
-        The index H · W stands for a zero from outside the image.
-        """
+        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]
@@ -159,14 +156,13 @@ class ModelNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generators of the first `models` models to the beginning of training step `step`.
 
-        A step over many examples is computed in pieces; `piece` counts them, each with its own
-        numbers.
+        A step on very many examples is computed in pieces; `piece` is the piece's number.
         """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw a dropout mask shaped as `like` (A, …): ones with probability `share`, else 0."""
+        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
         drawn, below = _contiguous(like), round(share * WORDS)
         for part, stream in zip(drawn.numpy(), self.streams, strict=False):
             part.reshape(-1)[...] = stream.take(part.size) < below
@@ -187,10 +183,9 @@ class ModelNoise:
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Filling an array part by part, in parts of whole multiples of eight, gives the numbers that
-        filling the whole gives. Each pair of numbers takes 16 random bits, a place of the table of
-        `normal_pairs`, in a third of the time of Box and Muller's transform of as many random
-        words, itself a quarter of that of NumPy's own normal numbers.
+        Filling it in parts whose lengths are multiples of eight gives the same numbers. Each pair
+        takes 16 random bits, an index of the table `normal_pairs`: a third of the time of Box and
+        Muller's transform.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
@@ -209,7 +204,7 @@ class Words:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the generator to the start of minibatch `inside` of an epoch, or of a piece of it."""
+        """Set the generator to minibatch number `inside` of an epoch, and to a piece of it."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -227,11 +222,11 @@ class Words:
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of equally probable pairs of independent standard normals: complex (PAIRS,).
 
-    A uniformly random place of the table gives two normal numbers, its real and imaginary part. The
-    points lie on rings of equal probability with four points each, a quarter turn apart, so that
-    odd moments and the covariance are zero; from ring to ring the points turn by GOLDEN. The
-    squared radius is the mean over the ring, so that variances are one. Fourth and sixth moments
-    miss those of a normal distribution by a ten thousandth, and no point is farther out than 4.7.
+    A random entry gives two normal numbers, its real and imaginary part. The points lie on rings of
+    equal probability, four per ring a quarter turn apart, so that odd moments and the covariance
+    are zero; rings are turned by GOLDEN against each other. Squared radii are means over the rings,
+    so that variances are one. Fourth and sixth moments are off by a ten thousandth; no point is
+    beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -259,7 +254,7 @@ class BlockNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generator to the beginning of training step `step`, or of a piece of that step.
 
-        `models` is there for the signature of `ModelNoise.at` only.
+        `models` is not used; `ModelNoise.at` has it.
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
@@ -268,7 +263,7 @@ class BlockNoise:
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw a dropout mask shaped as `like` (A, …): ones with probability `share`, else 0."""
+        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
         return _contiguous(like).bernoulli_(share, generator=self.generator)
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:

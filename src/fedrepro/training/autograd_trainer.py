@@ -1,4 +1,4 @@
-"""Training by automatic differentiation: own modules, loss terms without compiled steps, and GPUs.
+"""Training by automatic differentiation: users' torch modules, terms without compiled code, GPUs.
 
 On the CPU one model trains after another, on a GPU blocks of as many as its memory holds. Models
 are ordered by number of steps, so that the ones that still train are the first ones of a block.
@@ -37,12 +37,11 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many models of this training are trained together: one on a CPU, more on a GPU.
+    """Return how many models are trained together: one on a CPU, on a GPU what its memory holds.
 
-    On a GPU it is what half of a job's share of its memory holds, weights and activations included,
-    in blocks of equal size, because a small block costs nearly as many kernels as a large one. All
-    memory of the GPU counts and not what is free, so that a resumed run is cut into blocks as
-    before.
+    Half of this job's share of the GPU's memory counts, for weights and activations of `procedure`;
+    blocks have equal size, because a small block costs nearly as many kernels as a large one. Free
+    memory does not matter, so that a resumed run has the same blocks.
     """
     import torch
 
@@ -55,9 +54,9 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
 
 
 def activations(procedure: Procedure) -> int:
-    """Count the floats that one model's activations take in a step, unfolded convolutions included.
+    """Count the floats that one model's activations take in a training step, to size GPU blocks.
 
-    Terms of the loss are taken to hold as many again. Used to judge how many models fit on a GPU.
+    Unfolded convolutions are included; loss terms are assumed to need as much again.
     """
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
@@ -71,8 +70,7 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of the models of `tasks` by torch's automatic differentiation, block by block.
 
-    `block` models train together, or by default as many as fit; `keep_gradients` sums their
-    gradients.
+    `block` models train together, by default as many as fit; `keep_gradients` sums their gradients.
     """
 
     def __init__(
@@ -95,8 +93,8 @@ class AutogradTrainer:
     ) -> Iterator[TrainedModels]:
         """Train the models of `tasks` from the tensors `given`; yield the results block by block.
 
-        `memory` holds the optimiser's moments and steps of all models and is updated in place; None
-        starts the optimiser afresh.
+        `memory` holds all models' optimiser moments and step counts, and is updated in place; with
+        None every optimiser starts from zero.
         """
         settings = self.procedure.settings
         steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
@@ -322,7 +320,7 @@ class _Block:
     def _descend(self, gradient: torch.Tensor) -> None:
         """Update the first A models by one optimiser step along their gradients (A, size).
 
-        Adds the gradients of penalties on the weights (such as FedProx's) before.
+        Gradients of penalties on the weights (such as FedProx's) are added first.
         """
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
@@ -346,7 +344,8 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Sum the cross-entropies of each model's examples, weighted by `weight` (A, B): floats (A,).
 
-    `logits` are (A, B, K); targets `y` are labels (A, B) or class shares (A, B, K).
+    A models, B examples: `logits` are (A, B, K), targets `y` labels (A, B) or class shares (A, B,
+    K).
     """
     from torch.nn import functional
 

@@ -1,13 +1,12 @@
-"""Parts of the compiled steps: records of arrays, variational weights, the ends of a network.
+"""Parts of the compiled steps: records of arrays, variational weights, the loss.
 
 A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
-`compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows filled up
-with zeros to `row_of(m)`. Activations (P, m) and their errors lie likewise. All arrays of numbers
-are of one dtype, float32 or float64, except the inputs.
+`compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows padded with
+zeros to `row_of(m)`. Activations (P, m) and their errors (gradients of the loss) lie likewise. All
+arrays of numbers are of one dtype, float32 or float64, except the inputs.
 
-A body below the affine maps is nothing, convolutions, or recurrent layers, by the type of
-`Net.body`: each of these three has a compilation of its own, so nobody waits for code of the other
-two.
+The body below the affine maps is nothing, convolutions, or recurrent layers, by the type of
+`Net.body`; each is compiled by itself, so nobody waits for code of the other two.
 """
 
 from __future__ import annotations
@@ -45,10 +44,9 @@ class Nothing(NamedTuple):
 
 
 class Data(NamedTuple):
-    """The data set of compiled training: inputs (N, D), uint8 or floating, and targets.
+    """The data set for compiled training: inputs (N, D), uint8 or floating, and targets.
 
-    The network sees inputs times `inverse` = 1 / `scale`. targets: labels (N,) or class shares (N,
-    K).
+    Networks see inputs times `inverse` = 1 / `scale`. targets: labels (N,) or class shares (N, K).
     """
 
     inputs: Array
@@ -60,9 +58,9 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
-    A large minibatch is computed in pieces of `piece` rows. keys: uint64 (epochs, 2), random keys
-    of the epochs; places: int64 (steps, 2), epoch and step within it, from which random words
-    follow. crops: int64 as rows, how each image is moved (`augmentation_and_noise.py`), or empty.
+    A large minibatch is computed in pieces of `piece` rows. Random words depend on keys, uint64
+    (epochs, 2), one per epoch, and places, int64 (steps, 2), epoch and step within it. crops: int64
+    per row, how an image is moved (`augmentation_and_noise.py`), or empty.
     """
 
     rows: Array
@@ -74,16 +72,15 @@ class StepOrder(NamedTuple):
 
 
 class Net(NamedTuple):
-    """The architecture of a network for compiled training: a body, and affine maps above it.
+    """A network's architecture for compiled training: a body, and affine maps above it.
 
-    sizes (L + 1,): units between the maps. maps (L,): where each map begins in the model's vector;
-    activations (L,): where its outputs begin in their buffer, which holds `rows` predictions,
-    `each` of them for one example; biased: whether maps have biases. pairs (J, 2), pair_maps and
-    pair_shares (J,): of representation matching between affine maps; given: the maps f_j from
-    images. kept: probability that dropout keeps a unit. entropies: the entropy terms of the loss.
-    tensors (T, 3): of variational weights, where each begins, its rows and columns; table: of
-    normal numbers. size: numbers of the network, or of its means. by: address of the compiled
-    matrix product. Code for pairs and tensors is compiled only where there are some.
+    sizes (L + 1,): units below, between and above the L maps. maps (L,): where each map begins in
+    the model's vector; activations (L,): where its outputs begin in their buffer, which holds
+    `rows` predictions, `each` of them for one example; biased: whether maps have biases. pairs (J,
+    2), pair_maps and pair_shares (J,): representation matching between affine maps; given: matching
+    from images. kept: probability that dropout keeps a unit. entropies: the entropy terms of the
+    loss. tensors (T, 3): begin, rows and columns of variational weights; table: normal numbers.
+    size: numbers of the network, or of its means. by: address of the compiled matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -108,9 +105,9 @@ class Net(NamedTuple):
 class StepNumbers(NamedTuple):
     """The numbers of an optimiser for compiled training, in the dtype of the model.
 
-    direct: plain descent writes its steps into the weights at once. pull and shift: factors of w -
-    start and of start that are added to the gradient; share: factor of a variational divergence in
-    the loss of a minibatch.
+    direct: whether plain SGD writes its steps into the weights at once. pull and shift: factors of
+    w - start and of start that are added to the gradient. share: factor of the KL divergence of
+    variational weights in a minibatch's loss.
     """
 
     kind: int
@@ -130,8 +127,8 @@ class Model(NamedTuple):
     """The buffers of one model in compiled training: weights (S,), gradient, received weights.
 
     summed: sum of gradients, or empty. moments: three arrays of the optimiser, (S,) or empty. used:
-    the weights of a step, drawn if the network is variational: then `weights` are means followed by
-    spreads, each (S / 2,), and deviation, prior and prior_deviation are filled too.
+    the weights of a step. A variational network draws them: its `weights` are means, then spreads,
+    each (S / 2,), and deviation, prior and prior_deviation are filled too.
     """
 
     weights: Array
@@ -148,8 +145,8 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step: for the affine maps, body and matching.
 
-    x: inputs of the maps (P, n); activations, errors: of all layers; theirs: activations of the
-    received network, for matching; turned, below: errors whose axes are exchanged.
+    x: inputs of the maps (P, n). activations, errors: of all layers. theirs: activations of the
+    received network, for matching. turned, below: transposed errors.
     """
 
     body: Images | Times | Nothing
@@ -208,10 +205,10 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers of a tensor, from number `first` on, to its padded rows `out`.
+    """Write `count` normal numbers of a weight tensor into its padded rows, from number `first` on.
 
-    Every entry of `places` picks two numbers of the table of `normal_pairs`; `columns` is the
-    length of the tensor's rows.
+    `out` holds the rows, each of `columns` numbers and padding. Every entry of `places` picks two
+    numbers of the `table` of `normal_pairs`.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -269,16 +266,16 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return the class label of an example; with class shares, the class of the largest share."""
+    """Return the label of example `row` in `targets`, labels (N,) or class shares (N, K)."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
-    """Compute cross-entropy and the errors (gradients by logits) of examples, each of weight one.
+    """Compute cross-entropy, and its gradients by the logits, of the examples `rows`.
 
-    Logits are read from, and errors written to, the buffers `room`. Returns the sum of the
-    cross-entropies over `rows`, and how many predictions are right.
+    Logits are read from, and gradients written to, the buffers `room`; examples have weight one.
+    Returns the sum of cross-entropies, and how many predictions are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -317,10 +314,11 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 @inner
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
-    """Add the gradient of the entropy term coefficient · max(0, least - H) to the logits' errors.
+    """Add the gradient of RM's entropy term, coefficient · max(0, least - H), at the logits.
 
-    `term` holds the coefficient, `least`, and whether the maximum is over the minibatch's mean; the
-    examples have weight one. dH/dt_k = -p_k (log p_k + H).
+    It is added to errors in the buffers `room`, for `rows` examples of weight one. `term` holds the
+    coefficient, `least`, and whether H is the minibatch's mean entropy. dH/dt_k = -p_k (log p_k +
+    H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -344,7 +342,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
-    """Multiply the errors of the logits of `rows` examples by `step`; set row padding to 0."""
+    """Multiply the gradients at the logits of `rows` examples by `step`; set row padding to 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)

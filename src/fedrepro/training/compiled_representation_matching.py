@@ -1,9 +1,10 @@
-"""Representation matching of images in the compiled steps: what convolutions f_j give back of them.
+"""Representation matching of images in the compiled steps: maps f_j by transposed convolutions.
 
-Three of four numbers of an unpooled image are zero, and more where a ReLU was. So every number that
-is not zero lays the kernel down, turned round, onto an image that lies as (H, W, C) with the edges
-that kernels reach over (`core/portable_ops/sparse_products.py`). It becomes its own error, from
-which numbers and kernels are lifted. This goes image by image, which stays in the cache.
+Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
+convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
+(`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
+over. The output image is turned into its own error in place, from which the gradients of source and
+kernel are computed. This goes image by image, which stays in the cache.
 """
 
 from __future__ import annotations
@@ -56,10 +57,9 @@ PLAIN = np.uint64  # an index of this type is not looked at for whether it count
 class Maps(NamedTuple):
     """The maps f_j of representation matching whose source is an image, for compiled steps.
 
-    table: int64 (J, FIELDS), sizes and places of each map; places: int64, where a turned kernel's
-    numbers lie in the model; shares (J,): factors of the gaps in the loss; tiles: int64 (T, 3), for
-    each tile of a kernel's strip its kind (`core/portable_ops/sparse_products.py`), its row of the
-    kernel, and where it begins in the row.
+    table: int64 (J, FIELDS), sizes and offsets of each map. places: int64, where the numbers of a
+    turned kernel lie in the model. shares (J,): factors of the gaps in the loss. tiles: int64 (T,
+    3), parts of kernel rows that fit registers: kind, row of the kernel, and begin in the row.
     """
 
     table: Array
@@ -71,11 +71,11 @@ class Maps(NamedTuple):
 class Laid(NamedTuple):
     """The work buffers of representation matching of images.
 
-    x: what the received network gives its affine maps, shown: the same as (C, H, W); images: its
-    convolutions' buffers. laid: a kernel, a strip for each source channel and kernel row; moved:
-    its gradient. image: what the map gives back, then its error. bias, summed: along a row of the
-    target, and its gradient. Lists of nonzero numbers by place: firsts and ends of each list,
-    corners where the kernel is laid, which rows of laid, amounts; lists by channel: seats in the
+    x: the received network's inputs of its affine maps, shown: the same as (C, H, W); images:
+    buffers of its convolutions. laid: a kernel, a strip for each source channel and kernel row;
+    moved: its gradient. image: output of a map f_j, then its error. bias, summed: along a row of
+    the target, and its gradient. Nonzero numbers listed by pixel: firsts and ends of each list,
+    corners where the kernel is added, which rows of laid, amounts; listed by channel: seats in the
     image, own amounts, cells of the map. sums: vector sums.
     """
 
@@ -107,7 +107,7 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Lay out as `Maps` the maps f_j from images, given as `pairs` of (source, target) activations.
+    """Describe the maps f_j from images as `Maps`, for `pairs` of (source, target) activations.
 
     `shapes` and `offsets` say how large each map's tensors are and where they begin in the model's
     vector; `shares` (J,) are the factors of the gaps in the loss.
@@ -175,7 +175,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
-    """Allocate the buffers for matching images; the affine maps take `x` numbers in all."""
+    """Allocate the buffers for matching images; `x` counts the inputs of all affine maps."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -206,10 +206,10 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
 
 @inner
 def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
-    """Compute the received network's convolutional features of the minibatch that `mine` holds.
+    """Compute the received network's convolutions on the minibatch in `mine`, as matching targets.
 
-    Features are written to room.x as (rows, place, channel), and to room.shown as (rows, channel,
-    place).
+    `weights` is the received flat model. Outputs go to room.x, (rows, pixel, channel), and
+    room.shown, (rows, channel, pixel).
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -230,8 +230,9 @@ def give_back(
 ) -> None:  # fmt: skip
     """Compute gradients of the matching loss of image activations, for all maps f_j and examples.
 
-    Errors of the trained network's activations go to mine.extra, gradients of the maps to where
-    they lie in `to`. `x` is what the trained network gives its affine maps.
+    Errors of the trained network's activations go to mine.extra, gradients of the maps to their
+    place in `to` (added if `add`). `x` are the trained network's inputs of its affine maps, `step`
+    is a factor on errors.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -248,9 +249,10 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
-    """Copy the kernel of map f_j, turned round, and its bias into `room`; zero its gradients.
+    """Prepare a map f_j (a transposed convolution) for a minibatch: copy kernel and bias to `room`.
 
-    `p` is the row of `maps.table` that describes the map, `c` that of its source convolution.
+    The kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
+    `maps.table`, `c` describes its source convolution.
     """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -268,7 +270,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
     """Write (or add, if `add`) the gradient of the weight and bias of map f_j to `to`.
 
-    `p` is the row of `maps.table` that describes the map; `to` is laid out as the model.
+    `p` is the map's row of `maps.table`; `to` is laid out as the model.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -282,10 +284,10 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) 
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Find where the activation that map f_j starts from lies for example number `b`.
+    """Find where the source activation of map f_j lies for example number `b`.
 
-    `p` is the map's row of `Maps.table`. Returns the activation's array, where it begins there, and
-    where the pooling noted which pixels were largest.
+    `p` is the map's row of `Maps.table`. Returns the array, where the activation begins in it, and
+    where pooling recorded which pixels were largest.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
@@ -297,10 +299,10 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
-    """List the nonzero numbers of a source image, place by place, in the buffers of `room`.
+    """List the nonzero numbers of a source image, pixel by pixel, in the buffers of `room`.
 
-    Returns how many places have such numbers, the only ones to multiply by the kernel. `p` is the
-    map's row of `Maps.table`, `source` comes from `source_of`.
+    Returns how many pixels have any; only these meet the kernel. `p` is the map's row of
+    `Maps.table`, `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
@@ -330,9 +332,10 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return where in the image that is given back the source's pixel (i, j) lays the kernel down.
+    """Return where in the output image of map f_j the kernel is added for source pixel (i, j).
 
-    `spot` says which pixel of a 2 × 2 pooling window was the largest, if the pooling is undone.
+    `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` says which pixel of the
+    window was the largest.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -366,9 +369,10 @@ def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any,
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
-    """Sum into room.image the kernels laid down by the `count` places that `sort` listed.
+    """Compute the transposed convolution of a map: add kernels at the pixels that `sort` listed.
 
-    This is the transposed convolution by which map `p` gives an image back.
+    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum is written to
+    room.image.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
@@ -382,9 +386,10 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
-    """Turn the image in room.image into its error, (back - theirs) · `each`, for example `b`.
+    """Turn a map's output in room.image into its error, (output - target) · `each`, in place.
 
-    The error is zero where a ReLU gave zero and at edges; its sums for the bias go to room.summed.
+    The target is the received network's activation for example `b`. The error is zero at edges and
+    where a ReLU gave zero; its sums for the bias go to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -411,10 +416,10 @@ def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
 ) -> None:
-    """Propagate the error in room.image back through map f_j, to its source and its kernel.
+    """Backpropagate the error in room.image through map f_j, to its source and its kernel.
 
-    Errors of the source's nonzero numbers are written to mine.extra from `to` on, and the gradient
-    of the kernel is added to room.moved. `p` is the map's row of `maps.table`.
+    Errors of the source's nonzero numbers are written to mine.extra from `to` on, and the kernel's
+    gradient is added to room.moved. `p` is the map's row of `maps.table`.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

@@ -1,11 +1,9 @@
-"""Minibatch descent of one network, compiled by Numba: what a step is.
+"""Minibatch descent of one network, compiled by Numba: forward pass, backward pass, optimiser step.
 
 Every operation is written out and none reordered, so the bytes of a model are the same on every
-processor (`portable_ops`), and they cannot depend on other models, because there are none. Layers
-are counted at run time: one compilation serves networks of any depth and width.
-`compiled_records_and_losses.py` says how a model lies in memory.
-
-Optimisers take one pass over weights, gradient and what they remember; L2 enters the gradient.
+processor (`portable_ops`) and do not depend on other models. Layers are counted at run time: one
+compilation serves networks of any depth and width. `compiled_records_and_losses.py` says how a
+model lies in memory.
 """
 
 from __future__ import annotations
@@ -91,8 +89,9 @@ def train(
 ) -> int:
     """Train one model by all minibatches of `order`; return how many predictions were right.
 
-    The weights in `model` are updated in place and the loss of each step is written to `losses`
-    (steps,). `taken` counts the optimiser's steps before this call.
+    `net` is the architecture, `descent` the optimiser's numbers, `room` scratch memory. The weights
+    in `model` are updated in place; each step's loss goes to `losses` (steps,). `taken` counts the
+    optimiser's earlier steps.
     """
     before = flush()
     right = spreads = 0
@@ -139,7 +138,7 @@ def train(
 def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
     """Update the weights by optimiser step number `step`, in strips that stay in the cache.
 
-    `spreads` numbers of a variational network lie behind as many means; 0 for other networks.
+    `spreads` counts a variational network's spreads, which lie behind as many means; 0 for others.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -157,7 +156,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) 
 
 @inner
 def prefetch(inputs: Array, rows: Array) -> None:
-    """Load the inputs of the next minibatch's rows into the cache early, as they lie far apart."""
+    """Load the inputs of the next minibatch into the cache early, as its rows lie far apart."""
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
@@ -170,8 +169,8 @@ def forward(
 ) -> None:
     """Compute the activations of all affine layers for `rows` inputs `x`, with ReLU between layers.
 
-    Results are written to `activations`; if `kept` is below 1, dropout keeps units with that
-    probability.
+    They are written to `activations`. Dropout keeps a unit with probability `kept`; `weights` is
+    the flat model, `room` scratch memory.
     """
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
@@ -193,7 +192,7 @@ def affine(
 ) -> None:
     """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
 
-    `of` is (begin of the layer in the weights, n, m); inputs and out are (array, begin, row
+    `of` is (offset of the layer in `weights`, n, m); inputs and out are (array, offset, row
     length); `by` is the address of the compiled matrix product.
     """
     at, n, m = of
@@ -213,7 +212,7 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout in place to the hidden units (rows, m), by the random words `drawn`.
+    """Apply dropout in place to hidden units (rows, m), by random words `drawn` (rows · m,).
 
     A unit stays with probability `kept`, and is then divided by `kept`.
     """
@@ -266,8 +265,8 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Turn the output `back` of a matching map into its error, (back - theirs) · `each`, in place.
 
-    `theirs` is the received network's activation; if `hidden`, the error is zero where the output
-    was not positive (ReLU).
+    `theirs` is the received network's activation, the target; both are (rows, m) as (array, offset,
+    row length). If `hidden`, the error is zero where the output was not positive (ReLU).
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -283,11 +282,11 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the errors of the logits; write, or add, each affine map's gradient to `to`.
+    """Backpropagate the errors of the logits; write all affine maps' gradients to a flat array.
 
-    Errors of a hidden layer are zero where its units are. Units that dropout left out are zero as
-    well, and those it kept were made larger. If `matched`, errors that representation matching
-    wrote to the buffers are added.
+    `to` is the array; `add` adds instead of writing. Errors (in `room`) are zero where hidden units
+    are (ReLU, dropout), and scaled as dropout scaled the units. If `matched`, errors of
+    representation matching are added.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -314,7 +313,8 @@ def backward(
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
     """Compute the errors of a layer's inputs from its outputs': room.below = weight @ errorsᵀ.
 
-    The result is (n, padded rows), with the axes exchanged; `of` is (begin of the layer, n, m).
+    `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix product; the
+    result is transposed, (n, padded rows).
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
@@ -329,10 +329,11 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write, or add if `add`, a layer's gradient inputsᵀ @ errors and its bias gradient to `to`.
+    """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, in flat array `to`.
 
-    `of` is (begin of the layer, n, m). In plain descent `to` are the weights themselves and errors
-    already hold the step size.
+    They are added to it if `add`, else written. `of` is (offset of the layer, n, m), `rows` the
+    number of examples, `by` the address of the matrix product. In plain SGD `to` are the weights
+    themselves, and errors already contain the step size.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
@@ -364,10 +365,11 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update the numbers first to last of a model by one step of SGD, Adam or AMSGrad.
+    """Update the numbers `first` to `last` of a flat model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are the step size and the factor on second moments. If `received`, the numbers are the
-    network's own, to which the penalties on the distance from the received weights apply.
+    `descent` has the optimiser's constants, `rates` are step size and factor on second moments. If
+    `received`, penalties on the distance from the received weights apply (to the network's tensors,
+    not to a loss term's).
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

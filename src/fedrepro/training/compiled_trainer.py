@@ -1,4 +1,4 @@
-"""Networks on the CPU: one model after another through the compiled steps (`compiled_steps.py`)."""
+"""Training on the CPU by compiled code (`compiled_steps.py`), one model after another."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ NO_CROPS = np.empty(0, np.int64)
 def _said(*arguments: Any) -> int:
     """Run the compiled training on these arguments and return the number of right predictions.
 
-    If this machine had no compiled code yet, log how long compilation took.
+    Logs how long compilation took, if this machine had no compiled code yet.
     """
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
@@ -60,7 +60,7 @@ def _said(*arguments: Any) -> int:
 def written_out(network: Network, terms: Sequence[object]) -> bool:
     """Return whether compiled code can train this network with the loss terms `terms`.
 
-    Other networks and terms are trained by automatic differentiation.
+    If not, it is trained by automatic differentiation.
     """
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
@@ -117,8 +117,8 @@ class CompiledTrainer:
     ) -> Iterator[TrainedModels]:
         """Train the models of `tasks` from the tensors `given`; yield results one after another.
 
-        Yielded arrays are overwritten when the next model trains. `memory` holds the optimiser's
-        moments and steps of all models and is updated in place; None starts the optimiser afresh.
+        The next model's training overwrites the arrays. `memory` holds all models' optimiser
+        moments and step counts, and is updated in place; with None every optimiser starts at zero.
         """
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
@@ -138,10 +138,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load start weights, received weights, prior and optimiser state of one model.
-
-        `place` is the model's number in the tensors `given`.
-        """
+        """Load start weights, received weights, prior and optimiser state of one model."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)

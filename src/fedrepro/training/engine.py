@@ -1,4 +1,4 @@
-"""The training engine: clients train, and what comes out is kept or folded into a mean.
+"""The training engine: trains one model per client, and returns all models or their mean.
 
 On the CPU networks go one after another through compiled steps (`compiled_steps.py`), so the bytes
 of a client's weights cannot depend on others. Networks that these do not know are differentiated
@@ -39,13 +39,16 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models besides their weights, in the order of the tasks.
 
-    private: tensors of the loss terms by name, (n, *shape), which stay with their client; those of
-    a model that is not finite are as they were given. finite: bool (n,), whether all losses and
-    final weights of a model are finite. failed_at: int (n,), the first step whose loss was not
-    finite, counted from 0, or -1. loss: float64 (n,), mean cross-entropy over the minibatches of
-    the training, without further terms; NaN for a model that is not finite. steps: int (n,), fewer
-    than planned where a model stopped early. seconds: measured, for all models together. places:
-    the random key of each model (seed, trial, client, round).
+    Attributes:
+        private: tensors of loss terms by name, (n, *shape), which stay with their client; unchanged
+            for a model that is not finite.
+        finite: bool (n,), whether all losses and final weights of a model are finite.
+        failed_at: int (n,), the first step with a loss that is not finite, from 0; -1 if none.
+        loss: float64 (n,), mean cross-entropy over the minibatches, without further terms; NaN for
+            a model that is not finite.
+        steps: int (n,), fewer than planned where a model stopped early.
+        seconds: measured, for all models together.
+        places: the random key of each model (seed, trial, client, round).
     """
 
     private: dict[str, np.ndarray]
@@ -57,10 +60,10 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return this outcome if all models are finite: for methods that refuse divergence.
+        """Return this outcome if all models are finite, for methods that refuse divergence.
 
         Raises:
-            FedreproError: With client, trial and step of the first model that is not.
+            FedreproError: with client, trial and step of the first model that diverged.
         """
         bad = np.flatnonzero(~self.finite)
         if len(bad):
@@ -78,9 +81,9 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: sum over steps of the minibatch gradients of the loss (without L2 and proximal
-    terms), same shapes, if asked for. memory: optimiser state of each model, if asked for: arrays
-    (n, …), to hand to a later training that goes on.
+    gradients: minibatch gradients of the loss (without L2 and proximal terms) summed over steps, of
+    these shapes, if asked for. memory: each model's optimiser state, arrays (n, …), to continue a
+    training with, if asked for.
     """
 
     tensors: dict[str, np.ndarray]
@@ -88,7 +91,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """Return the sum over finite models of weights[i] times model i, as `average` does."""
+        """Return the sum of weights[i] · model i over models that are finite; see `average`."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {
             name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
@@ -136,23 +139,23 @@ def train(
 
     Args:
         network: architecture of all models.
-        examples: data set of the rows that tasks name.
-        tasks: one for each model.
+        examples: data set whose rows the tasks name.
+        tasks: one for each model: its rows, random key and number of steps.
         settings: the training procedure.
         start: tensors (n, *shape), or (1, *shape) for a shared start.
         terms: added to the loss.
         private: tensors of the terms, (n, *shape), trained with the network's.
-        reference: what terms compare the network with, as start, which it is by default: the mean
-            and spread of a prior, say.
-        memory: what the optimiser remembers, as an earlier training gave it, or empty to begin
-            with; by default the optimiser starts afresh and nothing is given back.
+        reference: weights that terms compare the network with, by default `start`; such as the mean
+            and spread of a prior.
+        memory: the optimiser's state from an earlier training, or empty to get it back; by default
+            the optimiser starts from zero and its state is dropped.
         keep_gradients: sum the gradients over the steps.
-        block: models trained together, by default as memory allows; never changes the result on the
+        block: models trained together, by default as memory allows; never changes results on the
             CPU.
         path: how gradients are computed, by default the fastest way.
 
     Raises:
-        FedreproError: For a client without examples or steps, and for private tensors that are
+        FedreproError: for a client without examples or steps, and for private tensors that are
             missing or of another shape.
     """
     procedure = Procedure(network, settings, terms)
@@ -189,10 +192,10 @@ def average(
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    Models that are not finite are left out; the result says what weight went in, for the caller to
-    rescale. A buffer that counts something (such as batches seen) becomes that weight times the
-    largest count. Models are added to the sum as they are done, so memory does not grow with their
-    number.
+    For the arguments see `train`. Models that are not finite are left out; the result has the sum
+    of the weights that went in, for the caller to rescale. A buffer that counts (such as batches
+    seen) becomes that sum times the largest count. Models are added as they finish, so memory does
+    not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -302,8 +305,8 @@ def check_tasks(
 ) -> None:
     """Raise FedreproError for tasks that cannot train: no examples, no steps, or unfit tensors.
 
-    Also refuses early stopping for a client that `remembers` optimiser state or goes on in an
-    epoch.
+    `procedure` is the training, `given` its start tensors. Early stopping is refused for a client
+    that keeps optimiser state (`remembers`) or continues within an epoch.
     """
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
@@ -345,11 +348,11 @@ StepPath = Literal["compiled", "grouped", "loop"]
 def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
     """Return how the steps of a training are computed: compiled, or by automatic differentiation.
 
-    Compiled code is chosen wherever it knows the network and the loss terms; `wanted` overrides
-    that.
+    Compiled code is chosen wherever it knows the network and the loss terms, unless `wanted` says
+    otherwise.
 
     Raises:
-        FedreproError: For a wanted path that cannot train by this procedure.
+        FedreproError: the wanted path cannot train this network.
     """
     known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
     if wanted == "compiled" and not (known and device == "cpu"):

@@ -1,4 +1,4 @@
-"""Examples as the engine reads them: inputs as stored, scaled when a minibatch is gathered."""
+"""Data sets as training reads them: inputs as stored, scaled when a minibatch is read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Examples:
     """A data set for training: inputs (N, D), uint8 or floating, and targets.
 
     Targets are labels (N,) or class shares (N, K). scale: the divisor that brings inputs to [0, 1].
-    Integer inputs stay mapped to their file, so examples that a job does not touch are never read.
+    Integer inputs stay mapped to their file, so examples that a job does not use are never read.
     """
 
     inputs: torch.Tensor
@@ -34,22 +34,22 @@ class Examples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return torch's type in which networks compute: that of floating inputs, or float32."""
+        """Return the torch type in which networks compute: of floating inputs, else float32."""
         import torch
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
     @property
     def kind(self) -> np.dtype:
-        """Return NumPy's type in which networks compute on these inputs."""
+        """Return the NumPy type in which networks compute: of floating inputs, else float32."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return the inputs of some rows as networks take them: divided by scale, (n, D)."""
+        """Return the inputs of `rows` as networks take them: divided by `scale`, floats (n, D)."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the minibatches of rows (A, B) of A models: scaled inputs (A, B, D) and targets.
+        """Return minibatches of A models: scaled inputs (A, B, D) and targets of rows (A, B).
 
         Targets are (A, B) labels or (A, B, K) class shares.
         """
@@ -61,10 +61,9 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """Return these examples with inputs replaced by outputs of the layers `hidden`, (N, units).
+        """Run all inputs through the layers `hidden`; return examples of the outputs, (N, units).
 
-        `tensors` (1, *shape) are the layers' weights. With them only the layers above need to be
-        trained.
+        `tensors` (1, *shape) are the layers' weights. It serves to train only the layers above.
         """
         import torch
 
@@ -82,14 +81,17 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the data set that holds these rows, and each client's indices there, int64."""
+        """Return a data set with these rows of each client, and the rows' indices in it, int64.
+
+        Here it is this data set itself; generated examples make one.
+        """
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """Examples of very many clients, generated when a training asks for them and then forgotten.
+    """Examples of very many clients, generated when a training asks for them and then dropped.
 
-    A training that asks for all examples at once has all of them generated, up to MOST_BYTES.
+    If all are asked for at once, all are generated, up to MOST_BYTES.
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
@@ -99,9 +101,9 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of the clients that hold these rows, each client once.
+        """Generate the examples of the clients that own these rows, each client once.
 
-        Returns the examples, and the indices there of the given rows, int64 (n,) each.
+        Returns a data set of them, and the rows' indices in it, an int64 (n,) for each of `rows`.
         """
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
@@ -116,7 +118,7 @@ class GeneratedExamples(Examples):
         """Generate and return the examples of all clients.
 
         Raises:
-            FedreproError: If they take more than MOST_BYTES.
+            FedreproError: they take more than MOST_BYTES.
         """
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes

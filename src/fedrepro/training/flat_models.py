@@ -1,4 +1,4 @@
-"""Models as flat vectors, (models, size), and the steps that optimisers take on them.
+"""Models as flat vectors, (models, size), and optimiser steps on them.
 
 A vector ends in zeros up to a multiple of the widest registers, so that the rounding of a model
 does not depend on its row.
@@ -23,7 +23,7 @@ PAD = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of a model's named tensors, one behind another, in a flat vector of numbers."""
+    """The order of a model's named tensors in a flat vector of numbers, one behind another."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
@@ -43,7 +43,7 @@ class Layout:
         return -(-self.numbers // PAD) * PAD
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View vectors (models, size) as tensors (models, *shape) by name, in shared memory."""
+        """View vectors `flat` (models, size) as tensors (models, *shape) by name, not copied."""
         import torch
 
         parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
@@ -56,14 +56,14 @@ class Layout:
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Copy the tensors, (models, *shape) by name, out of vectors (models, size)."""
+        """Copy the tensors, (models, *shape) by name, out of vectors `flat` (models, size)."""
         parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
-    """Return the initial state of an optimiser: zero moments, shaped as `flat`, and 0 `steps`."""
+    """Return an optimiser's initial state: zero moments of the shape of `flat`, and 0 `steps`."""
     import torch
 
     moments = {name: torch.zeros_like(flat) for name in settings.remembered}

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TermInputs:
-    """The inputs of a loss term in a training step of A models.
+    """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: the network's and the term's private ones as trained now; start: those received, or
-    what the caller gave as `reference`; (A, *shape) by name. x: inputs (A, B, D); weight: (A, B),
-    sums to one over a minibatch and is zero for filled rows. run: activations kept from the forward
-    pass. share: (A,), factor of a divergence in the loss of a minibatch.
+    tensors: weights now, the network's and the term's private ones; start: weights received, or the
+    caller's `reference`; (A, *shape) by name. x: inputs (A, B, D). weight: (A, B), sums to one over
+    a minibatch, zero for padding. run: activations kept from the forward pass. share: (A,), factor
+    of a KL divergence in a minibatch's loss.
     """
 
     network: Network
@@ -40,8 +40,8 @@ class TermInputs:
 class Term(Protocol):
     """A loss term that a method adds to the clients' cross-entropy.
 
-    additive: whether the loss of a minibatch is the sum of those of its pieces, so that it can be
-    computed piece by piece where a step takes all of a client's examples.
+    additive: whether a minibatch's loss is the sum over its pieces, so that it can be computed
+    piece by piece where a step takes all of a client's examples.
     """
 
     @property
@@ -58,11 +58,10 @@ class Term(Protocol):
 
 
 class MatchingTerm(Protocol):
-    """A term of representation matching: maps f_j give some activations back from others.
+    """A term of representation matching: maps f_j predict some activations from others.
 
-    The loss is the squared gap to the received network's activations. `reduction` says whether it
-    is a "sum" or a "mean" over the elements of an activation; a class of this kind has `written`
-    "matching".
+    The loss is the squared gap to the received network's activations, by `reduction` a "sum" or
+    "mean" over an activation's elements. Compiled code knows it by `written` "matching".
     """
 
     @property
@@ -70,12 +69,12 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List pairs (source, target) of `count` activations: source gives target back."""
+        """List pairs (source, target) of the network's `count` activations; a map goes between."""
         ...
 
 
 class Perturbation(Protocol):
-    """A step whose gradient is mixed from two places: the weights w, and w + away(g), as in SAM.
+    """A term that mixes gradients at two points: the weights w, and w + away(g), as in SAM.
 
     The optimiser gets (1 - share) g(w) + share g(w + away(g)). SAM (Foret et al., 2021) has share
     1. Both gradients are of one minibatch, and running statistics are those of the first pass.
@@ -85,9 +84,9 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return by what the weights are moved for the second gradient, (A, size).
+        """Return by how much the weights are moved for the second gradient, (A, size).
 
-        Gradient, weights `flat` and received weights `start` are (A, size) as well.
+        Gradient, weights `flat` and received weights `start` are of A models, (A, size) as well.
         """
         ...
 
@@ -105,13 +104,13 @@ class Ascent:
     share: float = 1.0
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient scaled to the length `radius` for each model, (A, size)."""
+        """Return the gradient scaled to the length `radius` for each of A models, (A, size)."""
         lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
 
 def compiled_kind(term: object) -> str:
-    """Return by which name compiled code knows the gradient of a loss term, "" if it does not.
+    """Return the name by which compiled code knows a loss term's gradient, "" if it does not.
 
     Names are "entropy", "divergence" and "matching"; other terms are differentiated automatically.
     A derived class does not inherit the name, as it may compute something else.
@@ -136,7 +135,10 @@ class Proximal:
         return 2 * self.coefficient
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the penalty's gradient at weights `flat` to `gradient` in place; all (A, size)."""
+        """Add the penalty's gradient to `gradient` in place.
+
+        All are (A, size), of A models; `flat` are the weights and `start` the received weights.
+        """
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
 
@@ -162,8 +164,8 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 class Entropy(Term):
     """The loss coefficient · max(0, least - H(softmax(logits))) against over-confident outputs.
 
-    least: in nats. over: the maximum is taken for each example, as RM's eq. (8) prints, or for the
-    minibatch's mean entropy, as its authors' code does.
+    H is the entropy and least in nats. over: the maximum is of each example, as in RM's eq. (8), or
+    of the minibatch's mean entropy, as in its authors' code.
     """
 
     least: float = 2.0
@@ -173,11 +175,11 @@ class Entropy(Term):
 
     @property
     def additive(self) -> bool:
-        """Return whether pieces of a minibatch add up: not if the mean entropy counts."""
+        """Return whether the loss is a sum over pieces of a minibatch: not for the mean entropy."""
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the entropy term of each model, (A,)."""
+        """Return the entropy term of each of A models on the minibatch in `look`, (A,)."""
         import torch
 
         logits = look.run.activations[-1]
@@ -191,12 +193,12 @@ class Entropy(Term):
 
 @dataclass(frozen=True)
 class GaussianPrior(Term):
-    """The loss weight · KL(q ‖ prior) of variational weights, for Bayesian training.
+    """The loss weight · KL(q ‖ prior) of variational weights q, for Bayesian training.
 
-    It is added to the sum of the examples' losses. The loss of a minibatch is a mean over examples,
-    so it gets one n-th of the divergence: n counts the examples in all minibatches between two
-    exchanges (over: run), or a client's examples once (client). sd: the prior is N(0, sd²) for
-    every weight; if None, the prior is q as received. Source: P2P, eq. (8).
+    It is added to the sum of the examples' losses; a minibatch's mean loss gets one n-th of it. n
+    counts the examples in all minibatches between two exchanges (over: run), or a client's examples
+    once (client). sd: the prior is N(0, sd²) for every weight; if None, q as received. Source: P2P,
+    eq. (8).
     """
 
     weight: float = 1.0
@@ -206,16 +208,16 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor of the divergence in a minibatch's loss, for a client's training.
+        """Return the factor of the KL divergence in a minibatch's mean loss, 1 / n.
 
-        `examples` counts the client's examples, `minibatches` those between two exchanges.
+        n is `examples`, a client's number, or `minibatches` between two exchanges times batch_size.
         """
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the divergence of each model times its share in a minibatch's loss: (A,).
+        """Return each model's KL divergence times its share in the loss of minibatch `look`: (A,).
 
-        The divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights.
+        It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights, of N(μ, σ²) from N(m, s²).
         """
         import torch
         from torch.nn.functional import softplus
@@ -237,10 +239,9 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Return the loss terms, with the divergence from the network's own prior if it has one.
+    """Add to the loss terms the KL divergence from the network's own prior, if it has one.
 
-    A method's own divergence term takes its place. The divergence counts once for all of a client's
-    examples, each once.
+    It counts once for all of a client's examples. A method's own divergence term replaces it.
     """
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)

@@ -18,10 +18,10 @@ SEED = 2**64
 class Task:
     """The training of one model: its examples, its random key, and how many steps it takes.
 
-    rows: int array of indices in the data set. The minibatches of epoch e are drawn from
-    rng.at(epoch=e). lr and steps, if given, replace the procedure's learning rate and epochs for
-    this client. Steps beyond an epoch go on in the next one, which has an order of its own. done:
-    minibatches that were taken in earlier rounds; training goes on after them, within an epoch.
+    rows: indices of the client's examples in the data set. rng: the key by which each epoch's order
+    is drawn. lr and steps, if given, replace the procedure's learning rate and epochs; steps beyond
+    an epoch go on in the next one. done: minibatches of earlier rounds, after which training
+    continues.
     """
 
     rows: np.ndarray
@@ -35,7 +35,7 @@ class Task:
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes, without those `done` before."""
+        """Return how many minibatches this training takes, in addition to those `done` before."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
@@ -43,12 +43,11 @@ class Task:
 class Chunk:
     """Some consecutive minibatches of several models, or one step on all of their examples.
 
-    first: number of the first step. index: int64 (steps, models, batch), rows of the data set;
-    short minibatches are filled with their client's first row. size: int64 (steps, models),
-    examples that count, the first of each minibatch. active: models that train at each step;
-    they are ordered by steps, so these are the first ones. whole: examples of each model (models,)
-    if these are the pieces of one step, in which a mean is taken over all of them. epoch: int64
-    (steps, models), that of each minibatch.
+    first: number of the first step. index: int64 (steps, models, batch), data-set rows; short
+    minibatches are padded with their client's first row. size: int64 (steps, models), how many rows
+    are no padding. active: number of models that train at each step, the first ones, as models are
+    ordered by steps. epoch: int64 (steps, models). whole: (models,), for pieces of one step on all
+    examples, how many examples each model has.
     """
 
     first: int
@@ -60,7 +59,7 @@ class Chunk:
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """Return the client's rows in the random order of one epoch: int array (n,)."""
+    """Return a task's data-set rows in the random order of one epoch: int array (n,)."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
@@ -68,8 +67,8 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
     """Yield the minibatches of all models that train together, step after step in chunks.
 
-    `tasks` must be ordered by number of steps, falling. Filling short minibatches keeps shapes, and
-    with them the rounding, independent of the other models that train along.
+    `tasks` must be ordered by number of steps, falling. Short minibatches are padded, so that
+    shapes, and with them rounding, do not depend on the other models.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -105,8 +104,8 @@ class Visits:
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
         """Return keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
 
-        A place is (number of the epoch's key, number of the step in the epoch), from which compiled
-        code makes random numbers; `purpose` keeps, say, dropout apart from other randomness.
+        A place is (index of the epoch's key, number of the step in the epoch), from which compiled
+        code makes random numbers. `purpose` separates, say, dropout from other randomness.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -130,7 +129,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield all minibatches of one model, some epochs at a time, or one if `singly`."""
+    """Yield all minibatches of a task, in parts of some epochs, or of one epoch if `singly`."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -159,10 +158,11 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Yield steps that take all examples of each model at once, each as a chunk of several pieces.
+    """Yield steps that take all of a client's examples at once, each as a chunk of several pieces.
 
-    A piece has `piece` examples. `tasks` must be ordered by number of steps, then by number of
-    pieces, falling. The size of a piece does not depend on the tasks, for the sake of the rounding.
+    A piece has `piece` examples. `tasks`, one per model, must be ordered by number of steps, then
+    of pieces, falling. The size of a piece does not depend on the tasks, so rounding does not
+    either.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

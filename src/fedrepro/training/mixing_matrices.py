@@ -1,4 +1,4 @@
-"""Graphs of peers: their weights, checks of these, limit and speed of averaging, a file, a picture.
+"""Mixing matrices of decentralised learning: rules, checks, limit and speed of averaging, files.
 
 W is float64 (N, N), stochastic: W_ij > 0 is the weight of what node i receives from node j. Nodes
 count from 0, as clients do.
@@ -25,16 +25,15 @@ def checked_weights(
 ) -> np.ndarray:
     """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
 
-    W has to be stochastic, strongly connected and aperiodic, so that averaging over neighbours
-    settles.
+    W has to be stochastic, strongly connected and aperiodic, so that averaging converges.
 
     Args:
-        rows: W, (N, N); the rows that are returned sum to one exactly.
-        who: Name of the graph in errors.
+        rows: W, (N, N), with rows that sum to one but for rounding.
+        who: name of the graph in errors.
         clients: N, the number of nodes that is needed.
 
     Raises:
-        FedreproError: For the first condition that W violates.
+        FedreproError: for the first condition that W violates.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -94,11 +93,11 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
+    """Return the greatest common divisor of the lengths of all cycles in a mixing matrix W.
 
-    Averaging by W settles only if it is 1. It is the gcd over edges of (steps to i) + 1 - (steps to
-    j), by steps from node 0. Source: Denardo, Periods of connected networks and powers of
-    nonnegative matrices, 1977.
+    Averaging by W converges only if it is 1. W, (N, N), is strongly connected. Computed as the gcd
+    over edges (i, j) of steps to i + 1 - steps to j, from node 0. Source: Denardo, Periods of
+    connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -112,10 +111,10 @@ NAMED = 80  # letters of a token in a sentence
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Return the mixing matrix W of a graph component, float64 (N, N), checked.
 
-    W_ij is node i's weight for node j's message; `rng` serves random graphs.
+    W_ij is node i's weight for what node j sends; `rng` serves random graphs.
 
     Raises:
-        FedreproError: For weights with which beliefs do not settle, see `checks`.
+        FedreproError: averaging by W would not converge (see `checked_weights`).
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -124,9 +123,10 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    `hears` is its symmetric adjacency, bool (N, N), d its degrees. Without self-loops 1 + is left
-    out. W_ii is the rest. W is symmetric, so that every node counts alike in the long run. Source:
-    Xiao and Boyd, Fast linear iterations for distributed averaging, 2004, section 4.2.
+    `hears` is its symmetric adjacency, bool (N, N), d its degrees. W_ii is the rest of row i.
+    Without `self_loops` the 1 + is left out. W is symmetric, so that all nodes weigh equally in the
+    limit. Source: Xiao and Boyd, Fast linear iterations for distributed averaging, 2004, section
+    4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -140,8 +140,8 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
 
-    `hears` is the adjacency, bool (N, N), d its degrees: 1 / (1 + d_i), or without self-loops 1 /
-    d_i.
+    They are 1 / (1 + d_i), or without self-loops 1 / d_i; `hears` is the adjacency, bool (N, N), d
+    its degrees.
     """
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
@@ -173,28 +173,28 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return each node's weight v in the long run of averaging by W, float64 (N,), sum one.
+    """Return each node's weight v in the limit of averaging by W, float64 (N,), sum one.
 
-    Solves v'W = v' as (I - W + 11')' v = 1: powers of W would stall on a long ring.
+    Solves v'W = v' as (I - W + 11')' v = 1: powers of W would converge slowly on a long ring.
     """
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of an eigenvalue of W: how fast averaging settles.
+    """Return the second largest modulus of W's eigenvalues: the rate at which averaging converges.
 
-    It is 0 for one node, and else the largest of W - 1v', whose eigenvalues are those of W with 0
-    in place of 1. The sign does not count: [[.25, .75], [.75, .25]] has -0.5.
+    It is 0 for one node. Computed as the largest of W - 1v', which has W's eigenvalues with 0 in
+    place of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 
 def mixing_sum(weights: np.ndarray) -> float:
-    """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W settles.
+    """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    v is `stationary`. The sum ends where the rest, shrinking by the second modulus, is below 1e-12
-    of it. That takes 190,000 powers on a ring of 300 nodes, where one row stands for all others.
+    v is `stationary`. The sum stops when the rest, which shrinks by the second modulus, is below
+    1e-12 of it: after 190,000 powers on a ring of 300 nodes, where one row stands for all.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
@@ -226,18 +226,18 @@ def _transient(weights: np.ndarray) -> np.ndarray:
 
 
 def circle(count: int) -> np.ndarray:
-    """Return positions of nodes in a picture: on a circle, clockwise from the top, (N, 2)."""
+    """Return positions of `count` nodes for a picture: a circle, clockwise from the top, (N, 2)."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Return positions of nodes in a picture: node 0 in the middle of a circle, (N, 2)."""
+    """Return positions of `count` nodes for a picture: node 0 in the middle of a circle, (N, 2)."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """Return positions of nodes in a picture: rows from the top, nearly a square, (N, 2)."""
+    """Return positions of `count` nodes for a picture: a lattice, about a square, (N, 2)."""
     rows, columns = rectangle(count)
     nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1
@@ -260,7 +260,7 @@ def read_graph(path: Path) -> list[list[float]]:
     """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
 
     Raises:
-        FedreproError: For a missing or a garbled file.
+        FedreproError: the file is missing, or a line is not numbers.
     """
     text = _bytes(path).decode(errors="replace")
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
@@ -282,7 +282,7 @@ def checksum_of_graph(path: Path) -> str:
     """Return "sha256:" and the checksum of a graph's file, by which a scenario names its content.
 
     Raises:
-        FedreproError: For a file that cannot be read.
+        FedreproError: the file cannot be read.
     """
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 

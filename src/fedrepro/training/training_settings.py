@@ -1,4 +1,4 @@
-"""How models train: settings, terms, early stopping, what they start from and what comes out."""
+"""Settings of local training, loss terms, early stopping, and the tensors in and out."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ class Settings:
     """The numbers of a local training procedure; `optimiser` is adam or sgd.
 
     weight_sd, bias, init and shared_init say how networks start. batch_size: None takes all of a
-    client's examples in each step. augment: crop_flip trains on random crops and mirror images
-    (`augmentation_and_noise.py`). patience: epochs without a rise of its running training accuracy
-    after which a client stops, 0 for never (`EarlyStopping`).
+    client's examples in each step. augment: crop_flip trains on random crops and mirror images.
+    patience: a client stops after this many epochs without better training accuracy; 0: never.
     """
 
     optimiser: str
@@ -58,7 +57,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of a training procedure that a scenario names."""
+    """Return the settings of a training procedure, given as a scenario names it."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -86,7 +85,7 @@ class Procedure:
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """Return the terms that say where gradients are taken, such as SAM's."""
+        """Return the terms that compute gradients at other weights, such as SAM's."""
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
@@ -103,7 +102,7 @@ class Procedure:
 
     @property
     def private(self) -> dict[str, Shape]:
-        """Return the shapes of the loss terms' tensors by name, which stay with a client."""
+        """Return the shapes of loss terms' private tensors by name, which stay with a client."""
         return {
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
@@ -114,11 +113,11 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply gradients while it computes them."""
+        """Return whether compiled code may apply gradients as it computes them: plain SGD only."""
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Return, for each task, the factor of a divergence in a minibatch's loss; else 0."""
+        """Return for each task the factor of a KL divergence in a minibatch's loss; 0 if none."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -127,7 +126,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples are computed at once: a minibatch, or part of all data."""
+        """Return how many examples are computed at once: a minibatch, or a part of all data."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -136,18 +135,21 @@ class Procedure:
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
     def pieces(self, task: Task) -> int:
-        """Return in how many pieces of rows a step of this task is computed: 1 for minibatches."""
+        """Return in how many pieces a step on a client's examples is computed; minibatches: 1."""
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps of `tasks`, which are ordered by steps and pieces, falling."""
+        """Yield all training steps of `tasks`, ordered by number of steps and pieces, falling."""
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """Raise FedreproError if full-batch steps meet a loss term that needs whole batches."""
+        """Raise FedreproError if batch_size is None and a loss term needs whole minibatches.
+
+        Without a batch_size a step takes all examples, computed in pieces, whose losses are summed.
+        """
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):
@@ -161,7 +163,7 @@ class Procedure:
 class InitialTensors:
     """The tensors that training starts from, by name: network, private ones, and `reference`.
 
-    See `engine.train` for what they mean.
+    For their meaning see `engine.train`.
     """
 
     start: Mapping[str, np.ndarray]
@@ -171,7 +173,7 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Some trained models from a trainer to the engine; `chosen` (m,) are their tasks' numbers.
+    """Some trained models, from a trainer to the engine; chosen: (m,), indices of their tasks.
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each model.
     finite: bool (m,), whether a model's weights are finite. tensors, private and summed
@@ -188,7 +190,7 @@ class TrainedModels:
 
 
 class LazyGpuTensors(dict[str, np.ndarray]):
-    """A dictionary of tensors on a GPU as arrays, each copied to the CPU when first asked for."""
+    """A dict from names to arrays of tensors on a GPU, each copied to the CPU when first read."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -202,9 +204,9 @@ class LazyGpuTensors(dict[str, np.ndarray]):
 class EarlyStopping:
     """Decides which models of a block still train, and keeps the weights of those that stopped.
 
-    patience: epochs in a row without a rise of training accuracy above the best so far after which
-    a model stops. running: bool (models,). taken: int (models,), steps of each model. kept: rows of
-    some buffers, by number of a stopped model.
+    A model stops after `patience` epochs in a row without training accuracy above its best.
+    running: bool (models,). taken: int (models,), steps of each model. kept: saved rows of buffers,
+    by number of a stopped model.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -218,14 +220,14 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return how many models train, counted up to the last one that still does."""
+        """Return the number of the last model that still trains, counted from 1."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Add up right predictions `right`, int (models,), and stop models at the end of an epoch.
+        """Add up right predictions `right`, int (models,), and stop models at an epoch's end.
 
-        The predictions are of steps that end with step `end`. Rows of `buffers` (models, …) are
-        saved for a model that stops now.
+        The predictions are of steps up to step `end`. Rows of `buffers` (models, …) are saved for a
+        model that stops now.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)

@@ -1,1 +1,1 @@
-"""Data sets: arrays with named splits, found by themselves."""
+"""Data sets: arrays with named splits. Files of this folder are found on import."""

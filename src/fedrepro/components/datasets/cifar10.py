@@ -39,8 +39,8 @@ def cifar10(
 ) -> Arrays:
     """Read CIFAR-10: 50,000 training and 10,000 test photographs of 32×32 pixels, as published.
 
-    Shape (3, 32, 32): red, green, blue. Validation examples are drawn by class from the training
-    part, with a fixed seed, and so are those that are kept for training.
+    Shape (3, 32, 32): red, green, blue. `validation` examples are drawn by class from the training
+    part with a fixed seed; of the rest, `train` are kept (by default all).
     """
     x, y, test_x, test_y = _read(raw / FILE)
     inner, outer = training_rows("cifar10", y, validation, train)

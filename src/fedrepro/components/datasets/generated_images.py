@@ -1,8 +1,8 @@
 """Digits and coloured shapes: small images that need no download.
 
-Digits cannot stand for colour photographs. Shapes are not photographs either, but share what makes
-CIFAR-10 hard for a multilayer perceptron: place, size and colours of what is shown vary, so no
-single pixel says much of the class. It reaches about two thirds of the test pictures.
+Shapes share what makes CIFAR-10 hard for a multilayer perceptron, though they are no photographs:
+position, size and colours vary, so no single pixel says much of the class. A perceptron gets about
+two thirds of the test pictures right.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def digits(
 ) -> Arrays:
     """Load handwritten digits of 8×8 pixels with 17 grey levels, from scikit-learn.
 
-    The set has no publisher's split. Test examples, and then validation examples, are drawn by
-    class with a fixed seed, so the split is the same whatever the seed of a run, and the test part
-    does not depend on how many examples validation takes. `raw` is not used: the data are embedded.
+    Test examples, and then `validation` ones, are drawn by class with a fixed seed: the split
+    depends neither on a run's seed nor, for testing, on `validation`. `raw` is not used, as the
+    data are embedded.
     """
     from sklearn.datasets import load_digits
 
@@ -87,11 +87,11 @@ def shapes(
         float, Arg("standard deviation of the noise on each pixel, of 0 to 1", least=0)
     ] = 0.1,
 ) -> Arrays:
-    """Draw colour pictures of 12×12 pixels: ten shapes, the same share of each.
+    """Draw colour pictures of 12×12 pixels: ten shapes, equally many pictures of each.
 
-    Shape (3, 12, 12): red, green, blue. Colours of shape and background, place, size and noise are
-    drawn with a fixed seed, so the pictures are the same in all runs. `raw` is not used. A training
-    picture does not depend on how many there are.
+    Shape (3, 12, 12): red, green, blue. Colours, position, size and noise are drawn with a fixed
+    seed, so pictures are the same in all runs, and a picture does not depend on their number. `raw`
+    is not used.
     """
     counts = {"train": train, "validation": validation, "test": test}
     x, y = {}, {}
@@ -111,10 +111,7 @@ def shapes(
 
 
 def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
-    """Draw one noisy picture of the shape of class `label`: uint8 (3, SIDE, SIDE).
-
-    The random numbers follow from `split` and the picture's `index`.
-    """
+    """Draw one noisy picture of the shape of class `label`: uint8 (3, SIDE, SIDE)."""
     draw = RngKey(0, trial=split, client=index).stream("shapes")
     half = draw.uniform(3.0, 4.6)
     room = min(SHIFT, SIDE / 2 - half)

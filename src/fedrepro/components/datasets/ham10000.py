@@ -79,14 +79,13 @@ def ham10000(
     """Read HAM10000: 10,015 photographs of 7,470 skin lesions, seven classes made equal in size.
 
     GEMS, appendix B.1: 2000 images of each class by rotations, shifts and flips, then 80/10/10.
-    Read here as 1600, 200 and 200 a class, with two differences. The lesions are split first, by
-    class, and changed copies are made within a split: no lesion, and no copy of one, is in two
-    splits, which the text does not keep apart. And with balance~train validation and test stay as
-    they are, two thirds of them nv. A class with more photographs than asked for gives a random
-    choice of them; one with fewer gives all of them and changed copies, spread evenly. The text
-    does not give the size of its images, its angles and its shifts: 64, any angle, a tenth of the
-    side. Corners that a rotation brings in are reflections. All draws have fixed seeds. The natural
-    group of an example is its lesion. Shape (3, size, size).
+    Read here as 1600, 200 and 200 a class, with two differences. Lesions are split first, by class,
+    and changed copies are made within a split, so that no lesion is in two splits; the text does
+    not say so. And with balance~train validation and test stay as they are, two thirds of them of
+    class nv. Of a class with more photographs than asked for, random ones are kept; one with fewer
+    is filled up with changed copies. Image size (64), angles (any) and shifts (a tenth of the side)
+    are our choice. Corners that a rotation brings in are reflections. All draws have fixed seeds.
+    The natural group of an example is its lesion. Shape (3, size, size).
     """
     photographs = _read(raw, FILES[source], size)
     rng = RngKey(0)

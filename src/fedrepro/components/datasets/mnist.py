@@ -27,11 +27,11 @@ def read_idx_images(
 ) -> Arrays:
     """Read the data set `name` from its four idx files in folder `raw`, split as published.
 
-    `validation` examples are drawn from the training part, and `train` are kept, all by default.
+    `validation` examples are drawn from the training part; of the rest, `train` are kept (None:
+    all).
 
     Raises:
-        FedreproError: If a raw file is missing or damaged, or if a class would have no training
-            example left.
+        FedreproError: a raw file is missing or damaged, or a class has no training example left.
     """
     x, y = _read_pair(name, raw, TRAIN, len(classes))
     test_x, test_y = _read_pair(name, raw, TEST, len(classes))
@@ -87,8 +87,8 @@ def mnist(
 ) -> Arrays:
     """Read MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
-    Validation examples are drawn by class from the training part, with a fixed seed: the split is
-    the same whatever the seed of a run; so are those that are kept for training.
+    `validation` examples are drawn by class from the training part with a fixed seed; of the rest,
+    `train` are kept (by default all).
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)

@@ -1,4 +1,4 @@
-"""Shakespeare's plays, or a small generated text: windows of characters of what each role says.
+"""Shakespeare's plays, or a small generated text: windows of characters of each role's speeches.
 
 Data set of FedAvg (H. B. McMahan et al., AISTATS 2017) and of LEAF (S. Caldas et al.,
 arXiv:1812.01097). Three sources have three layouts; a role is a speaker of one play, and a line is
@@ -147,9 +147,10 @@ PAD = "\n"
 def texts_of(
     lines: Lines, roles: Sequence[str], test: float, validation: float
 ) -> dict[str, list[str]]:
-    """Cut the lines of each role into train, validation and test texts, in the order of the play.
+    """Cut the lines of each role into training, validation and test texts, in the play's order.
 
-    `test` and `validation` are shares of a role's lines. Returns a text per role, by split.
+    `lines` holds each role's speeches; `test` and `validation` are shares of them. Returns by split
+    one text per role of `roles`.
     """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
@@ -166,8 +167,8 @@ def texts_of(
 class Windows:
     """Cuts texts into windows of characters, each an example whose label is the next character.
 
-    size, stride: characters of a window, and from one to the next. whole: whether all windows lie
-    in the text; else its beginning is filled with line breaks.
+    size: characters of a window. stride: characters from one window to the next. whole: whether all
+    windows lie in the text; if not, line breaks fill up windows at the text's beginning.
     """
 
     size: int
@@ -175,7 +176,7 @@ class Windows:
     whole: bool = False
 
     def alphabet(self, texts: list[str]) -> str:
-        """Return the characters that follow a training window, sorted: the classes, none empty."""
+        """Return the characters that follow a window of training texts, sorted: the classes."""
         alphabet = "".join(sorted({PAD, *"".join(texts)}))
         while True:
             asked = np.unique(self.examples(texts, alphabet)[1])
@@ -188,10 +189,10 @@ class Windows:
     def examples(
         self, texts: list[str], alphabet: str
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Cut texts of roles into windows uint8 (N, size), next characters (N,) and roles (N,).
+        """Cut the texts of roles into windows, uint8 (N, size); return windows, labels, roles.
 
-        Characters are coded by their place in `alphabet`, and others left out; next characters are
-        int64, roles int32.
+        A character's code is its position in `alphabet`; characters outside are dropped. Labels,
+        int64 (N,), are codes of next characters; roles, int32 (N,), positions in `texts`.
         """
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
         keep = dict.fromkeys(map(ord, set("".join(texts)) - set(alphabet))) | code
@@ -214,7 +215,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Make a data set of the texts of each split, in which every role is a natural group.
+        """Make a data set of each split's texts (one per role), with roles as natural groups.
 
         `stand_in` and `note` are remarks about the data for reports.
         """
@@ -277,17 +278,15 @@ def shakespeare(
         float, Arg("lines of each role before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Read Shakespeare: examples are 80 characters of what a role says, labels the next one.
+    """Read Shakespeare: examples are 80 characters of a role's speeches, labels the next one.
 
-    As FedAvg (section 3) and LEAF: each speaking role with at least two lines is a client; its
-    first 80 % of lines are for training and the last 20 %, at least one, for testing. A line is a
-    speech. An example is a window over the role's lines of one split, joined by line breaks, and
-    the character that follows; LEAF steps by one character. The beginning of a text is filled with
-    line breaks up to a full window, so that no role is too short for an example (LEAF drops such
-    roles); `whole` takes windows of the text alone. Classes are the characters that training
-    examples ask for; any other is left out. Validation lines come before the test lines of roles
-    that have enough of them. Kind text; x uint8 (N, window), character codes that are also the
-    class numbers; scale 1.
+    As in FedAvg (section 3) and LEAF, a client is a speaking role with at least two lines
+    (speeches); its first 80 % are for training, the last 20 %, at least one, for testing.
+    `validation` takes lines before the test lines. A role's lines of one split are joined by line
+    breaks and cut into windows, one character apart as in LEAF. Line breaks fill up windows at the
+    beginning of a text, so that no role is too short (LEAF drops such roles); `whole` takes windows
+    of the text alone. Classes are the characters that follow training windows; others are dropped.
+    Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)
@@ -346,12 +345,12 @@ def speeches(
         float, Arg("lines of each role before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Generate text: examples are 20 characters of what a role says, labels the next one.
+    """Generate text: examples are 20 characters of a role's speeches, labels the next one.
 
-    Roles are groups. Sentences follow a small grammar; which words a role likes is drawn for it, so
-    that roles differ, as those of plays do. Drawn with a fixed seed, so that the text is the same
-    in all runs; `raw` is not used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8
-    (N, window), character codes that are also the class numbers; scale 1.
+    Sentences follow a small grammar, with words that each role prefers, so that roles (the natural
+    groups) differ as in plays. The seed is fixed, so the text is the same in all runs; `raw` is not
+    used. Cut as `shakespeare+whole~true` cuts plays. Kind text; x uint8 (N, window), character
+    codes that are also the class numbers; scale 1.
     """
     names = [f"role {number}" for number in range(roles)]
     by_role = {name: _lines(number, lines) for number, name in enumerate(names)}

@@ -43,10 +43,10 @@ def mel_spectrograms(clips: Sequence[Path], mel: Mel, archive: Path) -> np.ndarr
     """Compute mel spectrograms of sound clips, float32 (N, bands, frames) from 0 to 1.
 
     1 is a clip's loudest cell, 0 is `floor` decibels below. A frame is centred on every hop-th
-    sample from 0 on.
+    sample from 0 on. `archive` is the file that errors name.
 
     Raises:
-        FedreproError: Naming the archive, for a clip that is not 16-bit mono at 16 kHz.
+        FedreproError: a clip is not 16-bit mono at 16 kHz.
     """
     from scipy.signal import ShortTimeFFT
     from scipy.signal.windows import hann

@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) of FedProx: linear classes, by a model of each client's own.
+"""Synthetic(alpha, beta) of FedProx: labels from a linear model of each client's own.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in
 Heterogeneous Networks. MLSys 2020 (FedProx), section 5.1.
@@ -26,7 +26,10 @@ AT_ONCE = 2**16
 
 @dataclass(frozen=True)
 class Synthetic:
-    """A generator of synthetic clients: examples follow from a client's number and `draw` alone."""
+    """Generates FedProx's synthetic clients; examples depend on a client's number and `draw` alone.
+
+    Fields are the parameters of `synthetic`; `kept` is its `clients`.
+    """
 
     alpha: float
     beta: float
@@ -131,9 +134,8 @@ def synthetic(
 
     W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1), B_k ~
     N(0, beta): variances, as printed. A client has `least` examples and a log-normal number more,
-    as in FedProx's code, and tests on a tenth. `natural` makes a client of each; with more clients
-    than are kept their examples are made when they are drawn. `raw` is not used: a client depends
-    on its number and `draw` alone.
+    as in FedProx's code, and tests on a tenth. Partition `natural` makes each a client; beyond the
+    first `clients`, examples are generated when a client is drawn. `raw` is not used.
     """
     population = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)
     by_split = {split: [population.examples(k, split) for k in range(clients)] for split in SPLITS}

@@ -1,1 +1,1 @@
-"""Features that stand for the pixels of images, found by themselves."""
+"""Features that replace the pixels of images. Files of this folder are found on import."""

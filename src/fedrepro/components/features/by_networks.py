@@ -51,7 +51,7 @@ def best_device() -> str:
 
 
 def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch.Tensor:
-    """Return images of a split, scaled to [0, 1]: float32 (rows, channels, height, width)."""
+    """Return images `rows` of a split, scaled to [0, 1]: float32 (n, channels, height, width)."""
     import torch
 
     picked = np.asarray(images.x[split][rows], np.float32) / np.float32(images.scale)
@@ -60,7 +60,7 @@ def batch_of(images: Arrays, split: str, rows: np.ndarray, device: str) -> torch
 
 
 def through(network: torch.nn.Module, images: Arrays, device: str) -> dict[str, np.ndarray]:
-    """Compute a network's outputs for every image, as features: {split: float32 (N, D)}."""
+    """Run all images through a network: its outputs as features, float32 (N, D) for each split."""
     import torch
 
     network.to(device).eval()
@@ -91,10 +91,10 @@ def lite0(
 ) -> Mapping[str, np.ndarray]:
     """Replace images by ImageNet features of EfficientNet-Lite0: {split: float32 (N, 1280)}.
 
-    Features are the mean over places of its last convolution. Stands in for the VGG-16 of GEMS,
+    Features are the mean over positions of its last convolution. They stand in for VGG-16 of GEMS,
     appendix B.1, whose weights are a download: these come in two packages (extra `lite0`). Inputs
-    are (x - 127) / 128 for x of 0 to 255, as the network was trained; padding depends on the size,
-    so that the network is built for it. Grey images count as three equal channels.
+    are (x - 127) / 128 for x of 0 to 255, as the network was trained. Padding is made for `size`.
+    Grey images count as three equal channels.
     """
     channels_rows_columns(images)
     return through(_lite0(size), images, best_device())
@@ -156,13 +156,12 @@ def convnet(
 ) -> Mapping[str, np.ndarray]:
     """Replace images by features of three convolutions trained on 66 % of the training data.
 
-    The network is cut before its last two layers. GEMS, appendix B.1: 3×3 kernels with 32, 64 and
-    128 filters, each with ReLU and 2×2 max pooling, then a dense layer of 512 and the output; the
-    two dense layers are cut off, which leaves 128 values for each place of the last pooling. The
-    text trains on "66 % of the data": here of the training split alone, drawn by class, so that
-    nothing of validation and test is seen. It gives no padding (none here, as Keras has it), step
-    size, batch size or number of epochs: those of its own networks (Adam, 0.001, 32), and ten
-    passes. Seeded; the draw does not depend on a run. Shapes: {split: float32 (N, 128·h·w)}.
+    GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max pooling,
+    then a dense layer of 512 and the output. The two dense layers are cut off, which leaves 128
+    values for each position of the last pooling: {split: float32 (N, 128·h·w)}. The text trains on
+    "66 % of the data": here of the training split, drawn by class, so that validation and test stay
+    unseen. Padding (none), step size, batch size (Adam, 0.001, 32, as its own networks) and ten
+    epochs are our choice. The seed is fixed.
     """
     import torch
 

@@ -15,18 +15,15 @@ from fedrepro.data.prepared import SPLITS, Arrays
 
 @register("feature", "pixels", version=1, device="cpu")
 def pixels(images: Arrays) -> Mapping[str, np.ndarray]:
-    """Keep the pixels of images as the publisher stored them: {split: uint8 (N, *shape)}.
-
-    Shapes: {split: uint8 (N, *shape)}.
-    """
+    """Keep the pixels of images as the publisher stored them: {split: uint8 (N, *shape)}."""
     return images.x
 
 
 @register("feature", "centred", version=1, device="cpu")
 def centred(images: Arrays) -> Mapping[str, np.ndarray]:
-    """Subtract one half from each pixel, scaled to [0, 1]: {split: float32 (N, *shape)}.
+    """Scale pixels to [0, 1] and subtract one half: {split: float32 (N, *shape)}.
 
-    A half is the middle of what a pixel can be, not the mean of the data, so nothing is measured.
+    A half is the middle of a pixel's range, not the mean of the data.
     """
     return {
         split: images.x[split].astype(np.float32) / np.float32(images.scale) - np.float32(0.5)

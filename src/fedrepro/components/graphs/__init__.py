@@ -1,1 +1,1 @@
-"""Graphs: who hears whom, and how much each counts, found by themselves."""
+"""Graphs of decentralised learning: which nodes exchange models, and with which mixing weights."""

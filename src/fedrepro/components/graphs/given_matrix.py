@@ -1,4 +1,4 @@
-"""Weights as they are given, in the configuration or in a file."""
+"""Mixing weights as they are given, in the configuration or in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def matrix(
         Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Return mixing weights as given: row i says how node i weighs what it hears from each node.
+    """Return mixing weights as given, (N, N): row i has the weights with which node i averages all.
 
     Source: P2P, section 5.
     """
@@ -54,8 +54,8 @@ def file(
     *,
     csv: Annotated[str, Arg("name of the file in config/graphs, without .csv")],
 ) -> list[list[float]]:
-    """Read mixing weights from `config/graphs/<csv>.csv`: a line for each node, joined by commas.
+    """Read mixing weights from `config/graphs/<csv>.csv`: a line per node, joined by commas.
 
-    A run depends on the content of the file.
+    A change of the file makes runs compute again.
     """
     return read_graph(FOLDER / f"{csv}.csv")

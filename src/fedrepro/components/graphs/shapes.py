@@ -27,15 +27,15 @@ SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbou
 
 
 def weighed(graph: nx.Graph, weights: str, self_loops: bool) -> np.ndarray:
-    """Return the mixing weights of an undirected graph, (N, N); row i weighs what node i hears.
+    """Return an undirected graph's mixing weights, (N, N): row i is how node i averages all nodes.
 
-    `weights` names the rule (metropolis or uniform).
+    `weights` names the rule, metropolis or uniform; with `self_loops` a node counts itself.
     """
     return RULES[weights](hears_of(graph), self_loops)
 
 
 def hears_of(graph: nx.Graph) -> np.ndarray:
-    """Return a graph's adjacency, bool (N, N): which node hears which, in the graph's order."""
+    """Return a graph's adjacency, bool (N, N): entry (i, j) is whether node i receives from j."""
     import networkx as nx
 
     hears: np.ndarray = nx.to_numpy_array(graph, weight=None) > 0
@@ -47,7 +47,7 @@ def hears_of(graph: nx.Graph) -> np.ndarray:
 def complete(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Return mixing weights of a complete graph, (N, N): every node hears every other.
+    """Return mixing weights of a complete graph, (N, N): every node receives from every other.
 
     With self-loops one round makes all models equal.
     """
@@ -60,7 +60,7 @@ def complete(
 def ring(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Return mixing weights of a ring, (N, N): each node hears the one before and the one after."""
+    """Return mixing weights of a ring, (N, N): each node receives from its two neighbours."""
     import networkx as nx
 
     return weighed(nx.cycle_graph(clients), weights, self_loops)
@@ -70,7 +70,7 @@ def ring(
 def star(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Return mixing weights of a star, (N, N): node 0 hears all others, which hear node 0 alone.
+    """Return mixing weights of a star, (N, N): node 0 receives from all others, they only from it.
 
     Node 0 has data like any other; a server without data is a federated method instead.
     """
@@ -88,7 +88,7 @@ def grid(
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
-    """Return mixing weights of a grid, (N, N): nodes hear those left, right, above and below.
+    """Return mixing weights of a grid, (N, N): neighbours are left, right, above and below.
 
     The grid is a rectangle close to a square. Node i is in row i // columns; 8 nodes are two rows
     of four, and a prime number is one row.
@@ -116,8 +116,8 @@ def small_world(
 ) -> np.ndarray:
     """Return mixing weights of a ring of near neighbours with randomly rewired edges, (N, N).
 
-    A graph is drawn once per trial. Of no more nodes than neighbours and one, all are neighbours.
-    Draws are repeated until one is connected, at most 100 times.
+    The graph is drawn once per trial, and again up to 100 times until it is connected. With at most
+    `neighbours` + 1 nodes, all are neighbours.
     """
     import networkx as nx
 

@@ -26,9 +26,9 @@ def char_lstm(
 ) -> Network:
     """Build a next-character network: embedding, LSTM layers, softmax. Source: FedAvg, section 3.
 
-    Inputs are windows of character codes, and the codes are the classes. Where all characters are
-    predicted, the loss of an example is the mean over its positions, and accuracy is over them all;
-    windows that overlap by less (`stride` of the data set) then teach as much in fewer examples.
+    Inputs are windows of character codes, and the codes are the classes. With predict~all, loss and
+    accuracy are means over all positions of a window; then windows that overlap less (`stride` of
+    the data set) teach as much with fewer examples.
     """
     if len(shape) != 1:
         raise FedreproError(

@@ -39,7 +39,7 @@ def cnn(
     """Build the convolutional networks of the papers, which differ in these parameters.
 
     cnn: FedAvg on MNIST (section 3; 1,663,370 parameters). cnn+hidden~1024: RM on CIFAR-10 (section
-    4; padding is not given there). cnn+channels~64@64@64@64+hidden~1024+kernel~3+ pool_every~2: RM
+    4; padding is not given there). cnn+channels~64@64@64@64+hidden~1024+kernel~3+pool_every~2: RM
     on keywords. cnn+channels~32@64@128+kernel~3: GEMS, appendix B.1.
     cnn+hidden~128+kernel~3+padding~valid+pool_every~2: the CIFAR-10 benchmark of pfl (1,626,442).
     cnn+channels~128@128@128+hidden~none+kernel~3+padding~valid+pools~2: DENSE's code on CIFAR-10.

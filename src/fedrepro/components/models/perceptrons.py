@@ -1,4 +1,4 @@
-"""Fully connected networks: logistic regression, perceptrons, and perceptrons of normal weights.
+"""Fully connected networks: logistic regression, perceptrons, and Bayesian perceptrons.
 
 Blundell et al., Weight uncertainty in neural networks, ICML 2015, as P2P uses it.
 """
@@ -31,7 +31,7 @@ def mlp(
 ) -> Network:
     """Build a perceptron of ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
 
-    Dropout after every hidden layer. Source: GEMS, appendix B.4 (rate 0.5).
+    Dropout, if any, follows every hidden layer. Source: GEMS, appendix B.4 (rate 0.5).
     """
     layers: list[Layer] = []
     for units in hidden:
@@ -73,9 +73,9 @@ def variational_mlp(
 ) -> Network:
     """Build a Bayesian perceptron: mean and spread for each weight. Source: P2P, section 5.2.2.
 
-    The paper's network is 784-400-10. With `prior_sd` the loss of every client has the divergence
-    from that prior, once for all of its examples, unless a method has a prior of its own, as
-    consensus has from its second round on.
+    The paper's network is 784-400-10. `prior_sd` adds the KL divergence from the prior to every
+    client's loss, once for all its examples; methods with a prior of their own replace it, as
+    consensus does from its second round on.
     """
     start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []

@@ -30,7 +30,7 @@ def resnet20(
 def resnet8(
     shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
 ) -> Any:
-    """Build ResNet-8: three stages of one residual block; else as ResNet-20 (He et al., 2016)."""
+    """Build ResNet-8: three stages of one residual block, else as ResNet-20 (He et al., 2016)."""
     return _made("resnet8", shape, classes, 1, norm, width)
 
 

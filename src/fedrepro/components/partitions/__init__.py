@@ -1,1 +1,1 @@
-"""Partitions: which client holds which examples, found by themselves."""
+"""Partitions: rules that deal out training examples to clients. Files here are found on import."""

@@ -31,10 +31,9 @@ from fedrepro.data.assignment import (
 def homogeneous(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
     """Split each class evenly over the clients, so that all have the same share of each class.
 
-    Neither the parts of a class nor the sizes of two clients differ by more than one example:
-    classes are dealt out one after another around a drawn order of the clients, so that the
-    remainder of one class goes on where that of the class before ended. Source: PFNM, section 4;
-    the authors' code splits all examples at random instead.
+    Neither a class's parts nor clients' sizes differ by more than one example: classes are dealt
+    out one after another around a drawn order of the clients. Source: PFNM, section 4; the authors'
+    code splits all examples at random instead.
     """
     require_examples(examples, clients)
     generator = rng.stream("partition")
@@ -54,12 +53,12 @@ TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
 
 @register("partition", "by_label", version=1, title="By label")
 def by_label(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
-    """Give each client all examples of a run of classes: client j those from jK/J to (j+1)K/J - 1.
+    """Give client j all examples of consecutive classes, from jK/J to (j+1)K/J - 1.
 
-    Source: GEMS, table 4. Of its nine rows seven are such runs (MNIST and CIFAR-10, K = 10 classes,
-    for 2, 3 and 5 clients; HAM, K = 7, for 3); for HAM with 2 and 5 clients the printed sets are
-    used, in which all five clients share classes 5 and 6 evenly. For 2 clients and 10 classes the
-    table prints {0-4} twice, a misprint for {0-4}, {5-9}.
+    J clients, K classes. Source: GEMS, table 4, in which seven of nine rows are of this form. The
+    other two, HAM with 2 and 5 clients, get the printed sets: all five clients share classes 5 and
+    6 evenly. For 2 clients and 10 classes the table prints {0-4} twice, a misprint for {0-4},
+    {5-9}.
     """
     require_examples(examples, clients)
     if clients > examples.classes:
@@ -125,8 +124,8 @@ def labels_each(
 ) -> Assignment:
     """Give client j class j modulo K and `each` - 1 others at random; holders share a class evenly.
 
-    Examples of a class that nobody holds are left out, as there can be with fewer clients than
-    classes. Source: NIID-Bench, by the authors' code, whose clients hold class j mod K first.
+    With fewer clients than classes, examples of classes that nobody holds are left out. Source:
+    NIID-Bench, by the authors' code, whose clients hold class j mod K first.
     """
     require_examples(examples, clients)
     if each > examples.classes:
@@ -171,8 +170,8 @@ def shards(
 ) -> Assignment:
     """Sort examples by label, cut J · each equal shards, and give each client `each` at random.
 
-    Most clients then hold `each` classes. Shards differ by one example at most, in random order
-    within a class. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
+    So most clients hold `each` classes at most. Shards differ in size by one example at most.
+    Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
     """
     require_examples(examples, clients)
     count = clients * each

@@ -1,7 +1,7 @@
-"""Partitions with labels alike: of equal sizes, of skewed ones, with noise, or at one holder.
+"""Partitions without label skew: of equal sizes, of skewed ones, with noise, or one client.
 
-Sources: FedAvg (H. B. McMahan et al., AISTATS 2017) and RM (H. Mostafa, 2019) for iid, FedProx
-(T. Li et al., MLSys 2020) for the power law, NIID-Bench (Q. Li et al., ICDE 2022) for the others.
+Sources: FedAvg (H. B. McMahan et al., AISTATS 2017) and RM (H. Mostafa, 2019) for iid, FedProx (T.
+Li et al., MLSys 2020) for the power law, NIID-Bench (Q. Li et al., ICDE 2022) for the others.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ def iid(
 ) -> assignment.Assignment:
     """Shuffle all examples and deal them out in parts of N / J, whatever their labels.
 
-    Classes are not evened out as in `homogeneous`: a small client has them by chance. Sizes differ
-    by one at most; who gets the remainder is drawn. Source: FedAvg, section 3 (100 clients with 600
-    examples each).
+    N examples, J clients. A client's class counts vary by chance, unlike in `homogeneous`. Sizes
+    differ by one at most. Source: FedAvg, section 3 (100 clients with 600 examples each).
     """
     assignment.require_examples(examples, clients)
     even = np.ones(clients, np.int64)
@@ -57,10 +56,10 @@ def power_law(
         int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
     ] = 1,
 ) -> assignment.Assignment:
-    """Give the client of rank r a part of the shuffled examples in proportion to r^-exponent.
+    """Give the client of rank r a number of random examples in proportion to r^-exponent.
 
-    Every client first gets `min_examples`; the rest follows the power law. Which client has which
-    rank is drawn. Source: FedProx, which gives no exponent: 1 is our choice.
+    Every client first gets `min_examples`; the rest follows the power law. Ranks are drawn. Source:
+    FedProx, which gives no exponent: 1 is our choice.
     """
     assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
@@ -86,8 +85,8 @@ def quantity_skew(
 ) -> assignment.Assignment:
     """Give the J clients shares q ~ Dir_J(alpha) of all shuffled examples, so that sizes differ.
 
-    Source: NIID-Bench, with its default alpha = 0.5. Draws that leave a client with fewer than
-    `min_examples` are repeated and counted, as in `dirichlet`.
+    Draws that leave a client with fewer than `min_examples` are repeated and counted. Source:
+    NIID-Bench, with its default alpha = 0.5.
     """
     assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
@@ -115,9 +114,8 @@ def feature_noise(
 ) -> assignment.Assignment:
     """Split classes evenly as `homogeneous`; client j's inputs get noise N(0, sigma · j / J).
 
-    sigma · j / J is a variance, j = 1 .. J. The noise itself is drawn when inputs are used
-    (`PartitionIndices.with_feature_noise`). Source: NIID-Bench, with sigma = 0.1; there examples
-    are split at random, here evenly by class.
+    sigma · j / J is a variance, j = 1 .. J clients. The noise is drawn when inputs are used.
+    Source: NIID-Bench, with sigma = 0.1; there examples are split at random, here evenly by class.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)

@@ -1,7 +1,7 @@
-"""Partitions by Dirichlet shares, drawn by class or by client, and as published code draws them.
+"""Partitions by Dirichlet shares, drawn per class or per client, and with the papers' own draws.
 
-Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala, S. Wang,
-G. Joshi, AISTATS 2024, by the authors' code), NIID-Bench (Q. Li et al., ICDE 2022), whose sampler
+Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala, S. Wang, G.
+Joshi, AISTATS 2024, by the authors' code), NIID-Bench (Q. Li et al., ICDE 2022), whose sampler
 DENSE and FedLPA took over.
 """
 
@@ -44,9 +44,10 @@ def dirichlet(
 ) -> Assignment:
     """Split each class k over the J clients by shares p_k ~ Dir_J(alpha).
 
-    Source: PFNM, section 4, with alpha = 0.2. The text neither asks for a least number of examples
-    nor for balance; the authors' code repeats draws until every client has 10, has alpha = 0.5 by
-    default, and balances. Repeated draws are counted in the result.
+    Draws that leave a client with fewer than `min_examples` are repeated and counted. Source: PFNM,
+    section 4, with alpha = 0.2. The text asks neither for a least number of examples nor for
+    balance; the authors' code repeats until every client has 10, has alpha = 0.5 by default, and
+    balances.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -120,11 +121,11 @@ def dirichlet_clients(
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
-    """Let each client i draw q_i ~ Dir_K(alpha) over classes; of class k it gets q_ik / sum_i q_ik.
+    """Draw q_i ~ Dir_K(alpha) over classes per client i, who gets q_ik / sum_i q_ik of class k.
 
-    `dirichlet` draws over clients for each class instead; papers call either "Dirichlet alpha".
-    Source: the code of FedFisher, which asks for no least number of examples. Repeated draws are
-    counted in the result.
+    `dirichlet` draws over clients for each class instead; papers call both "Dirichlet alpha".
+    Source: the code of FedFisher, which asks for no least number of examples. Draws that leave a
+    client with fewer than `min_examples` are repeated and counted.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -170,10 +171,10 @@ def published_draw(
 ) -> Assignment:
     """Partition as `dirichlet` with balance, or `dirichlet_clients`, with the papers' own draws.
 
-    The draws come from NumPy's generator of before 1.17, whose numbers never change, so that of a
-    publisher's data in their order each client holds the very images of the papers. Trial t has the
-    seed `first_seed` + t, and where a run has another seed than 0 a million more for each. Source:
-    the code of both. Repeated draws go on in the stream, and are counted.
+    Draws come from NumPy's old generator (before 1.17), whose numbers never change; so with a
+    publisher's data in their order each client gets the very images of the papers. Trial t has the
+    seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client with
+    fewer than `min_examples` are repeated and counted. Source: the code of both.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
@@ -191,10 +192,7 @@ def published_draw(
 def _over_clients(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each class over clients; return each example's client int32 (N,).
-
-    Returns None if all shares of a class are 0.
-    """
+    """Draw shares of each class over clients; return each example's client int32 (N,)."""
     owner = np.empty(len(examples), np.int32)
     held = np.zeros(clients)
     for label in range(examples.classes):
@@ -211,10 +209,7 @@ def _over_clients(
 def _over_classes(
     examples: TrainingLabels, clients: int, alpha: float, generator: np.random.RandomState
 ) -> np.ndarray | None:
-    """Draw shares of each client over classes; return each example's client int32 (N,).
-
-    Returns None if all shares of a class are 0.
-    """
+    """Draw shares of each client over classes; return each example's client int32 (N,)."""
     concentration = np.repeat(alpha, examples.classes)
     shares = np.array([generator.dirichlet(concentration) for _ in range(clients)])
     if not (shares.sum(axis=0) > 0).all():

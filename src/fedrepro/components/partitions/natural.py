@@ -34,10 +34,10 @@ def natural(
 ) -> Assignment:
     """Make each natural group of the data set (role, speaker, lesion) a client, in order.
 
-    Examples without a group, and those of groups that are left out, belong to nobody. Validation
-    examples go to the client that is their group. Local models are trained in blocks of known size,
-    so that one-shot methods need `clients`. Of a data set that makes its clients there may be more
-    than it keeps, which are made when they are drawn. Source: FedAvg, section 3 (1146 roles).
+    Examples without a group, or of groups that are left out, belong to nobody. Validation examples
+    go to the client of their group. Give `clients` for one-shot methods, whose local models are
+    trained in blocks of known size. A data set that generates clients may have more than it stores;
+    these are generated when they are drawn. Source: FedAvg, section 3 (1146 roles).
     """
     if not examples.group_names:
         raise FedreproError(

@@ -1,1 +1,4 @@
-"""Training procedures: what a client does with its data, found by themselves."""
+"""Training procedures: how a client trains on its data.
+
+Files of this folder are found on import.
+"""

@@ -61,7 +61,10 @@ def adam(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Train by Adam, each client from its own start. Source: PFNM, supplement Table 1, and code."""
+    """Train by Adam, each client from weights of its own.
+
+    Source: PFNM, supplement Table 1, and code.
+    """
     return Settings("adam", **locals())
 
 

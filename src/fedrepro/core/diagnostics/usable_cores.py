@@ -1,4 +1,4 @@
-"""How many processors this process was given, which may be fewer than the machine has.
+"""Count the processors that this process may use, which may be fewer than the machine has.
 
 The Makefile runs this file before there is an environment: it imports the standard library alone.
 """

@@ -1,1 +1,1 @@
-"""Products and exponentials, by named libraries."""
+"""Products, exponentials and the like that give equal bytes on all processors."""

@@ -17,11 +17,10 @@ def padded_to(columns: int) -> int:
 
 
 def row_of(columns: int) -> int:
-    """Return the distance in memory (in numbers) between rows of a matrix with these columns.
+    """Return the distance in memory, in numbers, between rows of a matrix with these columns.
 
-    Rows are filled up to whole vectors. Rows 2 KiB or a multiple of it apart share few sets of the
-    first cache, where a panel of a product then does not stay: it takes up to three times as long.
-    So such rows get 16 numbers more.
+    Rows are padded to whole vectors. Rows that are multiples of 2 KiB apart share few sets of the
+    first cache, which makes products up to three times slower, so such rows get 16 numbers more.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width

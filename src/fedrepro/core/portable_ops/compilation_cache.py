@@ -43,7 +43,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Make the locator for a function of `py_file`; None if its folder cannot be written."""
+        """Make the locator for a function of source `py_file`; None if no folder can be written."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]

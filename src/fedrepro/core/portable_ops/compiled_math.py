@@ -69,7 +69,7 @@ def inner(function: Function) -> Any:
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
-    """Return a function for compiled code that picks another by the type of its first argument.
+    """Return a function for compiled code that calls another one by the type of its first argument.
 
     Args:
         plain: the function for all types that `kinds` lacks.

@@ -35,10 +35,7 @@ fetch: Any = intrinsic(_fetch)
 
 
 def _mode(builder: Any, name: str, place: Any) -> None:
-    """Write code that stores ('st') or loads ('ld') the CPU's rounding mode at pointer `place`.
-
-    `name` is the operation.
-    """
+    """Write code that stores ('st') or loads ('ld') the CPU's rounding mode at pointer `place`."""
     pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type])
     ask = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")

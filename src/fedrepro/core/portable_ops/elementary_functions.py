@@ -64,7 +64,7 @@ def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
 
 @inner
 def odd_terms(q: float) -> float:
-    """Return 1/3 + q/5 + q²/7 + …, so that atanh(z) = z + z q odd_terms(q), where q = z² ≤ 1/9."""
+    """Return 1/3 + q/5 + q²/7 + …, a part of log: atanh(z) = z + z q odd_terms(q), q = z² ≤ 1/9."""
     p = 0.0
     for k in range(len(ODD)):
         p = fma(p, q, ODD[len(ODD) - 1 - k])

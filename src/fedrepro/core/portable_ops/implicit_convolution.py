@@ -112,10 +112,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Return the positions of the four values of the 2×2 window that begins at `at`.
-
-    `right` and `down` are the distances in memory to the next column and row.
-    """
+    """Return the positions of the four values of the 2×2 window that begins at `at`."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 

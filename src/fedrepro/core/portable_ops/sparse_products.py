@@ -173,10 +173,7 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Return the sum of the vector of `sums` that begins at `at`, always in one order.
-
-    An intrinsic of Numba; halves are added, halves of these, and so on: equal bits on all CPUs.
-    """
+    """Return the sum of the vector of `sums` that begins at `at`, always in one order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments

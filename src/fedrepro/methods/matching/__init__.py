@@ -1,1 +1,1 @@
-"""Hidden units of several networks put into one order, matched to common units, or fused."""
+"""Matching of hidden units: permuting several networks into one order, or fusing their units."""

@@ -63,7 +63,7 @@ def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
-    """Convert a network's arrays to float32 tensors of one model, weight0 (1, D, L), bias0 etc."""
+    """Convert a network's arrays to float32 tensors of one model: weight0 (1, D, L), bias0, …"""
     names = tensor_names(len(network))
     return {
         name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
@@ -90,9 +90,10 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Return each client's share of all examples, (J,), and its share in a class's weights, (J, K).
+    """Return each client's share of all examples, (J,), and its weight for each class, (J, K).
 
-    The second is the first for every class, or with `by_class` the share of examples of that class.
+    The latter is its share of all examples again or, with `by_class`, of that class's examples.
+    `label_counts` are (J, K).
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -130,13 +131,13 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """Return which array axes list the hidden units of each layer: a set per hidden layer."""
+        """Return which array axes list the hidden units of each layer, for permuting them alike."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return the index of a layer's weight, given by name, among the network's arrays."""
+        """Return the index of the array of the layer's weight that is called `weight`."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
@@ -157,7 +158,8 @@ class Blocks:
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
     """Return the converter between a model's tensors and arrays whose hidden units can be matched.
 
-    Raises as `layer_matrices`, or for modules as `traced`.
+    It is for an architecture `model` on examples of this `shape`. Raises if units cannot be
+    matched.
     """
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
@@ -179,17 +181,20 @@ def widths_of(network: UnitArrays) -> tuple[int, ...]:
 
 
 def incoming(weight: Array) -> Array:
-    """Reshape a layer's weight to one column for each unit's inputs: (inputs · places, outputs)."""
+    """Reshape a layer's weight to a column of incoming weights per unit: (inputs · places, units).
+
+    Places are the positions of a kernel; a fully connected layer has one.
+    """
     return weight.reshape(-1, weight.shape[-1])
 
 
 def outgoing(weight: Array) -> Array:
-    """Reshape a layer's weight to one row for each unit below: (inputs, places · outputs)."""
+    """Reshape a layer's weight to one row per unit below, of its outgoing weights: (inputs, …)."""
     return weight.reshape(len(weight), -1)
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join the hidden units of several networks into one network whose outputs are summed.
+    """Join the hidden units of several networks into one network, whose outputs are their sum.
 
     Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
@@ -212,10 +217,10 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """Return how strong each unit of a layer is: norm of its weights in times norm out, (L,).
+    """Return the strength of a layer's units: norm of weights in times norm of weights out, (L,).
 
-    Weights in count the bias. The product does not change where a unit is scaled by a factor and
-    its outgoing weights by the inverse, which leaves a ReLU network's outputs as they are.
+    Weights in include the bias. In a ReLU network the product stays where a unit is scaled by a
+    factor and its outgoing weights by the inverse, which does not change the outputs.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
     product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
@@ -225,7 +230,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """Keep only the `units` strongest units of each hidden layer of a network, in their order."""
+    """Keep only the `units` strongest units of each hidden layer in order (see `strength`)."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):
         order = np.argsort(-strength(network, layer), kind="stable")

@@ -1,18 +1,18 @@
-"""Atoms of PFNM: rewards of matching units to them, equation (9), and running sums of members.
+"""PFNM's common units, called atoms: rewards of matching a unit to them, and sums over members.
 
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
-diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up
-over the members of an atom.
+diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up over the
+members of an atom.
 
 The coordinates of a unit are of two sorts. On the *uniform* ones (incoming weights, bias) every
 unit has the same precision, so an atom's precision is a single number and the reward needs only
-inner products and lengths. On the *classed* ones (weights to the classes) a client's precision is
-its own, coordinate by coordinate. Either sort may be empty.
+inner products and lengths. On the *classed* ones (weights to the classes) each client has its own
+precision per coordinate. Either sort may be empty.
 
-An atom lives in a slot, a row of every array of sums, until its last member leaves. Sums are kept
-by adding and subtracting, so they carry rounding residue; they serve the rewards only, and the
-final atoms are summed afresh from their members.
+An atom occupies a slot, a row of every array of sums, until its last member leaves. Sums are kept
+by adding and subtracting, so they carry rounding errors; they serve the rewards only, and the final
+atoms are summed from their members once more.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Return by how much the form Q of the posterior rises if a unit joins an atom: (units, atoms).
+    """Return the posterior's gain by equation (9) if a unit joins an atom: (units, atoms).
 
-    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i) with Q(G, S) = sum_d
-    G_d² / S_d, the first part of equation (9). The units are those of one client, so they share one
-    precision. `products` (units, atoms) are the inner products of h_l and G_i on the uniform
+    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
+    G_d² / S_d, with p, S the precisions of unit and atom, and h, G their values times precision.
+    All units are of one client. `products` (units, atoms) are h_l · G_i over the uniform
     coordinates.
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
@@ -68,22 +68,21 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """Return the reward for joining an atom that m other clients share: factor * log(m / (J - m)).
+    """Return the reward for joining an atom (common unit) with m other clients: log(m / (J - m)).
 
-    `counts` (atoms,) are m, between 1 and J - 1, and count at most `cap`. The factor is 1 in
-    equation (9) as printed and 2 by its derivation; the cap is not in the text but in the authors'
-    code.
+    `counts` (atoms,) are m, from 1 to J - 1, cut at `cap` as in the authors' code; `clients` is J.
+    The result is multiplied by `factor`: 1 in equation (9) as printed, 2 by its derivation.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's reward for an atom by its own past: log((1 + m) / (s - m)) times factor.
+    """Return a client's reward for an atom by its own past: factor * log((1 + m) / (s - m)).
 
-    `members` m (atoms,), between 0 and s - 1, counts how often the client's past holds the atom (a
-    common unit), at `step` s = 1, 2, ... of a stream of data. The paper declares it a heuristic,
-    with the factor 1. Source: supplement, equation (11).
+    `members` m (atoms,), from 0 to s - 1, counts how often the client held the atom (a common unit)
+    before `step` s = 1, 2, … of a stream of data. A heuristic by the paper's own words, with factor
+    1. Source: supplement, equation (11).
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
@@ -91,18 +90,19 @@ def habit(members: Ints, step: int, factor: float) -> Array:
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
     """Return the reward for opening the t-th new atom, 2 log(gamma0 / J) - 2 log t: (columns,).
 
-    t = 1, ..., columns, as in equation (9). At step s of a stream s * J takes the place of J
-    (supplement, equation (11)).
+    t = 1, …, columns, and J is `clients`. Source: equation (9); at step s of a stream, s * J takes
+    the place of J (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
 
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
-    """Return the rewards of equation (9), to be maximised: (units, atoms + columns of new atoms).
+    """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
-    Made of gains (units, atoms), popular (atoms,), fresh (units,), the gain over the prior, and
-    novel (columns,). The text calls its minimiser the solution, but with its signs the matching is
-    the maximiser.
+    At a known atom a unit gets its gain there, `gains` (units, atoms), plus the atom's popularity,
+    `popular` (atoms,); at a new one its gain over the prior, `fresh` (units,), plus `novel`
+    (columns,). Source: equation (9), whose text says minimiser, but whose signs make it the
+    maximiser.
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -114,7 +114,8 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 def posterior_mean(natural: Array, precision: Array) -> Array:
     """Return the posterior means of atoms (common units): natural / precision, elementwise.
 
-    Shapes: (atoms, dims), precision also (atoms, 1). Source: Proposition 1, equation (5).
+    `natural` sums precision times value over members and prior: (atoms, dims); `precision` also
+    (atoms, 1). Source: Proposition 1, equation (5).
     """
     return natural / precision
 
@@ -132,9 +133,9 @@ class Prior:
 class MatchedLayer:
     """The hidden units of one layer of J clients, and the Gaussian model of their noise and prior.
 
-    uniform[j]: float64 (L_j, P); classed[j]: float64 (L_j, Q), weights to classes. variance: of the
-    noise on the uniform coordinates. classed_precision: float64 (J, Q), may be zero where a client
-    knows nothing.
+    uniform[j]: float64 (L_j, P), a unit's weights with equal precision; classed[j]: float64 (L_j,
+    Q), its weights to classes. variance: of the noise on the uniform ones. classed_precision:
+    float64 (J, Q), 0 where a client has no examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -176,11 +177,11 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms (common units) of a stream's earlier steps, and how often each client held them.
+    """Atoms (common units) of earlier steps of a data stream, and how often each client held them.
 
-    `atoms` are those before the present step's members; `members`, int64 (J, atoms), count the
-    earlier steps' units of each client in each atom, at least one in all. An atom's precision is
-    that of the prior and of all its members, so variances are the same in every step.
+    `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps, at
+    least one in all. An atom's precision sums the prior's and all its members', so variances have
+    to be the same in every step.
     """
 
     atoms: Atoms
@@ -197,9 +198,9 @@ def no_past(layer: MatchedLayer) -> Past:
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
     """Return the atoms (common units) of a matched layer: sums of prior and each atom's members.
 
-    Sums go in the order of the clients (Proposition 1). `assignments` give the atom of each unit,
-    `counts`, int64 (atoms,), all members. The atoms of the past come first, with their earlier
-    posterior as prior (supplement equation (10)).
+    `assignments` give each client's atom per unit, `counts`, int64 (atoms,), the members. The atoms
+    of the `past` come first, with their earlier posterior as prior (supplement equation (10)). Sums
+    run in the order of the clients. Source: Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -220,7 +221,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 class RunningSums:
     """PFNM's running sums of the units in each atom (common unit), for rewards of further units.
 
-    An atom lives in a slot, a row of every array. The atoms of the past hold the first slots.
+    An atom occupies a slot, a row of every array; atoms of the past have the first slots.
     """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
@@ -263,10 +264,9 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) a client's units to the sums in slots, or take them out (np.subtract).
+        """Add (np.add) a client's units to the sums of their atoms, or subtract them (np.subtract).
 
-        Unit l of the client, in row order, belongs to slots[l] (rows, one per common unit), all
-        different.
+        Unit l of the client, in row order, belongs to row slots[l] of the sums; all slots differ.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])

@@ -53,10 +53,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer's units to common units: assignments[j], int64 (L_j,), for client j.
+    """A matching of one layer's hidden units to common units.
 
-    `counts` are the members of each common unit, int64 (atoms,), in a stream those of all steps;
-    `atoms` its Gaussian parameters.
+    assignments[j], int64 (L_j,), is the common unit of each unit of client j. `counts`, int64
+    (atoms,), are the members of each common unit, in a stream those of all steps; `atoms` are its
+    Gaussian parameters.
     """
 
     assignments: tuple[Ints, ...]
@@ -73,12 +74,12 @@ def match(
 ) -> Matching:
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
-    `visits`, (passes, J), are the clients' order in each pass. In a stream, `step` counts from 1,
-    and the atoms of the `past` stay the first ones, in their order. Popularity is then by a
-    client's own past (supplement equation (11)), so the cap on counts does not apply.
+    `visits`, (passes, J), is the clients' order in each pass. In a stream of data, `step` counts
+    from 1 and atoms of the `past` stay first, in their order; popularity is then a client's own
+    past (supplement equation (11)), without the cap on counts.
 
     Raises:
-        FedreproError: For values that are not finite, for rows of `visits` that are not
+        FedreproError: for weights that are not finite, for rows of `visits` that are not
             permutations, and where the width cap leaves a client without room.
     """
     past = past or no_past(layer)
@@ -119,11 +120,11 @@ def match(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """Return the columns of `rewards` that a best assignment may use, so that others are dropped.
+    """Return the columns of `rewards` (units, atoms) that a best assignment may use.
 
-    The last `new` columns are new atoms. Where there are as many new atoms as units, one of them is
-    left for any unit, at no less than the last one's reward. So an atom that is worth less than
-    that to every unit stays empty. Rewards that are not finite stay, to be refused.
+    The last `new` columns are new atoms. If there are as many as units, every unit can have a new
+    one at the last one's reward, so an atom that is worth less to every unit stays empty. Rewards
+    that are not finite are kept, to be refused later.
     """
     units, columns = rewards.shape
     if new < units:
@@ -135,9 +136,8 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
 def best_columns(rewards: Array) -> Ints:
     """Return the column of each row in the assignment with the largest sum of rewards: int64.
 
-    Equal units must tie exactly for the choice between them to depend on their position alone; but
-    a matrix product may sum equal rows in different orders. So the last 16 of 52 bits, a part in
-    10^11, are rounded away first.
+    The last 16 of 52 bits, a part in 10^11, are rounded away first: a matrix product may sum equal
+    rows in different orders, and equal units must tie exactly.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -157,9 +157,9 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """The current assignment of all clients' units: slot of each unit, members of each slot.
 
-    A slot is the place of an atom (common unit). Rewards that do not depend on weights are
-    popular(client, slots, counts), of joining each of these slots, and novel(columns), of the
-    first, second, … new atom.
+    A slot is the row of an atom (common unit). Rewards that do not depend on weights are
+    popular(client, slots, counts), of joining these slots, and novel(columns), of the first,
+    second, … new atom.
     """
 
     def __init__(
@@ -234,20 +234,14 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take a client's units out of their slots; return which units leave an empty atom.
-
-        Empty atoms are known by their integer count, never by what subtraction leaves.
-        """
+        """Take a client's units out of their slots; return which units leave an empty atom."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column for each unit of a client by equation (9), given all others.
-
-        Columns are the present common units, then new ones. int64 (L_j,).
-        """
+        """Return the best column for each unit of a client by equation (9), given all others."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -279,9 +273,8 @@ LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 class Variances:
     """Variances of units' noise (sigma2) and of the prior (sigma02), and biases' prior mean.
 
-    `layers` are factors on sigma2 for each hidden layer, the lowest first; or one for all; or two,
-    for the layers below the top one and for the top one. The lowest layer is never the top one
-    here: a unit of a single hidden layer has weights from the inputs, as all lowest ones do.
+    `layers` are factors on sigma2 for each hidden layer, lowest first; or one for all; or two, for
+    the layers below the top one and for the top one. A single hidden layer counts as the lowest.
     """
 
     sigma2: float = 1.0
@@ -322,15 +315,16 @@ def match_networks(
     """Match J networks into a global one; return it and the matching of each hidden layer.
 
     Args:
-        networks: float64, of equal depth; widths may differ.
+        networks: float64 arrays, of equal depth; widths may differ.
         shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
-        variances: Variances by which units are matched.
-        rule: Parameters of the matching.
-        orders: (passes, J) for each hidden layer, the top one first, as the matchings are.
-        posterior: Other variances for the global network's posterior means.
+        variances: by which units are matched.
+        rule: parameters of the matching.
+        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, as
+            the matchings are returned.
+        posterior: other variances for the global network's posterior means.
 
     Raises:
-        FedreproError: As `match`, and for variances by layer that are too few or too many.
+        FedreproError: as `match`, and for variances by layer that are too few or too many.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
@@ -352,7 +346,8 @@ def as_assigned(
 ) -> tuple[Matching, ...]:
     """Recompute matchings' common units with other variances; units stay assigned as they are.
 
-    `matchings` are by layer, the top one first, and so is the result.
+    `matchings` are by hidden layer, top first, and so is the result; `shares` as in
+    `match_networks`.
     """
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
@@ -371,9 +366,10 @@ def match_down(
     variances: Variances,
     matched: Callable[[int, MatchedLayer], Matching],
 ) -> tuple[Matching, ...]:
-    """Match hidden layer after layer from the top (supplement, Algorithm 1); the top comes first.
+    """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) matches one hidden layer, 0 being the lowest.
+    matched(layer, units) matches one hidden layer, 0 being the lowest; `shares` (J, K) weigh
+    clients' weights to classes. Source: supplement, Algorithm 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -404,10 +400,11 @@ def top_layer(
 def inner_layer(
     networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect the units of a lower hidden layer for matching, with weights to global units above.
+    """Collect the units of a lower hidden layer for matching, with weights to common units `above`.
 
-    Global units that a client lacks count as weights of 0, with full precision as in the authors'
-    code, so the absent draw the average towards 0. Source: section 3.2 after Definition 1.
+    Common units that a client lacks count as weights of 0 with full precision, as in the authors'
+    code, so they draw the average towards 0. `noise` is the variance of a unit's noise. Source:
+    section 3.2 after Definition 1.
     """
     width = len(above.counts)
     uniform = []
@@ -456,8 +453,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Return the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    The text is silent; as in the authors' code the prior is that of hidden biases and the
-    precisions are the class shares over the variance of the top hidden layer.
+    `shares` (J, K) are precisions, for a network of `depth` hidden layers. As in the authors' code
+    the prior is that of hidden biases, and sigma2 that of the top hidden layer.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
@@ -466,12 +463,12 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """Return a network's posterior means as if each unit were the only member of its atom.
+    """Return a network's posterior means as if each unit were the only member of its common unit.
 
-    `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is drawn
-    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer it leaves
-    (of the lowest hidden layer for weights from the inputs). The output bias stays as it is.
-    Source: PFNM, Proposition 1, equation (5).
+    `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer that it
+    leaves (for weights from the inputs, of the lowest hidden layer). The output bias stays. Source:
+    PFNM, Proposition 1, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

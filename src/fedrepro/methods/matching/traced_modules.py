@@ -41,7 +41,7 @@ KEPT_PARTS = {
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: its tensors as arrays in the order of `names`, and sets of units."""
+    """A traced torch module: the `names` of its tensors in order, and its sets of hidden units."""
 
     names: tuple[str, ...]
     units: UnitSets
@@ -65,10 +65,10 @@ class Traced:
 def traced(network: ModuleNetwork, name: str) -> Traced:
     """Trace a torch module to find which axes of its tensors list the same hidden units.
 
-    Errors call the module `name`.
+    `name` is what errors call the module.
 
     Raises:
-        FedreproError: For a module that cannot be traced, or naming the layer that stops it.
+        FedreproError: for a module that cannot be traced, or naming the layer that stops it.
     """
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
@@ -143,7 +143,7 @@ class _Walk:
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Process one traced call: note which units it gives, and parameter axes that list them."""
+        """Process one traced call: record its output's units, and parameter axes that list them."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":
@@ -243,8 +243,8 @@ class _Walk:
     ) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        Each unit has `places` entries there. A layer that is called again has one set of units, so
-        sets noted for equal axes are joined.
+        Each unit has `places` entries there. A layer that is called twice has one set of units, so
+        sets recorded for equal axes are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

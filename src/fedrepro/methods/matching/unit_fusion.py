@@ -1,7 +1,7 @@
-"""Hidden units fused: of several networks by optimal transport, of one by clusters of directions.
+"""Fusion of hidden units: of several networks by optimal transport, of one by clustering.
 
-Optimal transport (Singh and Jaggi, 2020): a network's layer is a measure; each of its units, its
-incoming weights and its bias, has the same mass. The common layer is a barycentre of these measures
+Optimal transport (Singh and Jaggi, 2020): a network's layer is a measure, in which each unit, with
+its incoming weights and bias, has the same mass. The common layer is a barycentre of these measures
 with a given number of points.
 """
 
@@ -29,15 +29,13 @@ def fused(
 ) -> UnitArrays:
     """Fuse networks into one of these widths by optimal transport, from the lowest layer up.
 
-    In the layer above, a unit's weight from a unit below goes to the common units as its mass does.
-
     Args:
-        networks: The networks.
-        widths: Units of each hidden layer of the result.
+        networks: J networks of fully connected layers.
+        widths: units of each hidden layer of the result.
         share: (J,), the weight of each network, sums to one.
         towards: (J, K), its weight for weights to each class.
-        order: The networks from whose units, strongest first, the common ones start.
-        sweeps: The most steps of each barycentre.
+        order: the networks from whose units, strongest first, the common ones start.
+        sweeps: the most steps of each barycentre.
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -69,11 +67,11 @@ def fused_sets(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks of one architecture by optimal transport of their units, set after set.
+    """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
-    Arguments are as in `fused`. A unit is compared by the inputs of the first layers that give it,
-    and its own numbers; layers that give the same units later, as behind a shortcut, follow the
-    same plan.
+    `units` says which axes list the same units; share, towards, order and sweeps are as in `fused`.
+    Units are compared by incoming weights; layers that give the same units later, as behind a
+    shortcut, follow the same plan.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -92,11 +90,11 @@ def fused_sets(
 def barycentre(
     measures: Sequence[Array], start: Array, share: Array, sweeps: int
 ) -> tuple[Array, list[Array]]:
-    """Find common points (n, D) of several sets of points, and each set's transport plan (m, n).
+    """Find n points in the middle of several sets of points, and each set's transport plan to them.
 
-    Points of a set (m, D) have equal masses, sets weigh by `share`, rows of plans sum to one. Costs
-    are squared distances, so a point is best at the mean of what is carried to it. Starts from
-    `start` and ends before `sweeps` when no mass moves any more.
+    Returns points (n, D) and plans (m, n), for `measures` (m, D) whose points have equal masses and
+    that count by `share`. Costs are squared distances, so each point moves to the mean of the mass
+    that it receives: from `start`, for at most `sweeps` steps or until no mass moves.
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):
@@ -128,10 +126,11 @@ SAME = 1e-12  # squared distance of directions that are one, but for rounding
 def merge_similar_units(
     network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
 ) -> UnitArrays:
-    """Shrink a network's hidden layers to these widths by clustering units of similar direction.
+    """Shrink a network's hidden layers to `widths` by k-means on the directions of its units.
 
-    A ReLU unit with weights v in and u out computes what v/|v| with |v| u does. A cluster has the
-    mean of its directions v/|v| in, and the sum of |v| u out. Layers go from the lowest up.
+    A ReLU unit with weights v in and u out equals one with v/|v| in and |v| u out. A cluster gets
+    the mean of its v/|v| in, and the sum of its |v| u out. Layers go from the lowest up; the best
+    of `restarts` clusterings is taken.
     """
     blocks = list(network)
     for layer, width in enumerate(widths):
@@ -148,10 +147,11 @@ def merge_similar_units(
 
 
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
-    """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,), of the best start.
+    """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,).
 
-    All distances are read from the inner products of the points, (n, n), so a step costs the same
-    for points of any length. Starts are drawn as in k-means++ (Arthur and Vassilvitskii, 2007).
+    The best of `restarts` runs counts, each started as in k-means++ (Arthur and Vassilvitskii,
+    2007). Distances come from the inner products (n, n), so a step costs the same for points of any
+    length.
     """
     products = points @ points.T
     best, least = np.zeros(len(points), np.int64), np.inf
@@ -163,10 +163,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw the points that k-means starts from by k-means++, from inner products (n, n).
-
-    A point's chance is its squared distance to the nearest one drawn before.
-    """
+    """Draw the points that k-means starts from by k-means++, from inner products (n, n)."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -183,10 +180,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Run k-means from these start points; return labels (n,), and the summed squared distances.
-
-    `products` are the points' inner products (n, n). A cluster that is left by all stays empty.
-    """
+    """Run k-means from these start points; return labels (n,), and the summed squared distances."""
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))
@@ -201,10 +195,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|².
-
-    `products` are the points' inner products (n, n), `labels` their clusters.
-    """
+    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|²."""
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

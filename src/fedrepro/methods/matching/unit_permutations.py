@@ -23,11 +23,11 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a network's array that lists the units of a set, each by `places` neighbours.
+    """An axis of a network's array that lists the hidden units of a set, `places` entries per unit.
 
-    `at` is the array's index. Entries behind the last unit, as that of a bias, stay where they are.
-    `counted` ones are compared in the agreement; `gives` is True for a layer's output, False for
-    its input.
+    `at` is the array's index. Entries behind the last unit, as that of a bias, stay in place. If
+    `counted`, the array is compared when networks are matched. `gives` is True for a layer's
+    output, False for its input.
     """
 
     at: int
@@ -39,11 +39,12 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitSets:
-    """Sets of hidden units of a network that may be permuted, such as the units of a layer.
+    """Sets of hidden units of a network, such as a layer's, and the array axes that list them.
 
-    `uses` are the axes that list each set, in the order in which sets are first given; `heads`
-    arrays that list the classes, with that axis; `largest` arrays of counts, whose mean is their
-    maximum.
+    Attributes:
+        uses: for each set, all axes that list its units and are permuted alike.
+        heads: arrays that list the classes, by index, and the axis that does.
+        largest: indices of arrays of counts; networks' mean takes their maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -62,14 +63,15 @@ class UnitSets:
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Return the entries that an array has of each unit, as a matrix (units, …)."""
+        """Reshape the array that `use` names to one row of entries per unit, (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Return inner products of a set's units of two networks, over all arrays that list it.
+        """Return inner products of one set's units in two networks, over all arrays of the set.
 
-        Entry (a, b) is of unit a of the model and unit b of the network, (L, L).
+        Entry (a, b) is of unit a of `model` and unit b of `network`, (L, L); `layer` numbers the
+        set.
         """
         products = (
             self.rows(model, use) @ self.rows(network, use).T
@@ -79,9 +81,10 @@ class UnitSets:
         return np.asarray(sum(products))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
-        """Return whether the network agrees better with the model `after` a set's best permutation.
+        """Return whether permuting a set's units made the network agree more with `model`.
 
-        It does unless an array lists the set on two axes.
+        `before` and `after` are the network. Permutations found by linear assignment do, unless an
+        array lists the set on two axes.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -90,7 +93,10 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Return a network whose units of one set are mixed: unit b becomes sum_a M_ab unit a."""
+        """Mix the units of one set in a network: unit b becomes sum_a M_ab unit a.
+
+        M is `matrix` (L, L), and `layer` numbers the set.
+        """
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -99,7 +105,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Return a network with the units of one set in this order; it predicts as before."""
+        """Put the units of one set into this order, (L,); the network predicts as before."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -110,7 +116,7 @@ class UnitSets:
     def mean(
         self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
     ) -> UnitArrays:
-        """Average networks by share (J,), weights to classes by `towards` (J, K) if given."""
+        """Average networks by `share` (J,); weights to classes by `towards` (J, K) if given."""
         heads, made = dict(self.heads if towards is not None else ()), []
         for at, values in enumerate(zip(*networks, strict=True)):
             value = np.stack(values)
@@ -127,7 +133,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of units of a chain of hidden layers with arrays (weight0, bias0, …).
+    """Return the sets of units of a chain of `layers` hidden layers, arrays (weight0, bias0, …).
 
     Weights are (inputs, …, outputs), so outputs are the last axis.
     """
@@ -140,10 +146,10 @@ def chain(layers: int) -> UnitSets:
 def align_units(
     networks: Sequence[UnitArrays], sweeps: int, rng: np.random.Generator, units: UnitSets
 ) -> list[UnitArrays]:
-    """Permute each network's hidden units to agree best with the mean of the others.
+    """Permute each network's hidden units so that its weights agree best with the others' mean.
 
-    In a first pass each is matched to the mean of those before it; then each, in a random order, to
-    the mean of all others, until none moves or for `sweeps` passes.
+    First each network is matched to the mean of those before it; then each, in random order, to the
+    mean of all others, until none changes or for `sweeps` passes. `units` are the sets to permute.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -167,10 +173,10 @@ def align_units(
 def fitted(
     network: UnitArrays, model: UnitArrays, rng: np.random.Generator, units: UnitSets
 ) -> UnitArrays:
-    """Permute a network's hidden units so that its weights agree most with the model's.
+    """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    A layer at a time, in random order, the others held as they are, until no layer gains. Each step
-    is a linear assignment problem, so the sum of products of weights never falls.
+    One layer is permuted at a time, in random order, until no layer gains. Each step is a linear
+    assignment problem, so the sum of products of weights never falls.
     """
     while True:
         before = network
@@ -198,9 +204,9 @@ def in_common_order(
 ) -> list[UnitArrays]:
     """Permute the hidden units of all networks into one common order, all at once (C²M³).
 
-    The agreement sum_{p<q} <P_p w_p, P_q w_q> is raised by steps of Frank and Wolfe from the units'
-    own order: towards the permutations that its gradient likes best, as far as it goes up. Ends
-    after `steps`, or when one raises it by less than a share `gain`.
+    Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> from the units' own order,
+    along lines towards the permutations that the gradient prefers. Ends after `steps`, or when a
+    step raises it by less than a share `gain`.
     """
     if len(networks) == 1:
         return list(networks)
@@ -227,9 +233,9 @@ def in_common_order(
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
-    """Return how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over weights, biases.
+    """Return how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights.
 
-    `plans` hold the matrices P_p of each network, one per layer.
+    `plans` hold the matrices P_p of each network, one for each set of `units`.
     """
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
@@ -243,7 +249,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Return a network with units carried to common ones by the plan's matrices, one per layer."""
+    """Multiply the units of each layer of a network by the plan's matrix, (L, L) for each layer."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -271,7 +277,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Return a network with the units of each hidden layer in the given order."""
+    """Put the units of each hidden layer of a network into the given orders, one (L,) per layer."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network

@@ -46,10 +46,9 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return settings of a method that tries several values and keeps those best in validation.
+    """Configure a method to try several values and keep the best by clients' validation accuracy.
 
-    The candidates are lists in `settings`, or with settings="grid" those that the method itself
-    declares; the best has the highest accuracy on the clients' validation examples.
+    The candidates are lists in `settings`, or with settings="grid" those that the method declares.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)
@@ -80,7 +79,7 @@ def merges(
 ) -> list[Entry]:
     """List the methods that merge clients' networks into one, with no images at the server.
 
-    Tables with a small or large network replace the settings of costly methods by arguments.
+    The arguments replace the settings of costly methods, in tables with a small or large network.
     """
     return [
         FEDAVG,
@@ -191,10 +190,10 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of the leaderboard: LeNet on the data `images`, ten clients.
+    """Configure a table of the leaderboard: LeNet on the data `images`, ten clients.
 
     `kind`, "skewed" or "even", is a word for the title; `cases` are the partitions, the table's
-    columns; `on` holds settings of other data than Fashion-MNIST.
+    columns; `on` are settings for other data than Fashion-MNIST.
     """
     return exhibit(
         *on,
@@ -206,9 +205,9 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of one cell of FedFisher's grid: five clients with Dirichlet(`alpha`) shares.
+    """Configure a table of one cell of FedFisher's grid: five clients, Dirichlet(`alpha`) shares.
 
-    `point` names the cell in the title, `case` its scenario; `on` holds settings of other data.
+    `point` names the cell in the title, `case` its scenario; `on` are settings for other data.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
@@ -344,8 +343,8 @@ def methods_in_rounds(
 ) -> list[Entry]:
     """List the methods of several rounds (FedAvg, FedProx, …) with the values that each tries.
 
-    The candidates are `proximal` of FedProx, `adam_lr` of FedAdam's server and the parameters
-    `feddyn` of FedDyn; two references, the best client and pooled training, come first.
+    Candidates are `proximal` for FedProx, `adam_lr` for FedAdam's server and the parameters
+    `feddyn` for FedDyn; two references, the best client and pooled training, come first.
     """
     return [
         BEST_CLIENT,

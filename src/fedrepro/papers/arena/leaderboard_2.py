@@ -88,7 +88,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Return the settings of a table of leaderboard arena/2, made from `first`, that of arena/1.
+    """Configure a table of leaderboard arena/2 from `first`, that of arena/1.
 
     `defaults` are the settings shared by all tables; `of_both` lists the notes of arena/1 that hold
     for arena/2 too.
@@ -121,7 +121,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Return the table that compares 1, 5 and 10 rounds of equal local work, by grids of arena/2.
+    """Configure arena/2's table of 1, 5 and 10 rounds of equal local work.
 
     `first` is the corresponding table of arena/1.
     """

@@ -20,7 +20,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 class Gain(Form):
     """Check on the gain of method `of` over method `over`, less the largest gain among rivals.
 
-    `than` maps each rival method to the one that it is added to, as {"Averaged tuned": "Averaged"}.
+    `than` maps each rival to the method that it is added to, as {"Averaged tuned": "Averaged"}.
     """
 
     form: Literal["gain"]

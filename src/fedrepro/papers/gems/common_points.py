@@ -81,26 +81,26 @@ class Hinges:
 
 
 def of_balls(spaces: Spaces) -> Hinges:
-    """Return the objective of K balls that a descent minimises: sum_k max(0, |w - c_k| - r_k).
+    """Return the objective whose zero is a common point of K balls: sum_k max(0, |w - c_k| - r_k).
 
-    Source: GEMS, eq. (2).
+    A gradient descent minimises it. Source: GEMS, eq. (2).
     """
     return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
 
 
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1) of K ellipsoids.
+    """Return the objective of K ellipsoids for a descent: sum_k max(0, |(w - c_k) / r_k| - 1).
 
-    Source: GEMS, eq. (2) with (4); the authors' code. No radius counts as less than `thinnest`.
+    No radius counts as less than `thinnest`. Source: GEMS, eq. (2) with (4); the authors' code.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
 
 
 def weighed_by_centres(spaces: Spaces) -> Hinges:
-    """Return the objective sum_k max(0, |c_k (w - c_k)| - r_k), as in the authors' code.
+    """Return the objective of the authors' code, sum_k max(0, |c_k (w - c_k)| - r_k).
 
-    It differs from equation (2) by a slip, the factor c_k, and serves to repeat their numbers.
+    The factor c_k is a slip (equation (2) has none); it serves to repeat their numbers.
     """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
@@ -114,10 +114,10 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Descend from `start` (d,) by plain gradients until the objective is 0, or for `steps` steps.
+    """Run gradient descent with step size `lr` from `start` (d,), to objective 0 or `steps` steps.
 
-    Where a term or its length is 0, its gradient counts as 0. Source: GEMS, section 3.1; learning
-    rate and steps are those of the authors' code.
+    `hinges` is the objective. Where a term or its length is 0, its gradient counts as 0. Source:
+    GEMS, section 3.1; learning rate and steps are those of the authors' code.
     """
     point = np.array(start, np.float64)
     done = 0
@@ -185,11 +185,11 @@ class _Bounds(NamedTuple):
 
 
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute min_w max_k sum_i a_ki (w_i - c_ki)^2: point, weights x, upper and lower bound.
+    """Compute the least t² at which K spaces meet, min_w max_k sum_i a_ki (w_i - c_ki)².
 
-    This is the least t^2 at which K spaces meet. `centres`, c, is (K, d); `squares`, a, is (K, d),
-    or (K, 1) for balls. Maximises g(x) + tau sum_k log x_k on the simplex by Newton's method, for
-    ever smaller tau, until the bounds are within GAP.
+    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Returns the point w,
+    weights x, and an upper and a lower bound. Newton's method maximises g(x) + tau sum_k log x_k on
+    the simplex, for ever smaller tau, until the bounds are within GAP.
     """
 
     def at(x: Array) -> _Bounds:

@@ -51,9 +51,10 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` directions of length 1 in a unit's weights; return what a step along them adds.
+    """Draw `points` random directions of length 1 in a unit's weights; return their effect.
 
-    The result (points, n) is the change of the unit's pre-activation on each of n examples.
+    The result (points, n) is how much a step along each changes the unit's pre-activation, on each
+    of n examples.
     """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
@@ -133,7 +134,8 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
     """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
     `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
-    then each other unit alone. Units of one client may merge. Source: the authors' code.
+    then each other unit alone. `owners` are not used: units of one client may merge. Source: the
+    authors' code.
     """
     together: list[int] = []
     alone: Sets = []
@@ -170,11 +172,11 @@ GROUPINGS = {"greedy": one_set, "tuples": tuples}
 
 
 class Merged(NamedTuple):
-    """The units of a layer that all clients share after merging, and counts of what was merged.
+    """The units of a layer that all clients share after merging, and counts of merged units.
 
-    units: float64 (A, d), first those of each cluster, in its order. merged: how many stand for
-    several units; leftover: how many are as a client has them; refused: sets that meet in pairs but
-    have no common point, whose units stay.
+    units: float64 (A, d), first those of each cluster, in order. merged: how many stand for several
+    units; leftover: how many are one client's, unchanged; refused: sets of units whose balls meet
+    in pairs but have no common point, so they were not merged.
     """
 
     units: Array
@@ -281,7 +283,7 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """How the units of a layer are merged: allowed deviation `epsilon`, clusters, and rules.
+    """Options for merging the units of a layer: allowed deviation `epsilon`, clusters, and rules.
 
     clusters: number of groups of units within which units may merge. grouping: "greedy" or
     "tuples", the rule by which sets of units are made. search: how a point in a set's balls is
@@ -296,8 +298,9 @@ class Merging:
     def joined(self, spaces: Spaces) -> Array | None:
         """Find the unit that replaces several, a point in all their balls; None if there is none.
 
-        The point is the end of the descent, or the deepest point where that is asked for or the
-        descent does not reach. The authors' code asks for no proof that it lies in all balls.
+        It is the end of the descent; or the deepest point, if that is asked for or the descent
+        fails. The authors' code (as_published) takes the end without proof that it lies in all
+        balls.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)
@@ -355,10 +358,10 @@ def common_layers(
         lowest: all clients' units of the lowest hidden layer.
         depth: number of hidden layers.
         merging: how units are merged.
-        trained: trained(tensors, layer) returns every client's layers above those of the tensors,
-            (J, *shape), named from weight0 on.
-        rng: of the method's call.
-        instead: makes units that replace those that merging gave.
+        trained: a function of merged layers' tensors and the layer's number, which lets clients
+            train the layers above; returns these, (J, *shape), named from weight0 on.
+        rng: the random key of the method's call.
+        instead: makes units that replace the merged ones, for controls.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -391,12 +394,12 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return each client's lowest layer, a last row being biases: a float32 (D + 1, K) for each.
+    """Return each client's lowest layer as one matrix with biases last: J float32 (D + 1, K).
 
-    `tensors` hold all clients' networks by name, (J, *shape).
+    `tensors` are all clients' networks by name, (J, *shape).
 
     Raises:
-        FedreproError: for networks without biases.
+        FedreproError: the networks have no biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(

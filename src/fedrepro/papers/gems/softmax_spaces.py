@@ -281,10 +281,10 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return the common point of the spaces, (d,), and its numbers by the names of METRICS.
+        """Return the common point of the spaces, (d,), and its diagnostics by metric name.
 
-        If there is none, it is the last point of the descent, or the deepest one if `point` says
-        so.
+        If there is none, it is the last point of the descent, or the deepest one if `point` is
+        "deepest".
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -332,7 +332,7 @@ class GoodEnough:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Find, once for each `accuracy`, the radius of a client's space of models that have it."""
+        """Return the radius of a client's space of models with this `accuracy`, searched once."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
@@ -363,9 +363,9 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Find a model (D + 1, K) in the spaces of all clients, and its numbers by metric name.
+        """Find a model (D + 1, K) in the spaces of all clients; return it and diagnostics by name.
 
-        `accuracies` has one for each client's space to ask for; `search` says how to look.
+        `accuracies` has the required accuracy of each client's space; `search` has options.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

@@ -25,11 +25,11 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Smallest(Form):
-    """Check on the smallest size of settings nearly as good as the best, divided by another size.
+    """Check on a size: the smallest among settings nearly as good as the best, divided by another.
 
     Settings vary in column `over`; nearly as good are those whose mean of metric `by` over trials
     is within `within` of the best. The other size is that of method `to`. The interval is that of
-    the size; which setting is smallest stands as measured.
+    the size, for the setting that was smallest as measured.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)

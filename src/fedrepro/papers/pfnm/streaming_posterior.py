@@ -77,11 +77,11 @@ def update(
 ) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
     """Match the clients' networks of one more step to the atoms; return the new posterior.
 
-    The matchings of the layers are returned too, top hidden layer first. `networks` are those of
-    the J clients after this step's training, `shares`, (J, K), are of this step's examples;
-    variances and inputs must be those of the earlier steps; for `orders` see `match_networks`. At
-    the first step equation (11) rewards no atom above another, so with crowd_first equation (9) is
-    used there; without it, (11) from the start. Atoms keep their indices, new ones follow.
+    The layers' matchings are returned too, top hidden layer first. `before` is the posterior of
+    earlier steps, with equal variances and inputs. `networks` are those of the J clients after this
+    step's training, `shares`, (J, K), are of this step's examples; for `rule` and `orders` see
+    `match_networks`. At the first step equation (11) rewards no atom above another, so with
+    crowd_first equation (9) is used there. Atoms keep their indices, new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1

@@ -67,7 +67,7 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return for each scenario in `cases` the change that the server holds `examples` examples.
+    """Give the server `examples` validation examples in each scenario of `cases`.
 
     Small test runs need it for scenarios with a partition of their own.
     """
@@ -80,7 +80,7 @@ def small(changes: ExhibitData) -> dict[str, ExhibitData]:
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return data (pictures) and a CNN of `layers` convolutions for a small test run."""
+    """Configure data (pictures) and a CNN of `layers` convolutions for a small test run."""
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
 
@@ -96,14 +96,14 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List settings of a method, one a pair in `steps`: SGD steps of the first and last round."""
+    """List settings of a method, one for each pair in `steps`: local steps of first, last round."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
-    """Return the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class each.
+    """Configure the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class.
 
-    With iid clients methods in `fixed` also choose their local steps from `steps` (first: last).
+    With iid clients, methods in `fixed` also select their local steps from `steps` (first: last).
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
@@ -415,7 +415,7 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Return settings of `method` with lists of values to compare; every combination is shown."""
+    """Configure `method` with lists of values to compare; every combination is shown."""
     return with_changes(method, label, **values, show=list(values))
 
 

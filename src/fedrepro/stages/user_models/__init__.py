@@ -1,1 +1,1 @@
-"""Own models, data and methods: read, combined, compared, checked."""
+"""A user's own models, data and methods: read, combined, evaluated, checked."""

@@ -55,7 +55,7 @@ class CheckedMethod:
 
     `numbers` are metrics on digits, with `alone`, the mean accuracy of the clients' own models,
     `models`, their bytes, and `chance`, the most accuracy that one class for all examples may
-    reach. They are measured after `rounds`, 0 for methods that are not in rounds.
+    reach. They are measured after `rounds`; 0 for methods that are not in rounds.
     """
 
     item: Component
@@ -79,10 +79,10 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Return the methods in a Python file, or the installed method of this name.
 
-    A name of the literature is its component with other defaults.
+    A name of the literature, such as FedProx, is its component with other defaults.
 
     Raises:
-        FedreproError: For a file without a method or that cannot be loaded, and an unknown name.
+        FedreproError: for a file without a method or that cannot be loaded, and an unknown name.
     """
     if wanted.endswith(".py"):
         files = plugins.configured_files()
@@ -111,7 +111,7 @@ def methods_of(wanted: str) -> list[Component]:
 def check_method(item: Component, model: str = "") -> CheckedMethod:
     """Check a method: try every rule for its kind, and run it on a small problem of digits.
 
-    `model` names a network, such as resnet8 or nets.py:Net, in place of a small one.
+    `model` names a network to use, such as resnet8 or nets.py:Net; by default a small one.
     """
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(
@@ -143,7 +143,7 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
     """Make a small problem of digits, with a network and local training that suit the method.
 
     Raises:
-        FedreproError: For a method that combines neither the network `named` nor one of MODELS.
+        FedreproError: the method combines neither the network `named` nor one of MODELS.
     """
     chosen = spec_called("model", named) if named else None
     if chosen and not takes(item, chosen):

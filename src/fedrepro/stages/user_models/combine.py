@@ -1,6 +1,6 @@
-"""Models of one's own combined by a one-shot method, in Python or from files, or by every method.
+"""A user's own models combined by a one-shot method, in Python or from files, or by every method.
 
-Nothing of the workflow is needed: no data set, no partition, no exhibit.
+It needs no data set, no partition, no exhibit.
 """
 
 from __future__ import annotations
@@ -53,14 +53,13 @@ def combine(
     """Apply a one-shot method to a user's own models, and return the global model.
 
     Args:
-        models: The clients' models, as `LocalModels.from_state_dicts` makes them.
-        method: A token, such as "pfnm" or "pfnm+sigma2~0.1".
-        seed: Seed of the draws, which are those of trial 0 of the workflow.
-        values: Parameters of the method by name, over those of the token.
+        models: the clients' models, as `LocalModels.from_state_dicts` makes them.
+        method: a name with parameters, such as "pfnm" or "pfnm+sigma2~0.1".
+        seed: of random numbers, which are those of trial 0 of the workflow.
+        values: parameters of the method by name, over those of `method`.
 
     Raises:
-        FedreproError: For a method that is not one-shot, that does not combine such models, or that
-            needs data.
+        FedreproError: the method is not one-shot, does not combine such models, or needs data.
     """
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
@@ -73,8 +72,10 @@ def combine(
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     """Apply a one-shot method (`setting`) to a user's models and the data known of them.
 
+    `context` has both; `seed` is of random numbers.
+
     Raises:
-        FedreproError: For a method that cannot be applied.
+        FedreproError: the method cannot be applied.
     """
     lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
@@ -87,7 +88,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return the method's costly preparation on a user's models, shared by all its settings."""
+    """Return a method's costly preparation on the models in `context`, shared by all settings."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
@@ -96,8 +97,10 @@ def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPrepara
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Apply a setting of a method to a user's models; return its models and their costs.
 
+    `costly` has the user's models, and work that settings share.
+
     Raises:
-        FedreproError: If the method has no model of these clients, or weights are not finite.
+        FedreproError: the method has no model of these clients, or weights are not finite.
     """
     done = run_setting(setting, costly)
     clients = f"these {costly.clients.clients} clients"
@@ -116,7 +119,7 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def method_named(words: str) -> str:
-    """Translate a method's label or name on a leaderboard, such as RegMean++, to its token."""
+    """Translate a method's label or name on a leaderboard, such as RegMean++, to its name here."""
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
@@ -187,14 +190,14 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """The method's label in figures, with its name if other methods have this label too."""
+        """Return the method's label in figures, with its name if others have the label too."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
     def kind(self) -> str:
-        """Whether the result is one model, several models, or that of a control."""
+        """Return "one model", "several models" or "control", by what the method made."""
         if self.item.meta["kind"] == "control":
             return "control"
         alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
@@ -206,7 +209,7 @@ class AppliedMethod:
 
     @property
     def row(self) -> dict[str, Any]:
-        """The method's row in the table of all methods, column -> value."""
+        """Return the method's row in the table of all methods, {column: value}."""
         head = {"method": self.item.name, "label": self.label}
         head |= {"kind": "" if self.why else self.kind, "setting": self.setting}
         numbers = {"settings_tried": 0, **self.numbers}
@@ -219,16 +222,16 @@ def run_all(
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
-    A method with a grid is tried at all its settings if there are validation examples, and the best
-    one on these is measured; otherwise defaults are used. `out` is a new folder for a table and
-    each method's model, written whole or not at all.
+    With validation examples, a method with a grid is tried at all its settings, and the best one on
+    these is measured; otherwise defaults are used. `out` is a new folder for a table and each
+    method's model, written whole or not at all.
 
     Returns:
         The methods, the most accurate first and those that could not be applied last, and notes on
-            what was assumed.
+            assumptions.
 
     Raises:
-        FedreproError: For files that cannot be used; a failure of one method is in its result.
+        FedreproError: files cannot be used; a failure of one method is in its result.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -279,10 +282,7 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method to a user's models, with the setting that is best on validation examples.
-
-    Without validation examples its defaults are used. `examples` measure the result.
-    """
+    """Apply a method to a user's models, with the setting that is best on validation examples."""
     models, known = context.models, context.known
     inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
     if item.meta["grid"] and inputs is not None:

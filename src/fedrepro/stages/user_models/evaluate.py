@@ -1,4 +1,4 @@
-"""Own models measured on own data: accuracy, loss, confusion."""
+"""A user's models measured on the user's data: accuracy, loss, confusion."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ class Evaluation:
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
     """Measure each model file on the examples of `files.evaluate`.
 
-    Return the results, and notes on what was assumed. Models may differ in width.
+    Returns the results, and notes on assumptions. Models may differ in width.
 
     Raises:
-        FedreproError: For files that cannot be read or do not fit.
+        FedreproError: files cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words = files.model.split(",") if files.model else []
@@ -98,7 +98,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure a method's model, or one model per client, on a split; return metrics by name."""
+    """Measure `made` (a method's model, or one per client) on a split; return metrics by name."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)
@@ -108,10 +108,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read the file of a state dict, or of a mixture of several, as a global model.
-
-    Return the local models too, for their shape; `words` name the network of each.
-    """
+    """Read the file of a state dict, or of a mixture of several, as a global model."""
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:

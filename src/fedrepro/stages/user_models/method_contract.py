@@ -1,4 +1,4 @@
-"""The contract of methods: rules that each kind of methods has to obey, tried on a small problem.
+"""The contract of methods: rules for each kind of method, tried on a small problem.
 
 The package's own methods are held to it by its tests, others by `fedrepro check-method`.
 """
@@ -52,7 +52,7 @@ METHODS = "fedrepro.methods", "fedrepro.papers"
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """A small federation to try methods on: clients, trained models, and what a server may know.
+    """A small federation to try methods on: clients, trained models, and a server's information.
 
     `inputs` are float32 (N, D) and `labels` int64 (N,); client j has rows[j] of them. `models` are
     those that the clients trained, `info` has everything that a method may declare, and `test` has
@@ -79,8 +79,8 @@ def problem_of(
 ) -> SmallProblem:
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
-    `pairs` are inputs float32 (n, D) and labels int64 (n,), by what they are for: `train` (rows[j]
-    are those of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
+    `pairs` are inputs float32 (n, D) and labels int64 (n,), by purpose: `train` (rows[j] are those
+    of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
     """
     examples = {
         name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
@@ -120,9 +120,9 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation: five clients with digits of unlike classes, or one with all digits.
+    """Make a small federation: five clients with digits of unlike classes, or one with all.
 
-    `pooled` asks for one client; `training` changes the local training, adam for 10 epochs.
+    `pooled` asks for one client; `training` has changes of the local training, adam for 10 epochs.
     """
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
     made = spec.component.make(Arrays, Path(), **spec.values)
@@ -176,7 +176,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Return clients that do only the work that a method declares, and refuse their data."""
+    """Return clients that do only the work that a method declares, and never show their data."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -186,7 +186,7 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Return the information that a method declares, with clients that refuse their data."""
+    """Return the information that a method declares, with clients that never show their data."""
     part = declared_part(info, item)
     return replace(part, clients=part.clients and watched(item, part.clients))
 
@@ -194,7 +194,7 @@ def allowed(info: ClientInfo, item: Component) -> ClientInfo:
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """Run a one-shot method or control with parameters `values`; return what it returns."""
+    """Run a one-shot method or control with parameters `values`; return its result."""
     spec = item.spec(values)
     prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
@@ -226,7 +226,7 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """A rule for methods, in words, with the kinds of methods that it is for and its test `run`.
+    """A rule for methods, in words, with the kinds of methods that it is for and its test.
 
     `run` takes a method and a small problem, and raises ContractError if the rule is broken.
     """
@@ -249,7 +249,7 @@ def _rule(words: str, *kinds: str) -> Callable[[Callable[..., None]], Callable[.
 
 
 def checks_of(item: Component) -> list[ContractCheck]:
-    """List the rules that a method has to obey, by its kind.
+    """List the rules for a method, by its kind.
 
     The rule on grids is left out for a method without one.
     """
@@ -281,7 +281,7 @@ def tries_settings(item: Component, problem: SmallProblem | None = None) -> None
 
 @_rule("predicts, with what it declares and nothing else", "one_shot", "control")
 def predicts(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions of a method that gets what it declares, and known metrics."""
+    """Require known metrics and finite predictions of a method that gets only what it declares."""
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
     shape = len(problem.labels), problem.models.classes
     for model in each(made):
@@ -297,7 +297,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 @_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require that a method gives equal bytes at a second call, and changes no client's model."""
+    """Require that a method returns equal bytes at a second call, and changes no client's model."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
@@ -311,7 +311,10 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
-    """Run a round of a method that gets what it declares; require known metrics and predictions."""
+    """Run one round of a method that gets only what it declares.
+
+    Requires known metrics and finite predictions.
+    """
     made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
     _require_finite(predicting if isinstance(predicting, GlobalModel) else predicting[0], problem)
@@ -319,7 +322,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
-    """Run a round on a graph; require finite float32 beliefs of all nodes, before and after."""
+    """Run a round on a graph; require finite float32 networks of all nodes, before and after."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
@@ -336,7 +339,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Require that a round changes no state, and is the same from a state saved and read."""
+    """Require that a round does not change its input state, and can start from a saved one."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"

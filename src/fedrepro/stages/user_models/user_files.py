@@ -1,4 +1,4 @@
-"""State dicts, examples (csv, npz) and label counts of one's own, read from files and checked."""
+"""A user's state dicts, examples (csv, npz) and label counts, read from files and checked."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_state(path: Path) -> Any:
     """Read a state dict (.pt, .safetensors, .npz) without running code from its file.
 
     Raises:
-        FedreproError: For a file that is missing or cannot be read.
+        FedreproError: the file is missing or cannot be read.
     """
     require_file(path)
     if not path.exists():
@@ -72,7 +72,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state dict, or a mixture of several, in the format of the file's suffix.
 
     Raises:
-        FedreproError: For a mixture in a form that holds named tensors alone.
+        FedreproError: only .pt files can hold a mixture.
     """
     if path.suffix in PYTORCH:
         save_state(path, state)
@@ -117,13 +117,13 @@ def read_files(
 ) -> tuple[dict[str, list[Examples]], list[str]]:
     """Read a user's files of examples, grouped by purpose; return examples and assumptions.
 
-    Inputs become float32 (N, D), labels int64 (N,), numbers of the networks' outputs: a class that
-    is a whole number is that output, from 0 on; classes named by words are outputs in the order of
-    their names, over all files together, if they are as many as there are outputs.
+    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. A class that
+    is a whole number is that index, from 0; classes named by words are numbered in the order of
+    their names, over all files, if they are as many as the outputs.
 
     Raises:
-        FedreproError: For a file that cannot be read, numbers that are not finite, inputs of
-            another shape, and classes that are not outputs.
+        FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
+            classes are not outputs.
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
@@ -141,7 +141,7 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of inputs, whose labels, if there are any, are ignored.
+    """Read a file of inputs as `form` says; labels in it, if any, are ignored.
 
     Raises:
         FedreproError: as `read_files`.
@@ -218,10 +218,10 @@ def paired_files(
     """Sort files in the order of the models that they belong to by name; return a note too.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
-    each model, files stay as they are.
+    each model, the order stays. `option` names the files in errors.
 
     Raises:
-        FedreproError: For names that do not agree, unless all are `in_order`.
+        FedreproError: names do not agree, unless the user says that all are `in_order`.
     """
     if not len(files) == len(models) > 1:
         return list(files), []
@@ -255,9 +255,10 @@ def _in_order(
 def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.ndarray, list[str]]:
     """Read label counts, int64 (J, K), from a csv with a row per client and a column per class.
 
-    One column holds all examples of a client. A first row without a number is a header. A first
-    column called `client` names the files, with or without `.pt`; otherwise rows that differ are
-    taken `in_order` of the files, or refused. Return the counts and notes on what was assumed.
+    A single column counts all of a client's examples. A first row without a number is a header. A
+    first column called `client` names the model files, with or without `.pt`; otherwise rows are
+    taken in the order of the `files` if the user says that they are `in_order`, or refused if they
+    differ. Returns the counts and notes on assumptions.
     """
     require_file(path)
     head, lines = csv_lines(path)

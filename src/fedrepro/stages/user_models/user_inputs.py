@@ -1,4 +1,4 @@
-"""Models of one's own and data for methods, read from files; which methods apply, and why not."""
+"""A user's models and data for methods, read from files; which methods apply, and why not."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ ASSUMED = (
 class ModelContext:
     """A user's models, and all that is known of their clients; a method gets what it declares.
 
-    `one_start` says whether all models trained from one start, and `counted` whether the clients'
-    numbers of examples are known; otherwise all weigh the same.
+    one_start: whether all models trained from one start. counted: whether the clients' numbers of
+    examples are known; otherwise all weigh the same.
     """
 
     models: LocalModels
@@ -130,7 +130,7 @@ class ModelContext:
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return what a method declared to need, and what its rule for BatchNorm reads."""
+        """Return the information that a method declared, and what its BatchNorm rule needs."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -149,9 +149,9 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    `models` are a state dict of each client; `model`, `shape` and `layers` are lists with commas
-    between, as of `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as of `DataForm`.
-    `in_order` says that files and rows without a client's name have the order of the models.
+    `models` are the state dicts, one per client; `model`, `shape` and `layers` are lists with
+    commas between, as for `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as for
+    `DataForm`. in_order: files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -173,7 +173,7 @@ class ModelFiles:
 
     @property
     def all(self) -> list[Path]:
-        """Every file that a command reads: models, data, labels and others."""
+        """Return every file that a command reads: models, data, labels and others."""
         single = (self.labels, self.public, self.evaluate, self.start)
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
@@ -195,10 +195,10 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read all files of a command: the models with what is known, examples to measure on, notes.
+    """Read all files of a command: models with their context, examples to measure on, notes.
 
     Raises:
-        FedreproError: For files that cannot be read, or do not fit each other.
+        FedreproError: files cannot be read, or do not fit each other.
     """
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
@@ -267,7 +267,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """Return notes on a user's models: as which network they were read, and what is assumed."""
+    """Return notes on a user's models: the network that they were read as, and assumptions."""
     shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
     layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
@@ -280,10 +280,7 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect what clients hold: training examples, a file each, and examples to validate on.
-
-    `validation` is one file for all clients or one each; `count` is the number of clients.
-    """
+    """Collect what clients hold: training examples, a file each, and examples to validate on."""
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),

@@ -1,1 +1,1 @@
-"""The federation as a method meets it: clients and nodes that train, answer and are counted."""
+"""Clients and nodes as methods see them: they train, answer and evaluate, and costs are counted."""

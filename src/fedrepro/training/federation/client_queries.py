@@ -1,4 +1,4 @@
-"""Clients compute on their examples, besides training: answers, gradients, evaluations."""
+"""Work of clients on their examples besides training: answers, gradients, evaluations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return scaled inputs of some rows as `Examples.scaled` does, and record their number."""
+        """Return scaled inputs of `rows`, as `Examples.scaled`, and record how many they are."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
@@ -37,7 +37,7 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """Answers of clients to a question; `passes` is how often a client read its data on average."""
+    """The clients' answers to a question; `passes`: how often a client read its data on average."""
 
     answers: list[Reply]
     passes: float
@@ -58,11 +58,12 @@ def query(
 ) -> QueryResult:
     """Let each client compute the answer to `question` on its own examples; return all answers.
 
-    Client j has the examples `rows[j]`, int64 (n_j,), and sees no others. Tensors of `weights` are
-    (1, *shape), one model for all clients, or (n, *shape). `who` names the method in errors.
+    question(network, tensors, examples) is a function of arrays that returns named arrays. Client j
+    has the examples `rows[j]`, int64 (n_j,), and sees no others. `weights` are (1, *shape), one
+    model for all clients, or (n, *shape). `who` names the method in errors.
 
     Raises:
-        FedreproError: For an answer that is not named arrays.
+        FedreproError: an answer is not a mapping of names to arrays.
     """
     answers: list[Reply] = []
     read = held = 0
@@ -85,7 +86,7 @@ def query(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Count the bytes of an array that a client sends; of a symmetric matrix, those of one half."""
+    """Count the bytes of an array `answer` from a client; a symmetric matrix counts by its half."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)
@@ -97,7 +98,7 @@ def size_of(answer: np.ndarray) -> int:
 class Evaluated:
     """Accuracy and mean cross-entropy of m models at n clients, float64 (m, n) each.
 
-    A number is NaN for a client that holds no such examples.
+    A number is NaN for a client without examples for it.
     """
 
     accuracy: np.ndarray
@@ -110,10 +111,10 @@ def gradients_at(
     rows: Sequence[np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute each client's gradient (n, *shape) of its mean loss at weights (1, *shape).
+    """Compute each client's gradient of its mean loss at `weights` (1, *shape), and that loss.
 
-    Client j has the examples `rows[j]`, equally many for all. Losses are float64 (n,); a client
-    whose loss is not finite has gradients of NaN.
+    Client j has the examples `rows[j]`, equally many for all. Gradients are (n, *shape) by name,
+    losses float64 (n,); a client whose loss is not finite has gradients of NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -143,9 +144,10 @@ def evaluated(
     rows: Sequence[np.ndarray],
     candidates: Mapping[str, np.ndarray],
 ) -> Evaluated:
-    """Measure accuracy and mean cross-entropy of m models (m, *shape) on each client's examples.
+    """Measure accuracy and mean cross-entropy of m models at each client.
 
-    Client j has the examples `rows[j]`, int64 (n_j,).
+    `candidates` are the models, (m, *shape) by name; client j has the examples `rows[j]`, int64
+    (n_j,).
     """
     import torch
     from torch.nn.functional import cross_entropy

@@ -1,4 +1,4 @@
-"""The clients of one trial, as a server or their neighbours see them: data stay, weights travel."""
+"""The clients of one trial as a server or neighbours see them: data stay, weights are sent."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ Part = Literal["train", "validation"]
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: training examples of client j, int64 rows of `examples`, read or generated on demand;
-    validation[j]: validation examples, rows of `validation_examples`, or of `examples` if None.
+    rows[j]: training examples of client j, int64 rows of `examples`. validation[j]: its validation
+    examples, rows of `validation_examples`, or of `examples` if that is None.
     """
 
     examples: Examples
@@ -53,13 +53,16 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """Return the data set whose rows `validation` names."""
+        """Return the data set in which clients' validation examples are rows."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return these clients' `on` examples (train or validation), and each one's rows there."""
+        """Return the data set of these clients' examples, and each client's rows in it.
+
+        `on` chooses training ("train") or validation examples.
+        """
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -69,10 +72,14 @@ class ClientData:
 class Clients:
     """The J clients of one trial as a method sees them: the method asks, clients keep their data.
 
-    settings: the local training procedure. method, needs: name of the method, and what it declared
-    to need of clients; anything else is refused with a FedreproError that names the need. ledger:
-    counts messages, bytes, passes and losses. own: the models (J, *shape) that the clients trained,
-    if any.
+    Attributes:
+        model, network: the architecture that all clients train.
+        settings: the local training procedure.
+        data: the clients' examples, which methods do not read themselves.
+        method, needs: name of the method, and the information that it declared; anything else is
+            refused with a FedreproError that names the need.
+        ledger: counts messages, bytes, passes and losses.
+        own: the models (J, *shape) that clients trained before a one-shot method, if any.
     """
 
     model: Spec
@@ -89,13 +96,13 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Return one client's inputs, float (n, D), to methods that declare client_inputs."""
+        """Return one client's training inputs, float (n, D). Methods must declare client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Return one client's labels, int64 (n,), to methods that declare client_labels."""
+        """Return one client's training labels, int64 (n,). Methods must declare client_labels."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 
@@ -106,7 +113,7 @@ class Clients:
         set's validation split. Methods must declare client_validation_examples.
 
         Raises:
-            FedreproError: For a client that has none.
+            FedreproError: the client has none.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -117,13 +124,13 @@ class Clients:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Return clients' example counts, int64 (J,), to methods that declare example_counts."""
+        """Return clients' example counts, int64 (J,). Methods must declare example_counts."""
         self._require("count the clients' examples", "example_counts", "label_counts")
         return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
-        """Return examples per client and class, int64 (J, K), if methods declare label_counts."""
+        """Return examples per client and class, int64 (J, K). Methods must declare label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
         each = (self._labels(client) for client in range(self.count))
         return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
@@ -133,10 +140,10 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return clients that hold only some of their examples, as when data arrive in steps.
+        """Return clients that use only some of their examples, as when data arrive in steps.
 
-        positions(client, n) returns which of its n examples a client holds, int (k,), in the order
-        in which they are to be visited; the server learns neither.
+        positions(client, n) returns which of its n examples a client uses, int (k,), in the order
+        of visits; the server learns neither.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -159,28 +166,28 @@ class Clients:
     ) -> Trained:
         """Train a model at each of the chosen clients from `start`; return all trained models.
 
-        Methods must declare rounds or client_training. Minibatches follow (seed, trial, client,
-        round, epoch), so a method that trains a client more than once in a round gives each time a
-        `call` of its own, rng.at(call=1). Results are in the order of `chosen` and say which models
-        are finite: the method rejects the others, or makes them an error by `checked`.
+        Methods must declare rounds or client_training. Minibatches depend on (seed, trial, client,
+        round, epoch), so a method that trains a client twice in a round passes rng.at(call=1) the
+        second time. Results are in the order of `chosen` and say which models are finite: the
+        method rejects the others, or makes them an error by `checked`.
 
         Args:
             start: tensors (1, *shape), shared, or one each.
             rng: the random key of the round.
             epochs: passes over the examples of each client.
-            chosen: clients that train, by default all.
-            lr: for all, or one each.
+            chosen: indices of clients that train, by default all.
+            lr: learning rate for all, or one each; by default the procedure's.
             steps: minibatches instead of whole epochs, for all, or one each.
             terms: added to the loss.
             private: tensors of the terms, (chosen, *shape), which the result gives back trained.
-            reference: (1, *shape), or one each; see `engine.train`.
-            memory: see `engine.train`.
-            done: minibatches that each of them took in earlier rounds; it goes on after them,
+            reference: weights that terms compare with, by default `start`; see `engine.train`.
+            memory: the optimiser's state from earlier rounds; see `engine.train`.
+            done: minibatches that each client took in earlier rounds; it continues after them,
                 within an epoch, in the order of local training.
             keep_gradients: sum the gradients over the steps.
 
         Raises:
-            FedreproError: Outside a round.
+            FedreproError: `rng` is not of a round, or the method declared neither need.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
@@ -215,7 +222,8 @@ class Clients:
     ) -> Averaged:
         """Train at the chosen clients as `train` does; return sum_j weights[j] · (model of j).
 
-        Models that are not finite are left out; the result says what weight went in.
+        Models that are not finite are left out; the result has the sum of the weights that went in.
+        For the arguments see `train`.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():
@@ -244,19 +252,17 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, above hidden layers `body` that stay as they are.
 
-        Each client starts afresh and trains by the local training procedure, without augmentation,
-        and with the network's dropout after further hidden layers alone. The body goes to clients,
-        trained layers come back. Methods must declare rounds or client_training. Source: GEMS,
-        section 3.2, step 4 (layers above the merged one are trained again).
+        Each client trains its own new layers by the local training procedure, without augmentation;
+        dropout acts on further hidden layers alone. The body goes to clients, trained layers come
+        back. Methods must declare rounds or client_training. Source: GEMS, section 3.2, step 4.
 
         Args:
-            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU,
-                which stay as they are.
-            rng: as for `train`.
+            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
+            rng: the random key of the round.
             hidden: units of further hidden layers, below the output layer.
             epochs: passes over the examples of each client.
+            patience: epochs without better training accuracy before a client stops; 0: never.
             lr: by default the procedure's.
-            patience: see `EarlyStopping`.
             weight_sd: of normal weights to start from, with biases of 0, by default as the
                 procedure starts networks.
 
@@ -283,10 +289,9 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Compute gradients (n, *shape) of the mean loss on all examples of each client.
 
-        Clients hold equally many examples, and `weights` (1, *shape) are one model for all. A
-        client that takes one step needs no optimiser of its own, so one pass serves all. A client
-        whose loss is not finite has gradients of NaN. Methods must declare rounds or
-        client_training; networks must not draw.
+        `weights` (1, *shape) are one model for all; clients must have equally many examples, and
+        networks must not be random. A client whose loss is not finite has gradients of NaN. Methods
+        must declare rounds or client_training.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -303,9 +308,8 @@ class Clients:
     ) -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) at each chosen client.
 
-        Methods must declare client_evaluation (`on` training examples) or client_validation
-        (validation). Clients send two numbers for each candidate, NaN from a client that has no
-        such examples.
+        Methods must declare client_evaluation (`on` "train") or client_validation ("validation").
+        Clients send two numbers for each candidate, NaN from a client without such examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
@@ -328,18 +332,19 @@ class Clients:
     ) -> list[Reply]:
         """Let the chosen clients compute an answer on their examples; return each one's arrays.
 
-        Methods must declare client_answers. Bytes of the answers, bytes of weights that clients
-        do not have yet, seconds, and passes over the examples are counted.
+        Methods must declare client_answers. Bytes of the answers, bytes of weights that clients do
+        not have yet, seconds, and passes over the examples are counted.
 
         Args:
             question: question(network, tensors (*shape), examples) runs at each client on its own.
-            weights: of the network there, or of some of its layers: (1, *shape), the same for all,
-                or (n, *shape); by default each client's own model.
-            chosen: clients that are asked, by default all.
-            on: "validation" needs client_validation_examples too.
+            weights: of the network there, or of some of its layers: (1, *shape), shared, or (n,
+                *shape); by default each client's own model.
+            chosen: indices of clients that are asked, by default all.
+            on: "train" or "validation"; the latter needs client_validation_examples too.
 
         Raises:
-            FedreproError: For answers of other kinds, and for clients without models of their own.
+            FedreproError: for answers that are not named arrays, and for clients without models of
+                their own.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -357,10 +362,10 @@ class Clients:
     def statistics(
         self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Measure a model's running statistics of normalisation again, on clients' examples.
+        """Measure a model's running statistics (of BatchNorm) again on clients' training examples.
 
-        Takes one more exchange: clients that lack `weights` (1, *shape) get them. Returns the
-        statistics of all their training examples, float32 (1, *shape).
+        Costs one more exchange, as clients that lack `weights` (1, *shape) receive them. Returns
+        the statistics of all their examples together, float32 (1, *shape).
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -385,7 +390,7 @@ class Clients:
         return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
-        """Return the messages and bytes of `up` models to the server and `down` to clients."""
+        """Return the traffic of sending `up` models to the server and `down` models to clients."""
         return models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
@@ -440,7 +445,10 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw start weights float32 (models, *shape) by random key; one draw per trial if shared."""
+    """Draw start weights, float32 (models, *shape), one model for each random key of `places`.
+
+    If `settings.shared_init`, the models of one trial are equal.
+    """
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {
@@ -455,28 +463,29 @@ def initial_weights(
 
 @dataclass(frozen=True)
 class GraphNodes(Clients):
-    """The N nodes of one trial of a method without a server: they train and hear their neighbours.
+    """The N nodes of one trial of a method without a server; each trains, then averages neighbours.
 
-    weights: float64 (N, N), rows sum to one: W_ij is the weight node i gives to what node j sends.
+    weights: the mixing matrix, float64 (N, N), rows sum to one: W_ij is node i's weight for what
+    node j sends.
     """
 
     weights: np.ndarray = field(kw_only=True, compare=False)
 
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
-        """Return the nodes that each node receives from, without itself: int64 (d_i,)."""
+        """Return the nodes that each node receives from, without itself: N arrays, int64 (d_i,)."""
         hears = self.weights > 0
         np.fill_diagonal(hears, False)
         return tuple(np.flatnonzero(row) for row in hears)
 
     @property
     def edges(self) -> int:
-        """Return the number of directed edges: pairs of a node and one that it hears."""
+        """Return the number of directed edges: pairs of a node and one that it receives from."""
         return sum(map(len, self.neighbours))
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a model has as a message; two for each variational weight."""
+        """Return how many floats a model has as a message; two for each variational weight."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -484,12 +493,12 @@ class GraphNodes(Clients):
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return messages and bytes of `numbers` floats, or a model, sent along each edge."""
+        """Return the traffic of sending `numbers` floats, by default a model, along each edge."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
     def average(self, *args: object, **kwargs: object) -> Averaged:
-        """Raise FedreproError: averaging over all nodes takes a server, and peers have none."""
+        """Raise FedreproError: averaging over all nodes takes a server, and graphs have none."""
         raise FedreproError(
             f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
             "none: train them, and take `mixed` of the result"

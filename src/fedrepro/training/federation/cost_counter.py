@@ -1,4 +1,4 @@
-"""Accounts of a round at the clients: messages, training losses, updates that were dropped."""
+"""Costs of the clients' work in a round: messages, bytes, passes, seconds, losses, divergence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """Return the messages and bytes of sending `up` models to the server and `down` to clients."""
+    """Return the traffic of sending `up` models to the server and `down` models to clients."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 
@@ -45,10 +45,9 @@ class ClientCost:
 class CostCounter:
     """The costs of one round at the clients, counted by `Clients` from zero in each round.
 
-    spent: messages, exchanges and passes for questions, and seconds in which clients trained,
-    evaluated or answered. losses: mean minibatch losses of each client that trained, by client.
-    rejected: number of trainings that gave no finite model. held: tensors that the server has
-    already sent to all clients for a question.
+    spent: messages, exchanges and passes for questions, and seconds of clients' work. losses: by
+    client, the mean minibatch loss of each training. rejected: trainings that diverged. held:
+    tensors that the server has already sent to all clients for a question.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -89,10 +88,9 @@ class CostCounter:
     ) -> None:
         """Add the costs of a question that `clients` clients answered with `up` bytes in total.
 
-        `passes` counts how often each read its examples. Tensors of `weights` belong to one model
-        that was sent to each client, or to one for each. With None clients answered for models of
-        their own, along with which the answers go. Tensors that all clients have from before are
-        not sent again.
+        `passes` is how often each read its examples. `weights` were sent to each client, as one
+        model or one each, except tensors that `all_of_them` have from before; with None clients
+        answer about models that they have, and the answers go with these.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
@@ -108,7 +106,7 @@ class CostCounter:
         self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """Record each client's mean training loss (n,), and count models that are not finite."""
+        """Record training losses (n,) of clients `members`, and count models that diverged."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole
@@ -120,12 +118,12 @@ class CostCounter:
 
     @property
     def all_rejected(self) -> bool:
-        """Return whether clients trained in this round and none gave a finite model."""
+        """Return whether clients trained in this round and all their models diverged."""
         return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
 
     @property
     def train_loss(self) -> float:
-        """Return the mean of the trainings' mean minibatch losses; NaN if none is finite."""
+        """Return the mean training loss over the clients that trained; NaN if none is finite."""
         each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
         each = each[np.isfinite(each)]
         return float(each.mean()) if each.size else float("nan")

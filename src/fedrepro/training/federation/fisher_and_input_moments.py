@@ -1,8 +1,8 @@
 """Statistics of a client's data in terms of its network: moments of inputs, Fisher information.
 
 a is the input of a layer, with a 1 behind it if there is a bias, and g the gradient of a log
-probability by what the layer gives before its non-linearity. A convolution has such a pair at each
-place where its kernel is laid, L in all. Matrices have rows as in `networks.layer_matrices`.
+probability by the layer's output before its non-linearity. A convolution has such a pair at each of
+the L positions of its kernel. Matrices have rows as in `networks.layer_matrices`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BodyMoments:
     """Computes statistics of a network's convolutions on batches of examples, by compiled code.
 
     First `look` runs a batch through the convolutions, then `moments` and `learn` sum over this
-    batch. `rows` is the largest batch; layers: how many layers of the network the convolutions with
-    their ReLU and pooling are. Matrices have rows as in `networks.layer_matrices`.
+    batch. `rows` is the largest batch; layers: how many layers of the network are convolutions,
+    with ReLU and pooling.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class BodyMoments:
     def of(
         cls, network: Network, tensors: Mapping[str, torch.Tensor], device: str, rows: int
     ) -> Self | None:
-        """Return a `BodyMoments`, or None for a network without convolutions, or on a GPU."""
+        """Return a `BodyMoments`, or None for a network without convolutions, or on a GPU.
+
+        `tensors` are one model's, `rows` the most examples of a batch.
+        """
         parts = parts_of(network)
         if device != "cpu" or parts is None or not parts.convolutions:
             return None
@@ -79,10 +82,9 @@ class BodyMoments:
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum the second moments a aᵀ of the inputs of the `wanted` layers, by layer: (D, D).
+        """Sum the second moments a aᵀ of the inputs a of the `wanted` layers, by layer: (D, D).
 
-        The sums go over the examples of the last batch; over places of the kernel a moment is a
-        mean.
+        Sums are over the last batch's examples, of means over positions of the kernel.
         """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
@@ -110,11 +112,11 @@ class BodyMoments:
         return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate `errors`, arrays (n, C · H · W) of gradients by outputs, and sum squares.
+        """Backpropagate gradients by the convolutions' outputs; return sums of squares per layer.
 
-        Each array is one set of gradients for the last batch. Returns for each convolution the sum
-        over arrays, examples and places of g gᵀ, (outputs, outputs); or with `squares` the sum over
-        arrays and examples of the squared weight gradients, (inputs, outputs).
+        `errors` are sets of gradients, (n, C · H · W) each, for the last batch. Sums over sets,
+        examples and positions: of g gᵀ, (outputs, outputs), or with `squares` of squared weight
+        gradients, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
@@ -189,7 +191,7 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute each layer's second moment of inputs, A = mean of a aᵀ over examples and places.
+    """Compute each layer's second moment of inputs a, A = mean of a aᵀ over examples and positions.
 
     Returns symmetric float32 matrices by the layer's key, as RegMean needs from clients. `only`
     names the layers wanted; tensors of layers above the last of them are not needed.
@@ -228,9 +230,9 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A is that of `input_moments`, by the layer's key; G = mean over examples of the sum over places
-    of g gᵀ, by `errors_of` the key; float32, symmetric. G is the mean over labels drawn by the
-    model, or at the data's labels. The Fisher information of a layer is about A ⊗ G. Source:
+    A is that of `input_moments`, by the layer's key; G, by `errors_of` the key, is the mean over
+    examples of g gᵀ summed over positions, with labels drawn by the model or those of the data
+    (`labels`). Both are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source:
     Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
     that moves from one of the two to the other.
     """
@@ -260,9 +262,9 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by tensor.
 
-    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², for tensors of
-    the layers that are matrices. The mean over labels is by the model's probabilities, or of the
-    data's label alone. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)². Labels weigh by
+    the model's probabilities, or are those of the data (`labels`). Only tensors of linear and
+    convolutional layers are included. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -332,10 +334,7 @@ class _ReachedError(Exception):
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks.
-
-    Returns what `_forward` returns; `only` lists the layers by key.
-    """
+    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks."""
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
@@ -405,7 +404,7 @@ def _rows(
 
 
 def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Gather the inputs of a layer's matrix for each example and kernel place: (n, L, D)."""
+    """Gather the inputs of a layer's matrix for each example and kernel position: (n, L, D)."""
     if not isinstance(layer, Convolution2d):
         return x.reshape(len(x), 1, -1)
     edge = (layer.padding, layer.padding)
@@ -457,10 +456,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y.
-
-    With `labels` "data" y are the targets; else every class y in turn, times √p(y).
-    """
+    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y."""
     import torch
 
     classes = shares.shape[-1]

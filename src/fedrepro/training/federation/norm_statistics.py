@@ -39,9 +39,9 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError if a network without BatchNorm is given a rule for running statistics.
+    """Raise FedreproError unless the network has BatchNorm, whose statistics `batchnorm` is about.
 
-    `who` names the method whose parameter `batchnorm` it is.
+    `who` names the method with this parameter.
     """
     if not network.norms:
         raise FedreproError(
@@ -55,12 +55,12 @@ def running_statistics(
 ) -> dict[str, np.ndarray]:
     """Measure a network's running statistics (means, variances) again on examples, by tensor name.
 
-    Returns float32 (*shape), and `examples`, their count. Each layer normalises by the mean and
-    variance of up to 500 examples, and keeps the means of both statistics over such batches.
-    Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
+    Returns float32 (*shape), and under "examples" their number. Each layer normalises by the
+    statistics of up to 500 examples, and keeps their mean over such batches. Source: K. Jordan et
+    al., REPAIR, ICLR 2023, section 4.
 
     Raises:
-        FedreproError: For a layer that keeps something else.
+        FedreproError: a layer keeps other statistics.
     """
     import torch
 
@@ -93,8 +93,8 @@ def running_statistics(
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """Pool running statistics measured by clients into those of all examples, float32 (1, *shape).
 
-    Each answer is that of `running_statistics`. A pooled variance is the mean variance within
-    clients plus the variance of the clients' means.
+    `answers` are the clients' results of `running_statistics`. A pooled variance is the mean
+    variance within clients plus the variance of the clients' means.
     """
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()

@@ -1,7 +1,7 @@
 """Table 1, by the perceptron and by the convolutional network; first, what all exhibits share.
 
 The perceptron has two hidden layers of 200 units and is the model of the defaults. Learning rates
-of the convolutional network do not race: each runs to its end.
+of the convolutional network are not in successive halving: each runs to its end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TO_THE_END = [
 
 
 def case(label: str, **changes: Any) -> dict[str, Any]:
-    """Return settings of a scenario, a row or column of a table: its label, and what differs."""
+    """Configure a scenario, which is a row or column of a table: its label, and what differs."""
     return {"label": label, **changes}
 
 
@@ -83,7 +83,7 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Return row `name` of table 1 as a scenario; `methods`, if any, replace the table's."""
+    """Configure the row `name` of table 1 as a scenario; `methods`, if any, replace the table's."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
@@ -93,9 +93,9 @@ def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
 
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
-    """Return settings of FedAvg that trains until test accuracy reaches `target`.
+    """Configure FedAvg to train until test accuracy reaches `target`.
 
-    Its learning rates race: all start, and the worse ones are stopped early.
+    Its learning rates are selected by successive halving, which stops the worse ones early.
     """
     return component(
         "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
@@ -105,7 +105,7 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 def fedavg_by_fraction(
     target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any
 ) -> Entry:
-    """Return settings of FedAvg for several shares C of clients, each trained to accuracy `target`.
+    """Configure FedAvg for several shares C of clients, each trained to test accuracy `target`.
 
     `rounds` maps C to the largest number of rounds, and `lr` lists the learning rates to try.
     """
@@ -116,9 +116,9 @@ def fedavg_by_fraction(
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` with three learning rates, none of them stopped early.
+    """Give `methods` three learning rates, none of them stopped early.
 
-    The rate is then chosen by validation accuracy over the second half of the rounds.
+    The rate is selected by validation accuracy over the second half of the rounds.
     """
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
@@ -127,7 +127,7 @@ def to_the_end(*methods: Entry) -> list[Entry]:
 
 
 def rounds_table(rows: str, columns: str) -> Entry:
-    """Return settings of a table of the rounds until the target accuracy is reached.
+    """Configure a table of the rounds until the target accuracy is reached.
 
     `rows` and `columns` name what varies down and across, as "case" (scenario) and "method".
     """
@@ -148,7 +148,7 @@ def small_perceptron(
     """Return the changes of table 1 for a small test run, with a lower `target` on other data.
 
     `rounds` maps the share C of clients to the most rounds, `shards` is the non-IID partition, and
-    `whole_rates` are the learning rates to try where B = ∞ (full batches).
+    `whole_rates` are the learning rates to try for full batches (B = ∞).
     """
     minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
     whole = fedavg_by_fraction(target, rounds, whole_rates)
@@ -234,11 +234,11 @@ exhibits["table-1-iid-10"] = exhibit(
 
 
 def rates_in_two_ranges(fraction: float) -> ExhibitData:
-    """Return a table of rounds to 97 % by learning rate, for pixels in [0, 1] and in [−0.5, 0.5].
+    """Configure a table of rounds to 97 % by learning rate, for pixels in [0, 1] and [−0.5, 0.5].
 
     It tests whether the range of pixels explains the printed rounds, for one share C = `fraction`
-    of clients; its notes fix in advance how it is read. Each C is a table of its own, so that one
-    can be recorded as soon as it is done.
+    of clients; its notes fix in advance how it is read. Each C is a table, to be recorded when
+    done.
     """
     to_its_end = component(
         "fedavg",
@@ -299,7 +299,7 @@ for name, share in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def five_epochs(rounds: Rounds) -> Entry:
-    """Return settings of FedAvg with E = 5 local epochs that trains until 99 % test accuracy.
+    """Configure FedAvg with E = 5 local epochs to train until 99 % test accuracy.
 
     `rounds` maps each share C of clients to the largest number of rounds.
     """
@@ -307,7 +307,7 @@ def five_epochs(rounds: Rounds) -> Entry:
 
 
 def whole_five_epochs(rounds: Rounds) -> Entry:
-    """Return settings of FedAvg with E = 5 to 99 % accuracy, no learning rate stopped early.
+    """Configure FedAvg with E = 5 to train to 99 % accuracy, no learning rate stopped early.
 
     `rounds` maps each share C of clients to the largest number of rounds.
     """
@@ -315,9 +315,9 @@ def whole_five_epochs(rounds: Rounds) -> Entry:
 
 
 def small_cnn_table(target: float, rounds: Rounds, shards: Entry) -> ExhibitData:
-    """Return the changes of table-1-cnn for a small test run; non-IID rows (`shards`) are added.
+    """Return the changes of table-1-cnn for a small test run, with non-IID rows (`shards`) added.
 
-    The accuracy to reach is `target`, and `rounds` maps the share C of clients to the most rounds.
+    `target` is the accuracy to reach, and `rounds` maps the share C of clients to the most rounds.
     """
     method = fedavg_by_fraction(target, rounds, SMALL_RATES, epochs=5)
     non_iid = with_changes(ROWS["shards-inf"], partition=shards, methods=[method])

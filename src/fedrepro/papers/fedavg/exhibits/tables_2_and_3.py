@@ -304,7 +304,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Return a scenario of table 3 whose `methods` train until test accuracy is `percent`."""
+    """Configure a scenario of table 3: `methods` train until test accuracy is `percent`."""
     return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 

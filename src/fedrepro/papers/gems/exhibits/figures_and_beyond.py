@@ -44,7 +44,7 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
 
 
 def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
-    """Return figure `of_mnist` with a panel for each of the three data sets, given as `cases`.
+    """Configure figure `of_mnist` with a panel for each of the three data sets, given as `cases`.
 
     In small test runs the digits data stand in for each of them.
     """
@@ -106,7 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return settings of GEMS with balls, for all pairs of two clients' accuracies ε in `grid`."""
+    """Configure GEMS with balls, for all pairs of two clients' accuracies ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
@@ -307,7 +307,7 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """Return settings that fine-tune `method` on five samples at two learning rates, all shown.
+    """Configure `method` with fine-tuning on five samples at two learning rates, both shown.
 
     `layers` says which are tuned, "all" or "last"; `changes` replace options of tuning (5 epochs).
     """

@@ -73,7 +73,7 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """Return settings that fine-tune the model of `method` for 5 epochs on 1,000 public images.
+    """Configure `method` with fine-tuning for 5 epochs on 1,000 public images.
 
     `layers` says which are tuned, "all" or "last"; `label` is the name in tables.
     """
@@ -83,7 +83,7 @@ def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Return settings that fine-tune the last layer alone, as the paper does for networks."""
+    """Configure `method` with fine-tuning of the last layer only, as the paper for networks."""
     return tuned(method, label, layers="last")
 
 
@@ -282,10 +282,10 @@ ENSEMBLES = [
 
 
 def by_size(data: str, place: str, parameters: Entry, sizes: Entry, *also: Entry) -> ExhibitData:
-    """Return a table of accuracy and hidden units of networks on `data`, by parameters of GEMS.
+    """Configure a table of accuracy and hidden units of networks on `data`, by parameters of GEMS.
 
     `place` is where the paper has it, `parameters` are those of all methods, `sizes` the values of
-    ε_hidden and of clusters that are compared, and `also` holds further methods.
+    ε_hidden and of clusters that are compared, and `also` has further methods.
     """
     sizes = {**sizes, "show": ["epsilon_hidden", "clusters"]}
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]

@@ -82,8 +82,9 @@ def softmax_spaces(
 ) -> GoodEnough:
     """Prepare the clients' good-enough spaces, which all settings of `gems_convex` share.
 
-    Holds the models with their validation examples and, for ellipsoids, relative radii. A radius is
-    searched when a setting first asks for its accuracy, and kept.
+    The result has the models, their validation examples and, for ellipsoids, relative radii. A
+    space's radius is searched when a setting first asks for its accuracy, and kept. For the
+    parameters see `gems_convex`.
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
@@ -148,7 +149,7 @@ def gems_convex(
     """Find a model in all spaces {w: |c_k - w| <= r_k} of models with accuracy epsilon at client k.
 
     Spaces are searched on the clients' validation examples. Where they have no common point, the
-    last one of the descent is measured, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
+    last one of the descent is evaluated, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
     equations (1), (2), (4) and (5).
     """
     accuracies = [epsilon] * clients.clients
@@ -175,9 +176,10 @@ def unit_spaces(
     r_max: float,
     delta: float,
 ) -> LayerSpaces:
-    """Prepare the balls around the clients' units in the lowest hidden layer.
+    """Prepare the balls around the clients' units in the lowest hidden layer, for `gems_neural`.
 
-    The balls do not depend on what is merged later, so all settings of `gems_neural` share them.
+    They do not depend on the later merging, so all settings share them. For the parameters see
+    `gems_neural`.
     """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]

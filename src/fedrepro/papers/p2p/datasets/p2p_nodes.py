@@ -44,10 +44,10 @@ def p2p_nodes(
 
     θ = [−0.3, 0.5, 0.8], noise variance 0.64; node 1 has x₁ uniform on [−1, 1] and x₂ = 0, node 2
     has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. With view~central every example has both, as the
-    paper's central node sees them. Where examples for testing come from is not stated: both
-    coordinates from these ranges, with noise. Kind regression: targets instead of classes.
-    Shapes: x float32 (N, 2), y float32 (N,); the group of an example is its node. `raw` is not
-    used: the data are generated, the same whatever the seed of a run.
+    paper's central node. Test examples, which the paper does not describe, have both coordinates,
+    with noise. Kind regression: targets instead of classes. Shapes: x float32 (N, 2), y float32
+    (N,); the group of an example is its node. `raw` is not used; the data do not depend on a run's
+    seed.
     """
     rng = RngKey(0, trial=draw)
     seen = {"nodes": np.eye(2), "central": np.ones((2, 2))}[view]

@@ -66,14 +66,14 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read from a method's runs the shares of classes taken for which, for the figure's csv.
+        """Read a method's confusion of classes from its runs, as shares for the figure's csv.
 
-        `measure` is the method, with the node and belief to show. The result has a share for each
-        trial under (confusion, split). `metrics` are the runs' files, `where` names the figure in
-        errors.
+        `metrics` are the runs' files, `setting` the method's setting, `measure` the method with the
+        node to show; `where` names the figure in errors. The result has a share per trial by
+        (confusion, split).
 
         Raises:
-            FedreproError: for a missing trial, or a group with an unknown class.
+            FedreproError: a trial is missing, or a group has an unknown class.
         """
         import pandas as pd
 
@@ -112,7 +112,7 @@ class Confusion(Figured):
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
-    """Turn counts of predictions into shares by name: `6 as 0` and `6 right`.
+    """Turn counts of predictions into shares of each class's examples: `6 as 0`, `6 right`.
 
     `counts` are (K, K) by class and predicted class; `groups` names classes that are counted
     together; `where` names the figure in errors.

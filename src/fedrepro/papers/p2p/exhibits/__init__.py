@@ -97,9 +97,9 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """List settings of `method` measured at nodes 1 and 2, before and after nodes exchange beliefs.
+    """Configure `method` in four rows: nodes 1 and 2, before and after nodes exchange beliefs.
 
-    `of` is put before the labels ("node 1", …) of the four rows.
+    `of` is put before the labels ("node 1", …).
     """
     return [
         component(method, f"{of}node 1", node=1, belief="before", **parameters),
@@ -120,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return settings of a scenario: `rounds`, rounds between measurements, and parameters."""
+    """Configure a scenario's number of rounds, rounds between measurements, and `parameters`."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -205,9 +205,9 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return scenario `case` with exchanges after `every` minibatches, or an "epoch".
+    """Configure scenario `case` with exchanges after `every` minibatches, or an "epoch".
 
-    It runs for 20 epochs of half of the data, and is measured about once an epoch.
+    It runs for 20 epochs of half of the data, and is evaluated about once an epoch.
     """
     steps = 234 if every == "epoch" else int(every)
     return {

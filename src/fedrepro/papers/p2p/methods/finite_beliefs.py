@@ -88,7 +88,7 @@ class Problem:
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Compute how many samples of each node theorem 1 asks for as printed, equation (4).
+    """Compute the samples per node that theorem 1 requires in a `problem` as printed, equation (4).
 
     `eigenvalue` is the second largest eigenvalue of the mixing matrix W.
     """
@@ -96,9 +96,10 @@ def printed_bound(problem: Problem, eigenvalue: float) -> float:
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """Compute how many samples of each node theorem 1 asks for by its corrected proof.
+    """Compute the samples per node that theorem 1 requires in a `problem` by a corrected proof.
 
-    `mixing` is S_W, larger the slower the mixing matrix W averages; priors are uniform.
+    `mixing` is S_W, larger the slower averaging by the mixing matrix W converges; priors are
+    uniform.
     """
     c, k = problem.range, problem.rate
     return max(
@@ -149,10 +150,10 @@ def finite_beliefs(
 ) -> Simulated:
     """Simulate nodes on a graph that each see one of two bits and learn both; count errors.
 
-    Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3; the set
-    has the four values of both bits, and the prior is uniform. A node that believes two of them
-    equally is wrong. The bounds of theorem 1 on the samples needed are computed too. Source: P2P,
-    algorithm 1 and theorem 1.
+    Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3. Beliefs
+    are over the four values of both bits, from a uniform prior; equal belief in two of them is an
+    error. The bounds of theorem 1 on the samples needed are computed too. Source: P2P, algorithm 1
+    and theorem 1.
     """
     values = {"rows": list(rows)} if graph == "matrix" else {}
     weights = weights_of(components("graph")[graph].spec(values), nodes, rng)

@@ -9,7 +9,7 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Return settings of method `name` that ask for a network of each of these sizes, all shown.
+    """Configure method `name` to make a network of each of these sizes, all shown.
 
     `units` are units in each hidden layer, and `label` is the name in tables.
     """

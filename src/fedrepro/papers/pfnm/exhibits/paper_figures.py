@@ -28,12 +28,12 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Return settings that repeat a figure's runs for each of these numbers of clients."""
+    """Configure a sweep that repeats a figure's runs for each of these numbers of clients."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return settings that repeat runs for each number of hidden layers, of 50 units each.
+    """Configure a sweep that repeats runs for each number of hidden layers, of 50 units each.
 
     `number` is that of clients, `layers` lists the numbers of hidden layers.
     """
@@ -45,7 +45,7 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Return settings of PFNM that keep the best value in `sigma2` by accuracy on training data.
+    """Configure PFNM to keep the best value in `sigma2` by accuracy on training data.
 
     The accuracy is that of the matched network on all clients' data.
     """
@@ -53,7 +53,7 @@ def pfnm_chosen(sigma2: list[float]) -> Entry:
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """Return settings of PFNM that run and show every value in `sigma2`."""
+    """Configure PFNM to run and show every value in `sigma2`."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
@@ -122,7 +122,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Return `changes` as settings of panels c and d alone, which are on colour pictures."""
+    """Restrict the settings `changes` to panels c and d of a figure, which have colour pictures."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -305,7 +305,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 def by_minibatches(**rounds: int) -> list[Entry]:
     """List the methods of the figure of downpour SGD with an exchange after every minibatch.
 
-    `rounds` holds settings of downpour SGD: its rounds, how often it is measured, its trials.
+    `rounds` has settings of downpour SGD: its rounds, evaluation schedule, trials.
     """
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
@@ -414,7 +414,7 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes of supplement figure 4 (sensitivity) for both small test sizes.
+    """Return the changes of supplement figure 4 (sensitivity) for small test runs, by scale.
 
     `data`, if given, replaces the data set.
     """

@@ -67,13 +67,13 @@ def pfnm_sized(
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
 ) -> GlobalModel | None:
-    """Match clients by PFNM at the smallest sigma2 met with `units` units, in the mean over layers.
+    """Match clients by PFNM at the smallest sigma2 found whose network has `units` units per layer.
 
-    The size falls as sigma2 rises, though not at every step, so sigma2 is bisected on its logarithm
-    between a network that is larger and one that is not. Where that jumps over the size it is done
-    again with the clients visited in another random order, which moves sizes by a few units.
-    Returns None where none of these networks has the size, or all clients together have fewer
-    units. All else is as in `pfnm`.
+    The size is a mean over layers. It falls as sigma2 rises, though not at every step, so log
+    sigma2 is bisected between a larger network and one that is not. Where that jumps over the size,
+    it is repeated with the clients in another random order, which moves sizes by a few units.
+    Returns None where no network has the size, or all clients together have fewer units. All else
+    is as in `pfnm`.
     """
     if not has_enough_units(clients, units):
         return None
@@ -152,10 +152,10 @@ def kmeans_units(
 ) -> GlobalModel | None:
     """Merge all clients' hidden units by k-means into `units` a layer; None if there are fewer.
 
-    A ReLU unit with weights v in (and bias) and u out is the unit v/|v| with |v| u out. Directions
-    v/|v| are clustered by k-means; a cluster becomes one unit with their mean in, and the sum of
-    |v| u out. Layers are clustered from the lowest up, so that units of a higher one are compared
-    over clusters.
+    A ReLU unit with weights v in (and bias) and u out equals one with v/|v| in and |v| u out.
+    Directions v/|v| are clustered by k-means; a cluster becomes one unit with their mean in, and
+    the sum of |v| u out. Layers are clustered from the lowest up, so units of a higher one have
+    inputs from clusters.
     """
     assert info.label_counts is not None
     if not has_enough_units(clients, units):
@@ -205,10 +205,9 @@ def best_clients(
 ) -> GlobalModel | None:
     """Join the m most accurate clients in one network of `units` units, without matching.
 
-    m is `units` divided by a client's width. Accuracy is that of training, on a client's own data;
-    ties go to the first. A client that has few classes finds its own data easy, so where clients
-    differ this does not measure how well it does on everybody's. The network is made as in
-    `whole_clients`.
+    m is `units` divided by a client's width. Accuracy is on a client's own training data; ties go
+    to the first. With few classes that is easy, so where clients differ it does not measure
+    accuracy on everybody's data. The network is made as in `whole_clients`.
     """
     assert info.clients is not None
     evaluations = [
@@ -297,12 +296,11 @@ def unmatched(
 ) -> GlobalModel:
     """Return the network of PFNM at that sigma2 as if it merged nothing: a control.
 
-    Every hidden unit is a global unit of its own. Its weights are their posterior means,
-    (v p) / (1/sigma02 + p) with p = 1/sigma2, or f_jk/sigma2 towards class k. So a client keeps its
-    whole say on every class that it has examples of, where `concatenation` scales it by the share
-    f_jk. In several hidden layers a unit has no weights to units of other clients: there it has the
-    observation 0 and the prior mean 0, so the posterior mean is 0 too, and the weights between
-    hidden layers are block-diagonal. Source: PFNM, Propositions 1 and 4 with one member per atom.
+    Every hidden unit is a global unit of its own. Its weights are their posterior means, (v p) /
+    (1/sigma02 + p) with p = 1/sigma2, or f_jk/sigma2 towards class k. So a client weighs fully on
+    every class that it has examples for, where `concatenation` scales it by its share f_jk. Weights
+    between hidden layers are block-diagonal: to other clients' units a unit has the observation 0
+    and the prior mean 0. Source: PFNM, Propositions 1 and 4 with one member per atom.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)

@@ -50,11 +50,11 @@ Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
 )
 @dataclass(kw_only=True)
 class PfnmStreaming:
-    """PFNM on a stream: each step clients train on new data, and units are matched to all atoms.
+    """PFNM on a stream of data: each step clients train on new data, and their units are matched.
 
-    A round is a step; atoms are the global units so far. Clients start the first step as in local
-    training, and every later one from units of the global network drawn by popularity in their own
-    past, fresh units, and noise. Source: PFNM, supplement, equations (10) and (11).
+    A round is a step; units are matched to atoms, the global units so far. Clients start the first
+    step as in local training, and later ones from global units drawn by popularity in their own
+    past, new units, and noise. Source: PFNM, supplement, equations (10) and (11).
     """
 
     steps: Steps = 15
@@ -106,7 +106,8 @@ class PfnmStreaming:
     ) -> tuple[State, Report]:
         """Run one step: train the clients on the data that arrived, match their units to the atoms.
 
-        Every client's weights go up, and what it starts the next step from comes down.
+        Atoms are the global units so far. Every client uploads its weights, and downloads those
+        that it starts the next step from.
         """
         before = _posterior(state)
         arrived = arriving(clients, before.step, self.rounds, rng)
@@ -196,7 +197,7 @@ class _StreamingEnsemble:
     ) -> tuple[State, Report]:
         """Train every client on the examples that arrived in this step, with a new optimiser state.
 
-        Every client's weights go up in each step, and nothing comes down.
+        Each client's weights go up in each step, and nothing comes down.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
         arrived = arriving(clients, step, self.steps, rng)
@@ -261,11 +262,11 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
     label="D-SGD streaming",
 )
 class DownpourStreaming(DownpourSgd):
-    """Downpour SGD on data that arrive in steps: the master goes on from step to step.
+    """Downpour SGD on data that arrive in steps: the master continues from step to step.
 
-    A round, after which the method is measured, is a step with several rounds of communication. The
-    paper names no number; 10 rounds of one epoch are what it takes without a stream.
-    Source: PFNM, supplement 4.2 (streaming).
+    A round, after which the method is evaluated, is a step with several rounds of communication.
+    The paper does not say how many; 10 rounds of one epoch are the number without a stream. Source:
+    PFNM, supplement 4.2 (streaming).
     """
 
     def __init__(

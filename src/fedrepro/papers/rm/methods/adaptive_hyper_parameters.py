@@ -72,7 +72,7 @@ class GridAxis:
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Compute the coordinate of each value in [-0.5, 0.5]: float64 (n,), ascending."""
+        """Compute the coordinate in [-0.5, 0.5] of each value of the grid: float64 (n,), sorted."""
         x = np.arange(len(self.values)) if self.positions == "positions" else self.scaled
         gap = x - x.mean()
         return np.asarray(gap / (2 * np.abs(gap).max()))

@@ -220,10 +220,10 @@ Source = Annotated[
 
 @dataclass(kw_only=True)
 class MatchingRounds(fedavg.Averaging):
-    """Averaging with a matching loss whose maps f_j stay with each client (theta_i of client i).
+    """Base of FedAvg with representation matching, whose maps f_j stay with each client.
 
-    A client's maps are drawn when the client is first sampled, and kept between its rounds. Source:
-    RM, section 3.1 and algorithm 1.
+    f_j reconstructs one activation from another. A client's maps are drawn when it is first
+    sampled, and kept between its rounds. Source: RM, section 3.1 and algorithm 1.
     """
 
     matching: Coefficient = 1.0
