@@ -59,10 +59,7 @@ class ClientData:
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the data set of these clients' examples, and each client's rows in it.
-
-        `on` chooses training ("train") or validation examples.
-        """
+        """Return the data set of the "train" or "validation" examples, and each client's rows."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -142,8 +139,7 @@ class Clients:
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return clients that use only some of their examples, as when data arrive in steps.
 
-        positions(client, n) returns which of its n examples a client uses, int (k,), in the order
-        of visits; the server learns neither.
+        positions(client, n): which of its n examples a client uses, int (k,), in order of visits.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -182,8 +178,7 @@ class Clients:
             private: tensors of the terms, (chosen, *shape), which the result gives back trained.
             reference: weights that terms compare with, by default `start`; see `engine.train`.
             memory: the optimiser's state from earlier rounds; see `engine.train`.
-            done: minibatches that each client took in earlier rounds; it continues after them,
-                within an epoch, in the order of local training.
+            done: minibatches that each client took in earlier rounds; local training goes on there.
             keep_gradients: sum the gradients over the steps.
 
         Raises:
@@ -220,10 +215,9 @@ class Clients:
         terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """Train at the chosen clients as `train` does; return sum_j weights[j] · (model of j).
+        """Train at clients, arguments as of `train`; return sum_j weights[j] · (model of j).
 
         Models that are not finite are left out; the result has the sum of the weights that went in.
-        For the arguments see `train`.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():
@@ -263,12 +257,10 @@ class Clients:
             epochs: passes over the examples of each client.
             patience: epochs without better training accuracy before a client stops; 0: never.
             lr: by default the procedure's.
-            weight_sd: of normal weights to start from, with biases of 0, by default as the
-                procedure starts networks.
+            weight_sd: of normal initial weights, with biases of 0; by default the procedure's.
 
         Returns:
-            Tensors float32 (J, *shape), named from weight0 on, NaN for a client whose training
-                diverged.
+            Tensors float32 (J, *shape), weight0 and so on, NaN where a client's training diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
