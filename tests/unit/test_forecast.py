@@ -115,6 +115,37 @@ def test_a_recorded_run_counts_by_multiplications(workplace, recorded, stage, ke
     assert found.sources == ({"the record": found.jobs[stage]} if stage else {})
 
 
+def test_a_data_set_of_unknown_size_has_no_known_time(workplace):  # noqa: F811
+    path = Path("reports/record/paper/rm/table-1.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"run": {"seconds": {"federate": 60.0}}}))
+    found = of("reports/paper/fedavg/table-2-lstm.csv")  # Shakespeare, before it is prepared
+    assert found.jobs["federate"] == found.unknown["federate"] > 0
+    assert (found.hours, found.sources) == (0, {})
+
+
+def test_the_present_engine_and_model_come_before_older_ones(workplace):  # noqa: F811
+    def recorded(name, seconds, computed, components):
+        path = Path(f"reports/record/paper/rm/{name}.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run = {"seconds": {"federate": seconds}}
+        path.write_text(json.dumps({"run": run, "computed": computed, "components": components}))
+
+    target = "reports/paper/rm/table-2-one-class.csv"
+    recorded("table-1", 60.0, [{"arithmetic": "portable"}], {})  # perceptrons
+    others = of(target).hours
+    recorded("table-2", 6_000.0, [{"arithmetic": "not pinned"}], {})
+    older = of(target).hours
+    assert older != others
+    recorded("matching-one-class", 60.0, [{"arithmetic": "portable"}], {"model": ["cnn;v1;"]})
+    assert of(target).hours != older  # changed since, so it counts as older too
+    version = components("model")["cnn"].version
+    text = f"cnn;v{version};"
+    recorded("matching-one-class", 60.0, [{"arithmetic": "portable"}], {"model": [text]})
+    # 18 runs for two; those with matching or learned settings count as much as the others
+    assert 60 * 18 / 2 * 0.5 < of(target).hours * 3600 < 60 * 18 / 2 * 2
+
+
 def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     said = capsys.readouterr().out

@@ -12,8 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
+from fedrepro.core.provenance import same_bytes
 from fedrepro.drawings.tables import environment, machines
-from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
