@@ -6,15 +6,17 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_exhibits import file_of
 from synthetic import KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
 
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components
+from fedrepro.data.prepared import Arrays, write_prepared
 from fedrepro.numbers.verdicts.printed_verdicts import COLUMNS
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.forecast import forecast, notes_of, parse_target, trained_on
+from fedrepro.planning.forecast import _network, forecast, notes_of, parse_target, trained_on
 from fedrepro.planning.plan import Plan
 
 
@@ -55,6 +57,17 @@ def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
     (note,) = [note for note in found.notes if "left out" in note]
     assert note.startswith(f"{given.paper}/")
     assert "passes" in note
+
+
+def test_examples_are_counted_over_all_classes_of_prepared_data(workplace):  # noqa: F811
+    """The file of prepared data has a count for each class, and no total."""
+    scenario = next(job.scenario for job in plan().jobs_of(plan().exhibit(KEY)) if job.clients)
+    x = {"train": np.zeros((7, 4)), "validation": np.zeros((0, 4)), "test": np.zeros((2, 4))}
+    y = {split: np.arange(len(rows)) % 2 for split, rows in x.items()}
+    folder = plan().jobs.dataset(scenario.dataset)
+    write_prepared(folder, Arrays(x, y, 1.0, (4,), ("a", "b")), scenario.dataset, {})
+    assert _network(plan(), scenario)[2] == 7
+    assert of(f"reports/tiny/{KEY}.svg").jobs["train"] > 0
 
 
 def test_seconds_follow_the_timings_of_finished_jobs_on_the_same_device(workplace):  # noqa: F811

@@ -220,7 +220,7 @@ def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
     if Path(folder, PREPARED_FILES[0]).exists():
         info = read_info(folder)
         shape, classes = tuple(info["shape"]), len(info["classes"])
-        examples = info["counts"]["train"]
+        examples = sum(info["counts"]["train"])
     if not examples:
         return 0, 0, 0
     network = network_of(scenario.model, shape, classes)
