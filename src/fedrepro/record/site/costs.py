@@ -53,17 +53,17 @@ def cost_table(
         took = [*held.get((label, "seconds"), {}).values()]
         if seconds and not took:
             shared = set(ended["setting"][ended["method"] != label])
-            own = [one for one in dict.fromkeys(ended["setting"]) if one not in shared]
+            own = [str(one) for one in ended["setting"].unique() if one not in shared]
             took = [one for token in own for one in seconds.get(token, ())]
-        row = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
-        row[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
+        told = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
+        told[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
         for head, metric in COUNTED.items():
-            row[head] = _range(held.get((label, metric), {}).values(), _count)
-        row["Seconds a trial"] = _range(took, "{:.3g}".format)
-        row["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
-        rows.append(row)
-    kept = [head for head in rows[0] if any(row[head] for row in rows)]
-    return [{head: row[head] for head in kept} for row in rows]
+            told[head] = _range(held.get((label, metric), {}).values(), _count)
+        told["Seconds a trial"] = _range(took, "{:.3g}".format)
+        told["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        rows.append(told)
+    kept = [head for head in rows[0] if any(one[head] for one in rows)]
+    return [{head: one[head] for head in kept} for one in rows]
 
 
 def _count(value: float) -> str:

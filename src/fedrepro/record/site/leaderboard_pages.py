@@ -132,7 +132,7 @@ def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str
     order = shown.table[shown.table["starts"] == starts]["method"].unique()
     table = table.reindex(index=order, columns=list(dict.fromkeys(heads)))
     texts = (100 * table).map(lambda share: "–" if is_none(share) else f"{share:.1f}")
-    return list(texts), texts.reset_index().values.tolist()
+    return [*table.columns], texts.reset_index().values.tolist()
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:
