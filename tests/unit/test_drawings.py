@@ -292,6 +292,22 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
     assert not any(text.get_text() for axes in found.axes for text in axes.texts)
 
 
+def test_a_figure_of_the_best_so_far_never_falls():
+    made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
+    exhibit = made.exhibit("small/x")
+    numbers = summarise(exhibit, tables_of(made, "small/x", plausible)).numbers
+    numbers = of_case(read_csv(csv_text(numbers)), "alike")
+    rounds = (numbers["method"] != "once") & (numbers["metric"] == "accuracy")
+    numbers.loc[rounds & (numbers["round"] == numbers["round"].max()), "mean"] = 0.0
+    told = {**ROUNDS, "drawing": {"name": "accuracy-against-rounds", "best_so_far": True}}
+    asked = Plan(Config(), {"small": file_of(**told)}, "tiny").exhibit("small/x")
+    with rules():
+        fallen, never = (figure(one, numbers).axes[0] for one in (exhibit, asked))
+    assert any((np.diff(line.get_ydata()) < 0).any() for line in fallen.lines)
+    for before, line in zip(fallen.lines, never.lines, strict=True):
+        assert list(line.get_ydata()) == list(np.maximum.accumulate(before.get_ydata()))
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
 
 from fedrepro.drawings.canvas import (
     LETTERS,
@@ -239,6 +242,10 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
     sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
     by_rounds: ClassVar[bool] = True
 
+    best_so_far: bool = Field(
+        False, description="draw the highest mean accuracy up to each round, without bands"
+    )
+
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from super().reasons(shown)
         if len(shown.points) > max(1, shown.cases):
@@ -257,6 +264,11 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         accuracy = round_lines(exhibit, numbers)
+        if self.best_so_far:
+            accuracy = {
+                label: Line(line.x, list(itertools.accumulate(line.mean, max)), [0.0] * len(line.x))
+                for label, line in accuracy.items()
+            }
         first = min(min(line.x) for line in accuracy.values())
         last = max(max(line.x) for line in accuracy.values())
         measured = max((line.x for line in accuracy.values()), key=len)
