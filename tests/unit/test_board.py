@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.leaderboard import pictures
+from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.leaderboard import bytes_up, pictures
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import BoardData, BoardRow, ExternalEntry, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
@@ -265,7 +267,9 @@ def test_tables_and_pictures_repeat_to_the_byte() -> None:
 
     first = drawn(parts())
     assert first == drawn(parts())
-    assert {".groups.svg", ".groups.png"} < set(first)
+    assert {f".{name}{end}" for name in ("groups", "bytes") for end in (".svg", ".png")} < set(
+        first
+    )
 
 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
@@ -432,6 +436,20 @@ def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
     for part in parts:
         assert "once more" in [measure.label for measure in part.measures], part.key
     require_frozen(own)
+
+
+def test_no_mark_is_cut_by_an_edge() -> None:
+    place = Path(__file__).parents[2] / "reports/record/paper/arena"
+    board = json.loads((place / "1.json").read_text())["board"]
+    with rules():
+        drawn = bytes_up(board, pd.read_csv(place / "1.csv"))
+        drawn.canvas.draw()
+    for axes in drawn.axes:
+        box = axes.get_window_extent()
+        for mark in (line for line in axes.lines if line.get_marker() != "None"):
+            _, y = axes.transData.transform(mark.get_xydata()[0])
+            half = mark.get_markersize() / 2**0.5 * drawn.dpi / 72  # a diamond's
+            assert box.y0 <= y - half < y + half <= box.y1
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])

@@ -1,9 +1,9 @@
-"""The picture of a leaderboard: scores with intervals, groups and ranks."""
+"""Pictures of a leaderboard: scores with intervals, groups and ranks; scores against bytes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,19 +21,24 @@ ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
 BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 LEAST = -1.5  # scores below are out of sight
+# behind a name; a halo outlines each letter, in four times the bytes
+CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
 DOT: dict[str, Any] = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 Frame = pd.DataFrame
 
 
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
-    """Draw the picture of a leaderboard; return its bytes by suffix, .groups.svg and .groups.png.
+    """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
 
     `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv.
     """
+    images = {}
     with rules():
-        drawn, title = groups(board, table), f"{board['title']}: groups"
-        return {f".groups{end}": image_of(drawn, end, title) for end in (".svg", ".png")}
+        for name, drawn in (("groups", groups(board, table)), ("bytes", bytes_up(board, table))):
+            for end in (".svg", ".png"):
+                images[f".{name}{end}"] = image_of(drawn, end, f"{board['title']}: {name}")
+    return images
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
@@ -145,3 +150,111 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
         axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
         where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
         axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
+
+
+def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
+    """Draw the methods' scores against the bytes that clients send, with the frontier of the best.
+
+    `board` has the leaderboard's settings, and `table` is its csv.
+    """
+    from matplotlib.lines import Line2D
+
+    families = [starts for starts in STARTS if (table["starts"] == starts).any()]
+    drawn = new_figure(0.85 + 3.1 * len(families))
+    axis = f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+    fewest = np.nanmin(table["parameters"].to_numpy(float))
+    for at, starts in enumerate(families):
+        axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
+        rows = _ranked(table, starts)
+        rows = rows[rows["score"] > LEAST]
+        rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
+        best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
+        best = best[best["score"] > best["score"].cummax().shift(fill_value=-math.inf)]
+        axes.step(best["bytes_up"], best["score"], where="post", color="#9AA0A8", linewidth=1.0)
+        for row in rows.to_dict("records"):
+            look, size = MARKS[str(row["class"])], {"markersize": row["points"]}
+            axes.plot(
+                row["bytes_up"],
+                row["score"],
+                look.marker,
+                color=look.colour,
+                zorder=4,
+                **DOT | size,
+            )
+        _names(axes, rows)
+        low, high = axes.get_ylim()
+        room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
+        scores = rows["score"].astype(float)
+        axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
+        axes.set_xscale("log")
+        low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
+        wide = max(high / low, 2.0)
+        axes.set_xlim(low / wide**0.44, high * wide**0.22)
+        every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
+        ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
+        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
+        axes.set_ylabel(axis)
+    axes.set_xlabel("bytes that clients send, as multiples of their models")
+    handles = [
+        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
+        for kind, look in MARKS.items()
+        if kind != "reference" and (table["class"] == kind).any()
+    ]
+    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
+    below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
+    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
+    return drawn
+
+
+def _names(axes: Axes, own: Frame) -> None:
+    """Write the methods' names next to their marks, without overlap.
+
+    `own` has the methods' rows, with the marks' sizes as `points`; names of nearby bytes share a
+    column.
+    """
+    from matplotlib.transforms import offset_copy
+
+    gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
+    rows = own.sort_values("score", ascending=False)
+    # values within a fifth of each other share a column of names
+    ordered = sorted(set(rows["bytes_up"].tolist()))
+    starts = [v for at, v in enumerate(ordered) if at == 0 or v > 1.2 * ordered[at - 1]]
+    places = [sum(value >= start for start in starts) - 1 for value in rows["bytes_up"]]
+    for column in range(max(places, default=-1) + 1):
+        column_rows = rows[[place == column for place in places]].to_dict("records")
+        heights = spread([float(row["score"]) for row in column_rows], gap)
+        # names of the first column have the room to the left of it
+        ends = [float(row["bytes_up"]) for row in column_rows]
+        aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
+        side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
+        beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+        low, high = axes.get_ylim()
+        axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
+        for row, height in zip(column_rows, heights, strict=True):
+            line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
+            line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
+            look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
+            look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
+            at = (row["bytes_up"], row["score"])
+            axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
+
+
+def spread(heights: Sequence[float], gap: float) -> list[float]:
+    """Return heights of labels moved at least `gap` apart, by as little as possible.
+
+    `heights` go from the highest down. Neighbours that would touch become a block around the mean
+    of where they want to be.
+    """
+
+    def end(block: Sequence[float], side: int) -> float:
+        return sum(block) / len(block) + side * (gap * (len(block) - 1) / 2)
+
+    blocks: list[list[float]] = []
+    for height in heights:
+        blocks.append([height])
+        while len(blocks) > 1 and end(blocks[-2], -1) - gap < end(blocks[-1], 1):
+            last = blocks.pop()
+            blocks[-1] = blocks[-1] + last
+    return [end(block, 1) - gap * at for block in blocks for at in range(len(block))]
