@@ -87,7 +87,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _seal(path: Name) -> tuple[int, str] | None:
-    """Find the checksum that a table or state holds of itself: its position and text, or None."""
+    """Return position and text of the checksum that a table or state file has of itself, if any."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -95,7 +95,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Write the checksum of a new table or state into the file, over its placeholder UNKNOWN."""
+    """Write the checksum of a new table or state file into it, over the placeholder UNKNOWN."""
     found = _seal(path)
     assert found is not None
     with path.open("r+b") as file:
@@ -104,7 +104,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Return whether a table or state holds its own checksum; raise if its bytes do not match."""
+    """Return whether a result file states its own checksum; raise if its bytes do not match it."""
     found = _seal(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")

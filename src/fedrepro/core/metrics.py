@@ -179,10 +179,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` with its trial and method, as a row of a result file.
+    """A measured value with its trial, method and tuning, as a row of a result file.
 
     training: the local training, where a job has several. tune: how the model was fine-tuned, if it
-    was; repetition: on which sample of that size, counted from 0.
+    was; repetition: on which sample of that size, counted from 0. Other fields are as in `Number`.
     """
 
     trial: int
@@ -206,7 +206,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measured values (rows) of one job of the workflow, with its experiment's components."""
+    """The measurements (rows) of one job of the workflow, and the components of its scenario."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)

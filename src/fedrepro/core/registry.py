@@ -341,7 +341,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Return the value of parameter `key` that a text means; return other values unchanged.
+    """Convert the text `value` of the parameter `key` to its type; return other values unchanged.
 
     `params` are the component's parameters; `where` is the text that an error quotes.
     """

@@ -52,7 +52,7 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return round, epoch and call of this key as one text, which is part of what is hashed.
+        """Return the key's round, epoch and call as one text, which `stream` hashes with the rest.
 
         It names an epoch, a round in its first epoch or in none, or both. One overlap is intended:
         the first epoch of round r visits examples in the order of epoch r of local training, so

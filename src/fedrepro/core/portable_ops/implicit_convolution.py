@@ -112,7 +112,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Return the positions of the four values of the 2×2 window that begins at `at`."""
+    """Write code for the positions of the four values of the 2×2 window that begins at `at`."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -120,11 +120,11 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def _largest(
     typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> Any:
-    """Write max(0, the largest value) of a 2×2 window of 8 channels (PAD), and note its position.
+    """Write code for ReLU and max pooling of a 2×2 window of 8 channels (PAD), noting positions.
 
-    An intrinsic of Numba for pooling with ReLU: reads x from `at` on (neighbours `right` and
-    `down`), writes to out at `to`, and notes positions 0 to 3 in `chosen` at `noted`. The first of
-    equal values is taken, NOWHERE is noted where none is above zero, and NaN stays.
+    An intrinsic of Numba: reads x from `at` on (neighbours `right` and `down`), writes the maxima
+    to out at `to`, and their positions 0 to 3 to `chosen` at `noted`. The first of equal values is
+    taken, NOWHERE is noted where none is above zero, and NaN stays.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -133,7 +133,7 @@ def _largest(
         vector = Vectors(builder, kinds[0].dtype, PAD)
         zeros, best, where = _each(vector.type, 0.0), None, _each(WORDS, 0)
         for place, start in enumerate(_window(builder, at, right, down)):
-            value = vector.load(vector.at(point(kinds[0], x, start)))
+            value = vector.load(vector.vector_at(point(kinds[0], x, start)))
             if best is None:
                 best = value
                 continue
@@ -143,7 +143,7 @@ def _largest(
             best = builder.select(more, value, best)
             where = builder.select(more, _each(WORDS, place), where)
         below = builder.fcmp_ordered("<=", best, zeros)
-        vector.store(builder.select(below, zeros, best), vector.at(point(kinds[4], out, to)))
+        vector.store(builder.select(below, zeros, best), vector.vector_at(point(kinds[4], out, to)))
         where = builder.select(below, _each(WORDS, NOWHERE), where)
         place = builder.bitcast(point(kinds[6], chosen, noted), BYTES.as_pointer())
         builder.store(builder.trunc(where, BYTES), place, align=1)
@@ -159,23 +159,24 @@ def _given_back(
     typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> Any:  # fmt: skip
-    """Write errors of a pooling's output (8 channels) to the inputs they came from, else zeros.
+    """Write code for the backward pass of `_largest`: gradients go to the inputs that were largest.
 
-    The backward pass of `_largest`, an intrinsic of Numba: reads `error` from `at` on and the
-    positions in `chosen` from `noted` on, and writes the 2×2 window of `below` that begins at `to`.
+    An intrinsic of Numba: reads the gradients `error` of 8 channels from `at` on and the noted
+    positions from `noted` on in `chosen`, and writes the 2×2 window of `below` that begins at `to`,
+    with zeros elsewhere.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         error, at, chosen, noted, below, to, right, down = arguments
         kinds, point = signature.args, partial(array_at, context, builder)
         vector = Vectors(builder, kinds[0].dtype, PAD)
-        value = vector.load(vector.at(point(kinds[0], error, at)))
+        value = vector.load(vector.vector_at(point(kinds[0], error, at)))
         place = builder.bitcast(point(kinds[2], chosen, noted), BYTES.as_pointer())
         where = builder.zext(builder.load(place, align=1), WORDS)
         for place, start in enumerate(_window(builder, to, right, down)):
             same = builder.icmp_signed("==", where, _each(WORDS, place))
             given = builder.select(same, value, _each(vector.type, 0.0))
-            vector.store(given, vector.at(point(kinds[4], below, start)))
+            vector.store(given, vector.vector_at(point(kinds[4], below, start)))
         return context.get_dummy_value()
 
     return types.void(error, at, chosen, noted, below, to, right, down), generate

@@ -35,7 +35,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writes LLVM code for a tile: up to 10 vectors of one row, or 5 rows of one vector."""
+    """Writes LLVM code for a tile: up to 10 vectors of one row, or one vector of up to 5 rows."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
@@ -46,7 +46,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write the code of all kinds of tiles by `one(kind, vectors)`, and a switch on `kind`."""
+        """Write the code of each kind of tile by one(kind, vectors), and a switch on `kind`."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -61,12 +61,12 @@ class _Tile(Vectors):
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Return pointers to the vectors `part` of a tile that begins at `first`, rows `apart`."""
+        """Write code for pointers to a tile's vectors `part`; it begins at `first`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
             starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
-        return [self.at(first, at) for at in starts]
+        return [self.vector_at(first, at) for at in starts]
 
     def load_all(self, pointers: list[Any]) -> list[Any]:
         return [self.load(pointer) for pointer in pointers]
@@ -77,11 +77,11 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Add amounts[m] · (row of `laid` from which[m] on) to a tile of `image`, for a range of m.
+    """Write code that adds amounts[m] · (row of `laid` beginning at which[m]) to a tile of `image`.
 
-    An intrinsic of Numba. m runs from part[0] to part[1]. kind: the number of vectors of a row;
-    above VECTORS, rows of one vector, less VECTORS - 1. image, laid: (array, at, from row to row of
-    the tile).
+    An intrinsic of Numba; m runs from part[0] to part[1]. kind: the number of vectors of the tile's
+    one row; above VECTORS, its number of rows of one vector, plus VECTORS - 1. image, laid: (array,
+    begin, stride between rows of the tile).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -121,12 +121,13 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Compute the gradients of `lay` with respect to one row of `laid`, and to `count` amounts.
+    """Write code for the gradients of what `lay` computes: by a row of `laid`, and by each amount.
 
-    An intrinsic of Numba, for one tile. The row's gradient is added to `moved`, and vectors whose
-    elements add up to the gradients of the amounts to `sums`. errors: (array, at, from row to row
-    of the tile), the errors of the image; tile m begins seats[m] further. laid, moved: arrays, and
-    with the first where both begin and the stride.
+    An intrinsic of Numba, for one tile and `count` amounts. errors: (array, begin, stride between
+    rows of the tile), the loss's gradient by the image, in which the tile of amount m begins
+    seats[m] further. The row's gradient is added to `moved`; a vector for each amount, whose
+    elements add up to its gradient, to `sums`. laid, moved: arrays; the first in a tuple with where
+    both begin, and the stride.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -149,7 +150,7 @@ def _lift(
                 seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
                 lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
-                place = tile.at(totals, lanes)
+                place = tile.vector_at(totals, lanes)
                 total = tile.load(place)
                 values = tile.load_all(tile.pointers(seat, case, apart, some))
                 for value, weight in zip(values, weights, strict=True):
@@ -173,12 +174,12 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Return the sum of the vector of `sums` that begins at `at`, always in one order."""
+    """Write code for the sum of the vector that begins at `at` in `sums`, in a fixed order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments
         tile = _Tile(context, builder, signature.args[0].dtype, at.type)
-        value = tile.load(tile.at(tile.data(signature.args[0], sums, at)))
+        value = tile.load(tile.vector_at(tile.data(signature.args[0], sums, at)))
         word, lanes = ir.IntType(32), tile.lanes
         while lanes > 1:
             lanes //= 2
