@@ -151,7 +151,7 @@ def _summed(
 
 
 def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
-    """Convert weights by name to tensors of the examples' type and on their device."""
+    """Convert a model's arrays to torch tensors of the type and device in which `examples` are."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype

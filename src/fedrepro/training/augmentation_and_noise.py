@@ -107,7 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W)."""
+        """Return the pixel that each kind of move puts at each place: indices (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]
@@ -254,7 +254,7 @@ class BlockNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generator to the beginning of training step `step`, or of a piece of that step.
 
-        `models` is not used; `ModelNoise.at` has it.
+        `models` is not used: it is there as `ModelNoise.at` takes it.
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
@@ -282,7 +282,7 @@ class BlockNoise:
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:
-    """Return an uninitialised, contiguous tensor of the shape, type and device of `like`."""
+    """Return an empty contiguous tensor of the shape, type and device of `like`, to be filled."""
     import torch
 
     return torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -42,9 +42,10 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _said(*arguments: Any) -> int:
-    """Run the compiled training on these arguments and return the number of right predictions.
+    """Run the compiled training; return the number of right predictions, log a long compilation.
 
-    Logs how long compilation took, if this machine had no compiled code yet.
+    The arguments are those of `compiled_steps.train`. The log says how long compilation took, if
+    this machine had no compiled code yet.
     """
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
@@ -58,9 +59,9 @@ def _said(*arguments: Any) -> int:
 
 
 def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Return whether compiled code can train this network with the loss terms `terms`.
+    """Return whether compiled code knows the network's layers and all loss terms `terms`.
 
-    If not, it is trained by automatic differentiation.
+    If not, the network is trained by automatic differentiation.
     """
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
@@ -266,10 +267,10 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """List the activations (source, target) of representation matching, with factors.
+        """List what representation matching compares: (source, target) activations, and factors.
 
-        A factor is the weight in the gradient of the squared distance; both lists are empty without
-        matching.
+        A factor is the weight, in the gradient, of the squared distance between both; the lists are
+        empty without matching.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

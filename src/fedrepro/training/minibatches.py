@@ -102,10 +102,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
+        """Return keys and counters from which compiled code draws the random words of each step.
 
-        A place is (index of the epoch's key, number of the step in the epoch), from which compiled
-        code makes random numbers. `purpose` separates, say, dropout from other randomness.
+        Keys are uint64 (epochs, 2); counters, int64 (steps, 2), are (index of the epoch's key,
+        number of the step in the epoch). `purpose` separates, say, dropout from other randomness.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
