@@ -63,10 +63,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference max E[gains] - max E[rivals] that a claim is about, with its measured values.
+    """A difference between two best means, max E[gains] - max E[rivals], that a claim is about.
 
-    gains, rivals: float64 (trials, members), the same trials in the same rows; the maximum is over
-    members. least, most: bounds of the difference by definition; a spread is not negative.
+    gains, rivals: the measured values of both sides, float64 (trials, members), trials in the same
+    rows; the maximum is over members. least, most: bounds of the difference by definition; a spread
+    is not negative.
     """
 
     gains: Array
@@ -86,9 +87,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return the contrast with `times` as many trials, and the same means and sds.
+        """Return the contrast as it were with `times` as many trials of equal means and sds.
 
-        It shows how narrow an interval would be with more trials.
+        It shows how narrow an interval would be.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -97,7 +98,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts`, on the trials that all have.
+    """Return the confidence interval of the mean of `contrasts`, over the trials that all have.
 
     A claim about several points of a figure has one contrast per point. `confidence` is such as
     0.95.
@@ -142,9 +143,9 @@ def _above(contrast: Contrast, gain: int) -> Array:
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Tell whether to test all `ways` gains with a correction, not one that trials select.
+    """Return whether to test all `ways` gains with a correction, instead of one that trials select.
 
-    The decision follows from the numbers of trials and gains alone, never from measured values.
+    Numbers of trials and gains decide this alone, never measured values.
     """
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
@@ -210,7 +211,7 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Return the differences of all ordered pairs of columns, float64 (trials, n(n-1)).
+    """Return all differences between two columns of `series`, float64 (trials, n(n-1)).
 
     `series` is float64 (trials, n). The largest difference is a spread, as claims state it.
     """

@@ -232,7 +232,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario of a figure or table with the results of its methods by label.
+    """Yield each scenario in one table of a leaderboard, with the result of each method by label.
 
     each_trial: whether accuracy is that with the best setting of each trial.
     """

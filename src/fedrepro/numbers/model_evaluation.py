@@ -139,7 +139,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Return the accuracy with the means of weights, of a variational network only; else []."""
+    """Return the accuracy of a variational network's mean weights, as a metric; [] for others."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -271,7 +271,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find the first node with weights that are not finite, and the kind: mean, spread or weight.
+    """Find the first node whose weights are not finite: (index, "mean", "spread" or "weight").
 
     `tensors` (nodes, *shape) by name; None if all values are finite.
     """

@@ -185,7 +185,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of metrics that methods report per round only, with their value in the last round.
+    """Yield rows for metrics that methods report per round only: their value in the last round.
 
     `shown` has, for each method at a point, a csv row and the metrics that its rows lack.
     """

@@ -29,7 +29,7 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return the paths of tables of run times, without local training's, each once."""
+    """Return those of the tables of run times that are of methods, not of local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
@@ -154,7 +154,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Return the rows of the tables of times that lie next to these files of metrics.
+    """Return the rows of the tables of run times that lie next to these files of metrics.
 
     `needed` is a column that must be there; raise FedreproError if it is not.
     """

@@ -72,7 +72,7 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of one setting, named `token` in column `setting`, in the first `trials`."""
+    """Return the rows of `frame` of one setting, its text being `token`, in the first `trials`."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
@@ -117,7 +117,7 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Return the mean of each metric over the last `rounds` measured rounds, in each trial.
+    """Return each metric's mean over the last `rounds` evaluated rounds, for each trial.
 
     Keys are (metric, split); `own` are one setting's measurements. `accuracy_scatter` is the sample
     sd of the averaged accuracies. Counts over all rounds are left out; {} for a failed setting or a
