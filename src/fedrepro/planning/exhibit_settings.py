@@ -373,7 +373,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build the configuration of a figure or table from these keys and `others`; later ones win.
+    """Build the configuration of a figure or table from keys, which win over those of `others`.
 
     A key is replaced as a whole, unlike in a file's defaults, where `at`, `cases` and `parameters`
     are merged. Title, caption and notes may be written over several lines.

@@ -160,7 +160,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings of a run, each times its fine-tunings, to estimate the run's work.
+    """Count the settings of a run, times their fine-tunings, to estimate how much work it is.
 
     Successive halving, in which most settings stop early, counts as full runs of equal cost.
     """
