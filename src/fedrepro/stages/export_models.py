@@ -89,7 +89,10 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials."""
+    """Compute the models of a one-shot method in the first `count` trials again.
+
+    Yields (trial, model, number of classes).
+    """
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):

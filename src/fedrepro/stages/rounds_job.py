@@ -133,7 +133,7 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run a setting to round `rung` of successive halving, and return None.
+        """Run setting number `at` to round `rung` of successive halving, and return None.
 
         Without `rung` run it to its end, and return its measurements.
         """

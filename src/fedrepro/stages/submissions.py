@@ -102,7 +102,7 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's file of tables with the submitted method as its only method.
+    """Return a leaderboard's file of tables, in which the submitted method is the only one.
 
     `says` is the submission's description of the method.
 

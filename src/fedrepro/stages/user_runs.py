@@ -304,7 +304,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """Return the finished fraction of the job that writes `metrics`, and its last accuracy."""
+    """Return the finished fraction of the job that writes file `metrics`, and its last accuracy."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):
