@@ -104,7 +104,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """The layers of a network in order, to convert its tensors to arrays for matching and back.
+    """Converts a network's tensors to arrays for matching of units, and back, layer by layer.
 
     Each layer gives a weight and a bias. `maps` are True for fully connected layers on feature
     maps.

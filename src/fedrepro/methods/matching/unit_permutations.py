@@ -93,9 +93,9 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of one set in a network: unit b becomes sum_a M_ab unit a.
+        """Mix the units of set number `layer` in a network: unit b becomes sum_a M_ab unit a.
 
-        M is `matrix` (L, L), and `layer` numbers the set.
+        M is `matrix` (L, L).
         """
         arrays = list(network)
         for use in self.uses[layer]:
@@ -175,7 +175,7 @@ def fitted(
 ) -> UnitArrays:
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    One layer is permuted at a time, in random order, until no layer gains. Each step is a linear
+    One set of units is permuted at a time, in random order, until none gains. Each step is a linear
     assignment problem, so the sum of products of weights never falls.
     """
     while True:
@@ -286,7 +286,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> Uni
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Search the line between two lists of plans for the best agreement; return plans and value."""
+    """Search the line from `plans` to `towards` for the best agreement; return plans and value."""
 
     def between(share: float) -> list[Plan]:
         return [

@@ -51,10 +51,10 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of length 1 in a unit's weights; return their effect.
+    """Draw `points` random directions of a unit's weights, and return their effect on its output.
 
-    The result (points, n) is how much a step along each changes the unit's pre-activation, on each
-    of n examples.
+    The result (points, n) is how much a step of length 1 along each changes the unit's
+    pre-activation, on each of n examples.
     """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
@@ -215,9 +215,9 @@ def merged(
 class LayerSpaces:
     """The hidden units of J clients in one layer, with balls and clusters that are found once.
 
-    clients: each client's units and their inputs. rngs: where each client draws. search: how radii
-    are searched. draws: "shared" directions for every radius, or "fresh" ones. known, grouped: the
-    results so far, by epsilon and by number of clusters.
+    clients: each client's units and their inputs. rngs: the keys of each client's draws. search:
+    how radii are searched. draws: "shared" directions for every radius, or "fresh" ones. known,
+    grouped: the results so far, by epsilon and by number of clusters.
     """
 
     clients: Sequence[HiddenUnits]

@@ -108,9 +108,9 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """For each example and direction, the distances from the centre between which it is right.
+    """The range of distances within which each example is classified right, for each direction.
 
-    least, most: float32 (n, p) of n examples and p directions in which a model is moved.
+    A model is moved from its centre along p directions. least, most: float32 (n, p), n examples.
     """
 
     least: Floats
@@ -302,10 +302,11 @@ class Intersecting:
 
 @dataclass
 class GoodEnough:
-    """The good-enough spaces of J clients' softmax models, searched once for each accuracy.
+    """The good-enough spaces of J clients' softmax models, each searched once for each accuracy.
 
-    rngs: where each client's directions are drawn. draws: "shared", the same directions for every
-    radius, or "fresh". radii: "drawn", or "proven" for radii without draws. known: radii so far.
+    rngs: the keys by which each client's directions are drawn. draws: "shared", the same directions
+    for every radius, or "fresh". radii: "drawn", or "proven" for radii without draws. known: radii
+    so far.
     """
 
     models: Sequence[Softmax]

@@ -83,7 +83,7 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Configure the row `name` of table 1 as a scenario; `methods`, if any, replace the table's."""
+    """Configure the row `name` of table 1 as a scenario, if given with `methods` of its own."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
