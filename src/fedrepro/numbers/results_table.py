@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedrepro.core.component_tokens import method_of
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS, all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import command_of, same_bytes
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS
+from fedrepro.core.component_tokens import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -16,7 +17,6 @@ from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, components
 from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import method_called, setting_token, unknown_method
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.planning.exhibit_settings import (
     GRID,

@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from fedrepro.core.component_tokens import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_names, setting_token
 from fedrepro.data.feature_extraction import resolved_features
 
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks

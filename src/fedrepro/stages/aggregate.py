@@ -14,6 +14,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
@@ -22,7 +23,6 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (

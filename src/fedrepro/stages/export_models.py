@@ -17,13 +17,13 @@ import numpy as np
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import checksum_of_file, read_source, write_json
+from fedrepro.core.component_tokens import setting_names
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import provenance
 from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
