@@ -109,8 +109,7 @@ def drawn_partition(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """Load a data set as an earlier run prepared it, or prepare it in `folder` from raw files.
 
-    With `raw`, the files in that folder are used in any case. Raises FedreproError if files are
-    missing.
+    With `raw`, that folder's files are used in any case. Raises FedreproError if files are missing.
     """
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared

@@ -112,7 +112,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a stage's folder on, such as train/…; empty elsewhere.
+    """Return the part of `path` from a stage's folder on, such as train/…; empty for other paths.
 
     It is written into result files, so that a file copied to a wrong folder is noticed.
     """

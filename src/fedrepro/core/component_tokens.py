@@ -158,8 +158,7 @@ def method_of(setting: str) -> str:
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
 
-    `components` are those of the kind by name. The text must be in the one form that `Spec.token`
-    has.
+    `components` are those of the kind by name. The text must have the form of `Spec.token`.
     """
     spec = read(components, token, kind)
     if spec.token == token:

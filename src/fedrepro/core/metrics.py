@@ -222,8 +222,7 @@ class Table:
         The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of each component.
         setting is the method with its parameters as text, and the changes of training and
         fine-tuning in which rows differ. phase is `final` at the end of a run, `round` for an
-        evaluated round and `tuned` for a fine-tuned model, whose rows have its fine-tuning and
-        repetition.
+        evaluated round and `tuned` for a fine-tuned model, with its fine-tuning and repetition.
         """
         import pyarrow as pa
 

@@ -45,7 +45,7 @@ class Recurrent(NamedTuple):
     by: int
 
 
-class Times(NamedTuple):
+class LstmBuffers(NamedTuple):
     """Flat work buffers of compiled LSTM layers, for T time steps, B examples and L layers.
 
     codes: letters int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B, 4 units);
@@ -70,7 +70,7 @@ class Times(NamedTuple):
 
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
-) -> tuple[Recurrent, Times]:
+) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and buffers for compiled code.
 
     `rows` is the number of examples at a time, `steps` letters of a window, `every` whether each
@@ -104,7 +104,9 @@ def recurrent_of(
     }
     buffers = {name: aligned(count, dtype) for name, count in sizes.items()}
     letters, asked = (np.zeros(rows * steps, np.int64) for _ in range(2))
-    return laid_out, Times(codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers)
+    return laid_out, LstmBuffers(
+        codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers
+    )
 
 
 @inner
@@ -123,19 +125,18 @@ def tanh(x: Any, one: Any) -> Any:
 
 
 @inner
-def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
+def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
     """Copy example number b, a window of letters (T,), to room.codes, (T, B)."""
     for t in range(len(source)):
         room.codes[t * rows + b] = np.int64(source[t])
 
 
 @inner
-def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
+def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
     """Run the embedding and the LSTM layers over all letters of `rows` examples; write states to x.
 
     x gets the top layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. The letters lie in room.codes, (T, B); `weights` is the model as a flat
-    array.
+    letter has a prediction. The letters lie in room.codes, (T, B); `weights` is the flat model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -166,7 +167,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 
 @inner
-def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
+def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
     """Apply an LSTM's sigmoid and tanh at one time step, and compute its cells and states.
 
     The linear parts of the gates lie in rows `first` to first + rows of the buffers `room`;
@@ -197,7 +198,7 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> 
 
 @inner
 def backpropagate_through_time(
-    net: Recurrent, weights: Array, gradient: Array, rows: int, room: Times, errors: Array
+    net: Recurrent, weights: Array, gradient: Array, rows: int, room: LstmBuffers, errors: Array
 ) -> None:
     """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
 
@@ -249,7 +250,7 @@ def backpropagate_through_time(
 
 
 @inner
-def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
+def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
     """Backpropagate through `squash`: replace a time step's gates by the loss's gradients by them.
 
     t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and

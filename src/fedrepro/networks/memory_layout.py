@@ -195,8 +195,7 @@ def body_outputs(
     """Compute the inputs of one network's affine maps in compiled code: (N·predictions, units).
 
     `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns these and how many layers
-    were computed, or None for a network that compiled code does not know or that has affine maps
-    alone.
+    were computed, or None for a network of affine maps alone, or of layers without compiled code.
     """
     import torch
 

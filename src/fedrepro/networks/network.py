@@ -215,9 +215,8 @@ class Network:
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D), y (…, B) labels, or (…, B, K) class shares. Where a network predicts after
-        every character of a window, the target is the next character, and after the last one the
-        label.
+        x is (…, B, D), y (…, B) labels, or (…, B, K) class shares. After a character of a window
+        the target is the next character, after the last one the label.
         """
         import torch
 

@@ -100,8 +100,7 @@ class Contrast:
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
     """Return the confidence interval of the mean of `contrasts`, over the trials that all have.
 
-    A claim about several points of a figure has one contrast per point. `confidence` is such as
-    0.95.
+    A claim about several points of a figure has one contrast per point. `confidence`: such as 0.95.
     """
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
@@ -137,7 +136,7 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return how far one gain is above each rival in each trial, float64 (trials, rivals)."""
+    """Return gain number `gain` minus each rival, in each trial: float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
@@ -227,8 +226,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     `behind`, float64 (trials, rounds), is the gap between them; it is closed where its mean is at
     most 0. The lower end is the first round that may have closed it. For the upper end, rounds are
     tested from the last one backwards while each is found closed, at the full level (tests in a
-    fixed order), as picking any closed round would be picking the best of many. Infinite if not
-    reached.
+    fixed order): to pick any closed round is to pick the best of many. Infinite if not reached.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)

@@ -284,8 +284,7 @@ def _entry(
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """Return the class in which a method is ranked, such as "one model" or "public data".
 
-    It follows from the needs in its json `description`, and from rounds and forward passes in
-    `entry`.
+    It follows from needs in its json `description`, and rounds and forward passes in `entry`.
     """
     if description["reference"] or description["kind"] == "control":
         return "reference"

@@ -251,8 +251,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average metrics over the nodes of a graph, and add the worst node's value.
 
-    `nodes` has the metrics of each node; only accuracy, nll and calibration_error get a worst
-    value.
+    `nodes` has each node's metrics; only accuracy, nll and calibration_error get a worst value.
     """
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {

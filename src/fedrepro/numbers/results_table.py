@@ -310,8 +310,7 @@ def paired_differences(
 
     In a trial both methods have the same data, partition and, if one-shot, local models, so
     variation from these cancels in the difference. Compared are final values of selected settings,
-    in the trials that both methods have. `exhibit` restricts this to one figure or table, or to a
-    paper.
+    in the trials that both methods have. `exhibit`: only in this figure, table or paper.
 
     Returns:
         A row per point of an exhibit, with the columns COMPARED: both labels, their means over

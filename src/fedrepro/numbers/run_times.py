@@ -49,8 +49,7 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
     """Sum measured seconds over trials for each stage, such as train or aggregate.
 
-    `timings` are paths of tables of run times. Local training is left out if one of its tables is
-    missing.
+    `timings` are paths of tables; local training is left out if one of its tables is missing.
     """
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
@@ -94,8 +93,8 @@ def times_of(
     """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
 
     `seconds` are over the rounds of all trials except the FIRST of each; `overhead` is how much
-    longer rounds take than those of the exhibit's first method, in percent. `files` are the paths
-    of each run's metrics, next to which the times lie.
+    longer rounds take than those of the figure's first method, in percent. `files` are the paths of
+    each run's metrics, next to which the times lie.
     """
     import pandas as pd
 

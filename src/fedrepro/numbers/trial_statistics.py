@@ -50,8 +50,7 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
     `node` counts from 1; means over nodes are then dropped, other metrics without a node kept.
-    `belief` is the split renamed to `test`, as nodes are tested before and after averaging over
-    neighbours.
+    `belief` is the split renamed to `test`: nodes are tested before and after averaging.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]

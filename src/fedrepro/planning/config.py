@@ -437,8 +437,7 @@ def validated(model: type[T], values: Any, where: str) -> T:
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
     """Return the path of keys of a validation problem, such as "methods.0.label".
 
-    `loc` is pydantic's location, which also has types that it tried; only keys of `values` are
-    kept.
+    `loc` is pydantic's location, which also has types that were tried; keys of `values` are kept.
     """
     parts = []
     for part in loc:

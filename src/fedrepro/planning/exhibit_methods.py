@@ -112,14 +112,14 @@ class ExhibitMethod:
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to evaluate the method on at the end, including that of selection."""
+        """Return the splits to evaluate the method on at the end, and to select a setting by."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits that are also evaluated after rounds, for selection or averages."""
+        """Return the splits to evaluate the method on after rounds, for selection or averages."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)

@@ -263,8 +263,7 @@ class Plan:
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
         """Return the ranges of trials, one per file, of a run with this number of trials.
 
-        Successive halving has one range, because the mean over all trials decides which settings
-        stop.
+        Successive halving has one range, as the mean over all trials decides which settings stop.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 

@@ -119,8 +119,8 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict; a mixture to all its networks and weights.
 
-    The weights are (networks, classes). Key vote is there if networks vote instead of averaging
-    their probabilities.
+    The weights are (networks, classes). The key `vote` is there if networks vote, rather than
+    average their probabilities.
     """
     import torch
 

@@ -100,7 +100,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Check that results are of the present versions and parameters; else raise FedreproError.
+    """Raise FedreproError unless results are of the present versions and parameters of components.
 
     Snakemake would repeat such runs by itself, except for files that were copied here.
     """

@@ -110,7 +110,7 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of a setting after its last round, or where it was stopped."""
+        """Return the measurements of setting `at` after its last round, or where it `stopped`."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]

@@ -224,7 +224,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return path and text of the file to save a run's options in, which no other run has."""
+    """Return the YAML file to save a run's options in, and its text; no other run has that file."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"

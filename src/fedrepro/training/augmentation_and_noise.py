@@ -225,8 +225,7 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     A random entry gives two normal numbers, its real and imaginary part. The points lie on rings of
     equal probability, four per ring a quarter turn apart, so that odd moments and the covariance
     are zero; rings are turned by GOLDEN against each other. Squared radii are means over the rings,
-    so that variances are one. Fourth and sixth moments are off by a ten thousandth; no point is
-    beyond 4.7.
+    so that variances are one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

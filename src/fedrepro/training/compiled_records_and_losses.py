@@ -31,7 +31,7 @@ from fedrepro.networks.compiled_convolutions import (
     Images,
     learn_kernels,
 )
-from fedrepro.networks.compiled_lstm import Recurrent, Times, backpropagate_through_time
+from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
 from fedrepro.training.compiled_representation_matching import (
     MapBuffers,
     Maps,
@@ -155,7 +155,7 @@ class Scratch(NamedTuple):
     of the received network, for matching. turned, below: transposed errors.
     """
 
-    body: Images | Times | Nothing
+    body: Images | LstmBuffers | Nothing
     given: MapBuffers | Nothing
     x: Array
     activations: Array
@@ -322,7 +322,7 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
     """Add the gradient of RM's entropy term, coefficient · max(0, least - H), at the logits.
 
-    It is added to errors in the buffers `room`, for `rows` examples of weight one. `term` holds the
+    It is added to the gradients in `room`, for `rows` examples of weight one. `term` holds the
     coefficient, `least`, and whether H is the minibatch's mean entropy. dH/dt_k = -p_k (log p_k +
     H).
     """

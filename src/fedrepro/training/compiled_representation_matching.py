@@ -378,8 +378,7 @@ def of_channel(
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
     """Compute the transposed convolution of a map: add kernels at the pixels that `sort` listed.
 
-    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum is written to
-    room.image.
+    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum goes to room.image.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0

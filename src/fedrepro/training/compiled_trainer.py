@@ -41,7 +41,7 @@ NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 NO_CROPS = np.empty(0, np.int64)
 
 
-def _said(*arguments: Any) -> int:
+def _train_logged(*arguments: Any) -> int:
     """Run the compiled training; return the number of right predictions, log a long compilation.
 
     The arguments are those of `compiled_steps.train`. The log says how long compilation took, if
@@ -58,7 +58,7 @@ def _said(*arguments: Any) -> int:
     return right
 
 
-def written_out(network: Network, terms: Sequence[object]) -> bool:
+def is_compiled(network: Network, terms: Sequence[object]) -> bool:
     """Return whether compiled code knows the network's layers and all loss terms `terms`.
 
     If not, the network is trained by automatic differentiation.
@@ -139,7 +139,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load start weights, received weights, prior and optimiser state of one model."""
+        """Load start weights, received weights, prior and optimiser state of model `place`."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -183,7 +183,7 @@ class CompiledTrainer:
             order = self.compiled.StepOrder(
                 some.rows, some.ends, self.procedure.rows, keys, places, crops
             )
-            right = _said(
+            right = _train_logged(
                 self.data, order, self.net, descent, self.model, self.room, taken + done, losses
             )
             loss_parts.append(losses)

@@ -20,8 +20,7 @@ class Task:
 
     rows: indices of the client's examples in the data set. rng: the key by which each epoch's order
     is drawn. lr and steps, if given, replace the procedure's learning rate and epochs; steps beyond
-    an epoch go on in the next one. done: minibatches of earlier rounds, after which training
-    continues.
+    an epoch go on in the next one. done: minibatches of earlier rounds.
     """
 
     rows: np.ndarray
@@ -161,8 +160,7 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
     """Yield steps that take all of a client's examples at once, each as a chunk of several pieces.
 
     A piece has `piece` examples. `tasks`, one per model, must be ordered by number of steps, then
-    of pieces, falling. The size of a piece does not depend on the tasks, so rounding does not
-    either.
+    of pieces, falling. The size of a piece, and so rounding, does not depend on the tasks.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

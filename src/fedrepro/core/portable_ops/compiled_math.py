@@ -153,13 +153,13 @@ def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Write code for out = begin + a @ b, of up to ROWS rows and a fixed number of columns.
+    """Write code for a tile of out = begin + a @ b, whose sums stay in registers.
 
-    The sums stay in registers. Returns, as an intrinsic of Numba, the signature and the function
-    that writes the LLVM code. columns: a literal. terms: (runs of a sum, terms of a run). out,
-    begin: (array, where the matrix begins in it, stride from row to row). a, b: (array, begin,
-    stride from run to run, from term to term). of: the stride from row to row of a; or (list of
-    where each row of a begins, where to start in the list).
+    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. Terms of a sum lie
+    in memory in several stretches: `terms` is (stretches, terms of each). out, begin: (array,
+    offset, stride between rows). a, b: (array, offset, stride between stretches, between terms).
+    of: the stride between rows of a; or (list of the rows' offsets, where to start in it). Returns
+    the signature and the function that writes the LLVM code.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -191,11 +191,11 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write code that adds the products of run number `turn` to the vectors `sums`."""
+                """Write code that adds the products of stretch `turn` of all terms to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write code that adds the product of term k to each of the vectors `sums`."""
+                    """Write code that adds the product of term `k` to each vector of `sums`."""
                     at = builder.add(b_at, builder.mul(k, b_steps[1]))
                     values = [vector.load(pointer) for pointer in across(b, at)]
                     at, new = builder.add(a_at, builder.mul(k, a_steps[1])), []

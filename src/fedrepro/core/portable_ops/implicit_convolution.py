@@ -40,9 +40,9 @@ def _multiply_at(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b, where rows of a are read in place, such as windows of an image.
 
-    Row r of a begins places[r] numbers into a, and has `runs` runs of `length` numbers. Matrices
-    are pointers, each followed by its strides: from row to row, or from run to run and term to
-    term.
+    Row r of a begins places[r] numbers into a, and consists of `runs` stretches of `length`
+    numbers. Matrices are pointers, each followed by its strides: from row to row, or from stretch
+    to stretch and term to term.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))

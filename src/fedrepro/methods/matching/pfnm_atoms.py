@@ -102,8 +102,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
     At a known atom a unit gets its gain there, `gains` (units, atoms), plus the atom's popularity,
     `popular` (atoms,); at a new one its gain over the prior, `fresh` (units,), plus `novel`
-    (columns,). Source: equation (9), whose text says minimiser, but whose signs make it the
-    maximiser.
+    (columns,). Source: equation (9), whose signs make it a maximum (the text says minimum).
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))

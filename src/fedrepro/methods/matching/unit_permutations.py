@@ -70,7 +70,7 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Return inner products of one set's units in two networks, over all arrays of the set.
 
-        Entry (a, b) is of unit a of `model` and unit b of `network`, (L, L); `layer` numbers the
+        Entry (a, b), of (L, L), is of unit a of `model` and b of `network`; `layer` numbers the
         set.
         """
         products = (

@@ -254,7 +254,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the ratio of two means over trials, with an interval, for a check at one point.
+    """Return the ratio of the means of `one` and `other` over trials, with interval, at a point.
 
     The interval is that of the ratio linearised in each trial. `place` is the point.
     """
@@ -415,7 +415,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """Build a check of a claim from the keys in its file, by the class of its form.
+    """Build a check from the keys `given` in a file of claims, by the class that `form` names.
 
     Raise ValueError for an unknown form or a wrong key.
     """

@@ -150,7 +150,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in a file of claims by the numbers that the file's head gives them.
+    """Replace words for bounds in the `content` of a file of claims by numbers that its head gives.
 
     Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """

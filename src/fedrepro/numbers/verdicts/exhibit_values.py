@@ -107,7 +107,7 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Return the columns that tell points and settings apart, which a claim may name."""
+        """Return the columns of the csv (parameters, case) that tell its points apart."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:

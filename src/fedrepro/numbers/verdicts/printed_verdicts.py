@@ -382,9 +382,8 @@ def printed_verdict(
 ) -> str:
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
-    `ours` is our value, `away` its difference from print, `tolerance` the difference that is
-    allowed and `scatter` its `noise`. Without enough trials the word is "one trial" or "few
-    trials".
+    `ours` is our value, `away` its difference from print, `tolerance` the allowed difference and
+    `scatter` its `noise`. Without enough trials the word is "one trial" or "few trials".
     """
     from scipy.stats import norm, t
 

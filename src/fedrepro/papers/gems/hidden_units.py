@@ -134,7 +134,7 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
     """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
     `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
-    then each other unit alone. `owners` are not used: units of one client may merge. Source: the
+    then each other unit alone. `owners` are not used, so units of one client may merge. Source:
     authors' code.
     """
     together: list[int] = []
@@ -286,8 +286,7 @@ class Merging:
     """Options for merging the units of a layer: allowed deviation `epsilon`, clusters, and rules.
 
     clusters: number of groups of units within which units may merge. grouping: "greedy" or
-    "tuples", the rule by which sets of units are made. search: how a point in a set's balls is
-    found.
+    "tuples", the rule by which sets of units are made. search: for a point in a set's balls.
     """
 
     epsilon: float
@@ -299,8 +298,7 @@ class Merging:
         """Find the unit that replaces several, a point in all their balls; None if there is none.
 
         It is the end of the descent; or the deepest point, if that is asked for or the descent
-        fails. The authors' code (as_published) takes the end without proof that it lies in all
-        balls.
+        fails. The authors' code (as_published) takes the end without proof.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)

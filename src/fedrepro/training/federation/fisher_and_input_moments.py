@@ -380,7 +380,7 @@ def _hooked(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """Gather the inputs of a module's layer, of all its calls one behind another: (n, L, D)."""
+    """Join the inputs of a module's layer over all calls of it, by example: (n, L, D)."""
     import torch
 
     each = []
