@@ -3,8 +3,8 @@
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
 (`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
-over. The output image is turned into its own error in place, from which the gradients of source and
-kernel are computed. This goes image by image, which stays in the cache.
+over. The output image is replaced by the loss's gradient by it, from which the gradients of source
+and kernel are computed. This goes image by image, which stays in the cache.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Products whose first factor is read in place, and pooling by vectors, in compiled code.
 
-Rows of the first factor begin at places of a list, and a sum is made of runs. A window of an image
-that lies as (H, W, C) is such a row: k runs of k · C numbers. So a convolution is a product, and
-nothing is unfolded. An element is one chain of fused multiplications and additions in the order of
-its sum, as in `compiled`.
+Rows of the first factor begin at offsets in a list, and consist of stretches of numbers. A window
+of an image that lies as (H, W, C) is such a row: k stretches of k · C numbers. So a convolution is
+a product, and nothing is unfolded. An element is one chain of fused multiplications and additions
+in the order of its sum, as in `compiled_math`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
 
-A number that is not zero lays a row of a matrix down, times itself, onto numbers that stay in the
-registers meanwhile; or it lifts such numbers, for the gradients of both. An element is one chain of
-fused multiplications and additions in the order of a list; a number that is lifted is a sum of
-lanes, each such a chain, added up in one order. So the bits are the same on every processor.
+`lay` adds a row of a matrix, times each number that is not zero, to a tile that stays in the
+registers; `lift` computes the gradients of both. An element is one chain of fused multiplications
+and additions in the order of a list; a number's gradient is a sum of lanes, each such a chain,
+added up in one order. So the bits are the same on every processor.
 """
 
 from __future__ import annotations
