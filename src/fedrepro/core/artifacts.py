@@ -86,7 +86,7 @@ def _compared(path: str, hole: int | None, stamp: tuple[int, ...]) -> str:
 forget = _compared.cache_clear  # to compare every file again, as another process does
 
 
-def _seal(path: Name) -> tuple[int, str] | None:
+def _own_checksum(path: Name) -> tuple[int, str] | None:
     """Return position and text of the checksum that a table or state file has of itself, if any."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
@@ -96,7 +96,7 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 def fill_in(path: Path) -> None:
     """Write the checksum of a new table or state file into it, over the placeholder UNKNOWN."""
-    found = _seal(path)
+    found = _own_checksum(path)
     assert found is not None
     with path.open("r+b") as file:
         file.seek(found[0])
@@ -105,7 +105,7 @@ def fill_in(path: Path) -> None:
 
 def names_checksum(path: Name) -> bool:
     """Return whether a result file states its own checksum; raise if its bytes do not match it."""
-    found = _seal(path)
+    found = _own_checksum(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
     return found is not None

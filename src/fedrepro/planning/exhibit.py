@@ -263,7 +263,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return the shown name of each scenario set side by side, with its data if that varies."""
+    """Return the shown name of each scenario that a figure compares, with its data if several."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names

@@ -63,9 +63,9 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
-    A large minibatch is computed in pieces of `piece` rows. Random words depend on keys, uint64
-    (epochs, 2), one per epoch, and places, int64 (steps, 2), epoch and step within it. crops: int64
-    per row, how an image is moved (`augmentation_and_noise.py`), or empty.
+    A large minibatch is computed in pieces of `piece` rows. Random words are made from keys, uint64
+    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the key, and step within the
+    epoch. crops: int64 per row, how an image is moved (`augmentation_and_noise.py`), or empty.
     """
 
     rows: Array

@@ -322,7 +322,7 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function` for this signature, to be called by its address; one process does it.
+    """Compile `function` for a signature, for calls by its address; one process at a time does so.
 
     `dtype` names the type of numbers, as part of the lock's name.
     """
