@@ -223,8 +223,8 @@ def models_suffice(row: Mapping[Hashable, Any]) -> bool:
 class AfterRounds:
     """Mean test accuracies of methods after several rounds, to compare one-shot methods with.
 
-    `title` is that of the figure, with its data sets; `trials` is the smallest number of trials;
-    `accuracy` maps each method to its mean after each number of rounds.
+    `title` names the exhibit, with its data where these differ from the title's; `trials` is the
+    smallest number of trials; `accuracy` maps each method to its mean after each number of rounds.
     """
 
     title: str
