@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +9,7 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import rules
-from fedrepro.drawings.leaderboard import DRAWN, bytes_up, pictures, skew
+from fedrepro.drawings.leaderboard import pictures
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import BoardData, BoardRow, ExternalEntry, board_data, board_rows
 from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
@@ -260,7 +257,7 @@ def test_tables_and_pictures_repeat_to_the_byte() -> None:
         found = board_data(BOARD, parts)
         rows = board_rows(found)
         table, single = csv_text(leaderboard(found, rows)), csv_text(scenarios(found, rows))
-        shown = pictures(BOARD.model_dump(), read_csv(table), read_csv(single))
+        shown = pictures(BOARD.model_dump(), read_csv(table))
         return {"table": table.encode(), "single": single.encode(), **shown}
 
     def parts() -> list[Part]:
@@ -268,7 +265,7 @@ def test_tables_and_pictures_repeat_to_the_byte() -> None:
 
     first = drawn(parts())
     assert first == drawn(parts())
-    assert {f".{name}{suffix}" for name in DRAWN for suffix in (".svg", ".png")} <= set(first)
+    assert {".groups.svg", ".groups.png"} < set(first)
 
 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
@@ -302,8 +299,9 @@ def board_part(shown: BoardView, later: str = "") -> str:
 
 def shown_as(found: BoardData, table: pd.DataFrame) -> BoardView:
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": []}
-    times = read_csv(csv_text(seconds(found, board_rows(found))))
-    return BoardView(about | {"without_score": []}, read_csv(csv_text(table)), times)
+    rows = board_rows(found)
+    others = [read_csv(csv_text(made(found, rows))) for made in (seconds, scenarios)]
+    return BoardView(about | {"without_score": []}, read_csv(csv_text(table)), *others)
 
 
 def test_where_another_test_groups_otherwise_the_page_says_so() -> None:
@@ -434,39 +432,6 @@ def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
     for part in parts:
         assert "once more" in [measure.label for measure in part.measures], part.key
     require_frozen(own)
-
-
-# --------------------------------------------------------------------------------------- drawings
-
-
-@pytest.fixture
-def recorded() -> tuple[dict[str, object], pd.DataFrame, pd.DataFrame]:
-    """The recorded leaderboard: what is told of it, and its two tables."""
-    place = Path(__file__).parents[2] / "reports/record/paper/arena"
-    tables = [pd.read_csv(place / name) for name in ("1.csv", "1.scenarios.csv")]
-    return json.loads((place / "1.json").read_text())["board"], tables[0], tables[1]
-
-
-def test_no_mark_is_cut_by_an_edge(recorded) -> None:
-    with rules():
-        drawn = bytes_up(*recorded)
-        drawn.canvas.draw()
-    for axes in drawn.axes:
-        box = axes.get_window_extent()
-        for mark in (line for line in axes.lines if line.get_marker() != "None"):
-            _, y = axes.transData.transform(mark.get_xydata()[0])
-            half = mark.get_markersize() / 2**0.5 * drawn.dpi / 72  # a diamond's
-            assert box.y0 <= y - half < y + half <= box.y1
-
-
-def test_names_of_scenarios_do_not_lie_on_each_other(recorded) -> None:
-    with rules():
-        drawn = skew(*recorded)
-        drawn.canvas.draw()
-    for axes in drawn.axes:
-        boxes = [name.get_window_extent() for name in axes.get_xticklabels()]
-        assert len(boxes) > 1
-        assert not any(one.overlaps(two) for one, two in combinations(boxes, 2))
 
 
 @pytest.mark.parametrize("scale", ["quick", "paper"])

@@ -74,9 +74,7 @@ def drawn(name) -> tuple[Figure, set[float]]:
 
 def test_there_is_an_exhibit_of_every_kind():
     kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in ONE_OF_EACH}
-    # in tests of their own
-    elsewhere = {"confusion", "accuracy-and-bytes"}
-    assert kinds | elsewhere == set(components("drawing")) - {"table"}
+    assert kinds | {"confusion"} == set(components("drawing")) - {"table"}
 
 
 @pytest.mark.parametrize(
@@ -291,6 +289,23 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
             shown = [list(line.get_ydata()) for line in axes.lines]
             assert all(line.mean in shown for line in lines_of_case.values())
     assert [axes.get_xlabel() for axes in found.axes] == ["", "", *["communication rounds"] * 2]
+    assert not any(text.get_text() for axes in found.axes for text in axes.texts)
+
+
+def test_a_figure_of_the_best_so_far_never_falls():
+    made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
+    exhibit = made.exhibit("small/x")
+    numbers = summarise(exhibit, tables_of(made, "small/x", plausible)).numbers
+    numbers = of_case(read_csv(csv_text(numbers)), "alike")
+    rounds = (numbers["method"] != "once") & (numbers["metric"] == "accuracy")
+    numbers.loc[rounds & (numbers["round"] == numbers["round"].max()), "mean"] = 0.0
+    told = {**ROUNDS, "drawing": {"name": "accuracy-against-rounds", "best_so_far": True}}
+    asked = Plan(Config(), {"small": file_of(**told)}, "tiny").exhibit("small/x")
+    with rules():
+        fallen, never = (figure(one, numbers).axes[0] for one in (exhibit, asked))
+    assert any((np.diff(line.get_ydata()) < 0).any() for line in fallen.lines)
+    for before, line in zip(fallen.lines, never.lines, strict=True):
+        assert list(line.get_ydata()) == list(np.maximum.accumulate(before.get_ydata()))
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,12 @@ def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
 def test_examples_are_counted_over_all_classes_of_prepared_data(workplace):  # noqa: F811
     """The file of prepared data has a count for each class, and no total."""
     scenario = next(job.scenario for job in plan().jobs_of(plan().exhibit(KEY)) if job.clients)
-    x = {"train": np.zeros((7, 4)), "validation": np.zeros((0, 4)), "test": np.zeros((2, 4))}
+    x = {
+        name: np.zeros((n, 8, 8), "f") for name, n in (("train", 7), ("validation", 0), ("test", 2))
+    }
     y = {split: np.arange(len(rows)) % 2 for split, rows in x.items()}
     folder = plan().jobs.dataset(scenario.dataset)
-    write_prepared(folder, Arrays(x, y, 1.0, (4,), ("a", "b")), scenario.dataset, {})
+    write_prepared(folder, Arrays(x, y, 1.0, (8, 8), ("a", "b")), scenario.dataset, {})
     assert _network(plan(), scenario)[2] == 7
     assert of(f"reports/tiny/{KEY}.svg").jobs["train"] > 0
 
@@ -111,6 +113,37 @@ def test_a_recorded_run_counts_by_multiplications(workplace, recorded, stage, ke
     found = of(f"reports/{key}.svg")
     assert found.hours * 3600 == pytest.approx(60 * times)
     assert found.sources == ({"the record": found.jobs[stage]} if stage else {})
+
+
+def test_a_data_set_of_unknown_size_has_no_known_time(workplace):  # noqa: F811
+    path = Path("reports/record/paper/rm/table-1.json")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"run": {"seconds": {"federate": 60.0}}}))
+    found = of("reports/paper/fedavg/table-2-lstm.csv")  # Shakespeare, before it is prepared
+    assert found.jobs["federate"] == found.unknown["federate"] > 0
+    assert (found.hours, found.sources) == (0, {})
+
+
+def test_the_present_engine_and_model_come_before_older_ones(workplace):  # noqa: F811
+    def recorded(name, seconds, computed, components):
+        path = Path(f"reports/record/paper/rm/{name}.json")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        run = {"seconds": {"federate": seconds}}
+        path.write_text(json.dumps({"run": run, "computed": computed, "components": components}))
+
+    target = "reports/paper/rm/table-2-one-class.csv"
+    recorded("table-1", 60.0, [{"arithmetic": "portable"}], {})  # perceptrons
+    others = of(target).hours
+    recorded("table-2", 6_000.0, [{"arithmetic": "not pinned"}], {})
+    older = of(target).hours
+    assert older != others
+    recorded("matching-one-class", 60.0, [{"arithmetic": "portable"}], {"model": ["cnn;v1;"]})
+    assert of(target).hours != older  # changed since, so it counts as older too
+    version = components("model")["cnn"].version
+    text = f"cnn;v{version};"
+    recorded("matching-one-class", 60.0, [{"arithmetic": "portable"}], {"model": [text]})
+    # 18 runs for two; those with matching or learned settings count as much as the others
+    assert 60 * 18 / 2 * 0.5 < of(target).hours * 3600 < 60 * 18 / 2 * 2
 
 
 def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811

@@ -21,8 +21,8 @@ from fedrepro.cli.main import main
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import LEADING, with_leading
+from fedrepro.core.provenance import same_bytes
 from fedrepro.numbers.exhibit_files import whole_exhibits
-from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.results_table import Only, collect, paired_differences, scenario_blocks, sides
 

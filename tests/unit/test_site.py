@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
 import shutil
 from pathlib import Path, PurePosixPath
@@ -16,10 +13,9 @@ import pytest
 from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.numbers.recommendation import Situation, recommend
 from fedrepro.numbers.run_times import seconds_by_setting
 from fedrepro.record.site.build import _require_own, build
-from fedrepro.record.site.costs import cost_table, costs_of, with_sent
+from fedrepro.record.site.costs import cost_table
 from fedrepro.record.site.guides import Guides
 from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula, method_pages
 from fedrepro.record.site.pages import home, page, paper_page, plain_name, telling
@@ -31,7 +27,6 @@ from fedrepro.record.site.verdicts import (
     bound_text,
     glossary,
     interval,
-    interval_drawing,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -116,10 +111,8 @@ def test_an_altered_score_changes_the_answer_of_the_home_page(tmp_path):
         shutil.copy(path, folder / "arena")
 
     def told() -> list[str]:
-        """The leading methods of one network, and the chooser's answers for five clients."""
+        """The leading methods of one network."""
         page = home(read_reports(folder, "paper", [key]), {}, ())
-        known = json.loads(re.search(r'id="chooser-data">(.*?)</script>', page)[1])
-        assert {tuple(place["answers"][0][0][0][:2]) for place in known["places"]}
         return re.findall(r'<p class="answer">.*?<b>(.*?)</b>', page)
 
     before = told()
@@ -147,16 +140,6 @@ def test_claims_of_the_paper_stand_before_those_that_were_added():
     names = re.findall(r'<tr id="(\w+)">', page("claims.html", up="../", claims=claims))
     assert names[:3] == ["p1", "p2a", "p2b"]
     assert names[-8:] == [f"e{number}" for number in range(1, 9)]
-
-
-def test_the_interval_of_a_check_lies_where_its_numbers_are():
-    row = {"value": "0.5", "low": "0.4", "high": "0.6", "bound": "at most 0.8", "check": "x"}
-    found = interval_drawing(row | {"check_verdict": "holds", "confidence": "0.95"})
-    (bound, label), (low, high) = found["bounds"][0], found["range"]
-    assert label == "0.8"
-    assert low < found["at"] < high < bound
-    assert found["allowed"][0] <= low
-    assert found["allowed"][1] == bound
 
 
 def test_a_card_has_the_first_sentence_with_a_number_and_all_of_it():
@@ -254,31 +237,17 @@ def shown_of(key: str):
 
 def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
     shown = shown_of(KEY)
-    plain, costs = costs_of(shown.about, shown.numbers)
-    assert plain == "FA"
-    rows = list(csv.DictReader(io.StringIO((RECORD / f"paper/{KEY}.csv").read_text())))
-    assert set(costs) == {row["method"] for row in rows}
-    for label, one in costs.items():
-        own = {
-            row["case"]: float(row["mean"])
-            for row in rows
-            if (row["method"], row["metric"]) == (label, "bytes_up") and not row.get("round")
-        }
-        assert one.numbers["sent"] == list(own.values())
-    assert costs["FA"].numbers["ratios"] == [1.0] * 4
-    assert "example counts" in next(iter(costs.values())).sees
-
-
-def test_a_method_that_sends_twice_as_much_is_told_in_the_head():
-    shown = shown_of(KEY)
     numbers = shown.numbers.copy()
-    more = (numbers["method"] == "FA+WD") & (numbers["metric"] == "bytes_up")
-    numbers.loc[more, "mean"] *= 2
-    head, rows = cost_table(*costs_of(shown.about, numbers))
-    assert "Costs: clients send 2.0 × FA: FA+WD; the others as much as FA" in head
-    assert any("2.0 ×" in row.values() for row in rows)
-    alone = numbers[numbers["method"] == "FA"]
-    assert cost_table(*costs_of(shown.about, alone))[1] == []
+    sent = numbers["metric"] == "bytes_up"
+    numbers.loc[sent & (numbers["method"] == "FA+WD"), "mean"] *= 2
+    rows = {row["Method"]: row for row in cost_table(shown.about, numbers)}
+    assert set(rows) == set(numbers["method"])
+    own = shown.numbers[sent].set_index("method").loc["FA", "mean"]
+    ends = [f"{size / 1e9:.3g} GB" for size in (own.min(), own.max())]
+    assert rows["FA"]["Clients send"] == " to ".join(dict.fromkeys(ends))
+    assert [rows[label]["Times FA"] for label in ("FA", "FA+WD")] == ["1.0 ×", "2.0 ×"]
+    assert "example counts" in rows["FA"]["It sees"]
+    assert cost_table(shown.about, numbers[numbers["method"] == "FA"]) == []
 
 
 def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
@@ -291,28 +260,10 @@ def test_seconds_of_a_method_are_those_of_its_settings(tmp_path):
     shown = shown_of(KEY)
     settings = shown.numbers.groupby("method")["setting"].unique()
     own = {settings["FA"][0]: [2.0], settings["FA+WD"][0]: [4.0, 6.0]}
-    costs = costs_of(shown.about, shown.numbers, own)[1]
-    found = [costs[label].numbers["seconds"] for label in ("FA", "FA+WD", "FA+RM")]
-    assert found == [[2.0], [4.0, 6.0], []]
-    assert "Seconds a trial" in cost_table(*costs_of(shown.about, shown.numbers, own))[1][0]
-    assert "Seconds a trial" not in cost_table(*costs_of(shown.about, shown.numbers))[1][0]
-
-
-def test_a_table_of_methods_has_a_column_of_what_they_send():
-    shown = shown_of("gems/table-1-mnist")
-    plain, costs = costs_of(shown.about, shown.numbers)
-    before = shown.table(())
-    table = with_sent(before, shown.about, costs)
-    assert plain == "Averaged"
-    assert [head[-1] for head in table.heads[len(before.heads) :]] == ["Clients send"]
-    cells = {row.heads[0]: row.cells[-1] for row in table.rows}
-    assert cells["GEMS"].below == ("2.0 ×",)
-    assert cells["Averaged"].below == ("1.0 ×",)
-    assert cells["Local"].number == "nothing"
-    other = shown_of(KEY)  # its rows are cases
-    assert with_sent(other.table(()), other.about, costs_of(other.about, other.numbers)[1]) == (
-        other.table(())
-    )
+    rows = {row["Method"]: row for row in cost_table(shown.about, shown.numbers, own)}
+    found = [rows[label]["Seconds a trial"] for label in ("FA", "FA+WD", "FA+RM")]
+    assert found == ["2", "4 to 6", ""]
+    assert "Seconds a trial" not in cost_table(shown.about, shown.numbers)[0]
 
 
 def test_only_a_site_is_replaced(tmp_path):
@@ -504,24 +455,8 @@ def test_home_is_readable_without_scripts_and_within_a_second(site, browser):
     page.goto((site / "index.html").as_uri())
     papers = {path.parent.name for path in RECORD.glob("paper/*/claims.csv")}
     assert page.locator(".card, #what-else-was-checked li").count() == len(papers)
-    assert page.locator("#by-place tbody tr").count() > 5
     assert page.locator(".scores .dot").count() > 10
     context.close()
-
-
-def test_the_chooser_answers_as_the_command_does(site, browser):
-    page = browser.new_page(viewport={"width": 1300, "height": 900})
-    page.goto((site / "index.html").as_uri())
-    page.fill("#chooser [name=clients]", "20")
-    page.select_option("#chooser [name=sends]", "models")
-    page.select_option("#chooser [name=several]", "no")
-    wanted = recommend(Situation(20, "0.1", only_models=True), RECORD / "paper").choices
-    expected = [choice.method for choice in wanted if choice.kind == "one model"]
-    rows = page.locator("#chosen tbody tr:not(.bound) th").all_inner_texts()
-    assert rows == expected
-    assert page.locator("#chosen tbody th a[href^='methods/']").count() > len(rows)
-    assert "--clients 20 --skew 0.1 --exchanges 1 --only-models" in page.inner_text("#chosen code")
-    page.close()
 
 
 def test_papers_are_short_until_folds_are_opened(site, browser):

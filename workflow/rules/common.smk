@@ -90,10 +90,7 @@ with sentences():
 DRAWN = "results/drawn/{scale}"
 FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
 TABLE = (".html", ".printed.csv", *FIGURE[2:])
-BOARD = (
-    *(".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png"),
-    *(".bytes.svg", ".bytes.png", ".scenarios.svg", ".scenarios.png"),
-)
+BOARD = (".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png")
 # names of exhibits that are written as tables, each after its scale and paper; others are drawn
 TABLES = (
     "|".join(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import fedrepro
 from fedrepro.core import cpu_kernels, source_digests
 from fedrepro.core.method_kinds import MODULE
+from fedrepro.core.registry import components
 
 if TYPE_CHECKING:
     from fedrepro.core.spec import Component, Spec
@@ -87,6 +88,26 @@ def versions() -> dict[str, str]:
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
     """Return whether any job of a recorded run was computed on a GPU."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
+
+
+def same_bytes(about: Mapping[str, Any]) -> str:
+    """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
+
+    "yes" needs everything run on a CPU with pinned libraries, and no newer version of a component.
+    `about` is the json of the figure or table.
+    """
+    for made in about["computed"]:
+        if made.get("device", "cpu") != "cpu":
+            return f"on {made['device']}"
+        if made.get("arithmetic") != cpu_kernels.PORTABLE:
+            return "libraries not pinned"
+    for kind, resolved in about["components"].items():
+        known = components(kind)
+        for text in resolved:
+            name, version, _ = text.split(";", 2)
+            if name not in known or f"v{known[name].version}" != version:
+                return f"{name} changed since {version}"
+    return "yes"
 
 
 def device_in_words(device: str) -> str:

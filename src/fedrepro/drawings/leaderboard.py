@@ -1,16 +1,16 @@
-"""Pictures of a leaderboard, from its two tables: groups, costs, single scenarios."""
+"""The picture of a leaderboard: scores with intervals, groups and ranks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
-from fedrepro.drawings.style import CASES, LineStyle
+from fedrepro.drawings.style import CASES
 from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
 
 if TYPE_CHECKING:
@@ -21,31 +21,19 @@ ROW = 0.15  # inches of a method
 MARKS = dict(zip(CLASSES, CASES, strict=False))
 BOUND, BEAT = "#222222", "#7F3C8D"  # the ceiling, and the method to beat
 LEAST = -1.5  # scores below are out of sight
-COLOURS = "cividis"
-# behind a name; a halo outlines each letter, in four times the bytes
-CLEAR = {"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"}
-CENTRED: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 5.5}
+DOT: dict[str, Any] = {"markersize": 4, "markeredgecolor": "white", "markeredgewidth": 0.5}
 
 Frame = pd.DataFrame
 
 
-def pictures(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> dict[str, bytes]:
-    """Draw all pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
+def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
+    """Draw the picture of a leaderboard; return its bytes by suffix, .groups.svg and .groups.png.
 
-    `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv, and
-    `scenarios` its `.scenarios.csv`, with the accuracy of each trial.
+    `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv.
     """
-    images = {}
     with rules():
-        for name, draw in DRAWN.items():
-            drawn = draw(board, table, scenarios)
-            for suffix in (".svg", ".png"):
-                images[f".{name}{suffix}"] = image_of(drawn, suffix, f"{board['title']}: {name}")
-    return images
-
-
-def _families(table: Frame) -> list[str]:
-    return [starts for starts in STARTS if (table["starts"] == starts).any()]
+        drawn, title = groups(board, table), f"{board['title']}: groups"
+        return {f".groups{end}": image_of(drawn, end, title) for end in (".svg", ".png")}
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
@@ -57,29 +45,19 @@ def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
-def _ranked(table: Frame, starts: str, *, bounds: bool = False) -> Frame:
-    """Return the methods' rows over all data sets for one start of the clients, in order.
-
-    `bounds` keeps references, such as pooled training, too.
-    """
+def _ranked(table: Frame, starts: str) -> Frame:
+    """Return the methods' rows over all data sets for one start of the clients, in order."""
     rows = [*_by_data(table, starts).values()][-1]
-    return rows if bounds else rows[rows["class"] != "reference"]
+    return rows[(rows["class"] != "reference") & rows["score"].notna()]
 
 
-def _scored(table: Frame, starts: str) -> Frame:
-    rows = _ranked(table, starts)
-    return rows[rows["score"].notna()]
-
-
-# ----------------------------------------------------------------------------------------- groups
-
-
-def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
+def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    `board` has the leaderboard's settings, and `table` is its csv; `scenarios` is not read.
+    `board` has the leaderboard's settings, and `table` is its csv.
     """
-    families = [(starts, _scored(table, starts)) for starts in _families(table)]
+    present = [starts for starts in STARTS if (table["starts"] == starts).any()]
+    families = [(starts, _ranked(table, starts)) for starts in present]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
@@ -100,17 +78,14 @@ def groups(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
-    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
+    axis = f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+    drawn.text(LEFT, 0.12 / drawn.get_figheight(), axis, color=SOFT)
     below = (
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
     )
     write_headings(drawn, f"{board['title']}: groups", below)
     return drawn
-
-
-def _axis(board: Mapping[str, Any]) -> str:
-    return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
@@ -142,19 +117,13 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
                     axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
                 ends = [row["score_low"], row["score_high"]]
                 axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
-                _dot(axes, row["score"], at, look, 4)
+                axes.plot(row["score"], at, look.marker, color=look.colour, zorder=4, **DOT)
                 axes.text(1 + room, at, _place(row), transform=beside, va="center", fontsize=6)
             at += 1
     axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
     axes.set_ylim(at - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
-
-
-def _dot(axes: Axes, x: float, y: float, look: LineStyle, size: float) -> None:
-    """Draw the mark of a class of methods at (x, y), `size` points large, with a white edge."""
-    edge: dict[str, Any] = {"markeredgecolor": "white", "markeredgewidth": 0.5}
-    axes.plot(x, y, look.marker, color=look.colour, markersize=size, zorder=4, **edge)
 
 
 def _place(standing: pd.Series) -> str:
@@ -176,159 +145,3 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
         axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
         where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
         axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
-
-
-# ------------------------------------------------------------------------------------------ costs
-
-
-def bytes_up(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw the methods' scores against the bytes that clients send, with the frontier of the best.
-
-    `board` has the leaderboard's settings, and `table` is its csv; `scenarios` is not read.
-    """
-    from matplotlib.lines import Line2D
-
-    families = _families(table)
-    drawn = new_figure(0.85 + 3.1 * len(families))
-    fewest = np.nanmin(table["parameters"].to_numpy(float))
-    for at, starts in enumerate(families):
-        axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
-        rows = _scored(table, starts)
-        rows = rows[rows["score"] > LEAST]
-        rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
-        best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
-        best = best[best["score"] > best["score"].cummax().shift(fill_value=-math.inf)]
-        axes.step(best["bytes_up"], best["score"], where="post", color="#9AA0A8", linewidth=1.0)
-        for row in rows.to_dict("records"):
-            _dot(axes, row["bytes_up"], row["score"], MARKS[str(row["class"])], row["points"])
-        _names(axes, rows)
-        low, high = axes.get_ylim()
-        room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
-        scores = rows["score"].astype(float)
-        axes.set_ylim(min(low, scores.min() - room), max(high, scores.max() + room))
-        axes.set_xscale("log")
-        low, high = float(rows["bytes_up"].min()), float(rows["bytes_up"].max())
-        wide = max(high / low, 2.0)
-        axes.set_xlim(low / wide**0.44, high * wide**0.22)
-        every = (m * 10**e for e in range(-1, 4) for m in (1, 2, 5))
-        ticks = [tick for tick in every if low * 0.8 <= tick <= high * 2]
-        axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-        axes.set_xticks([], minor=True)
-        axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
-        axes.set_ylabel(_axis(board))
-    axes.set_xlabel("bytes that clients send, as multiples of their models")
-    handles = [
-        Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
-        for kind, look in MARKS.items()
-        if kind != "reference" and (table["class"] == kind).any()
-    ]
-    drawn.legend(handles=handles, loc="lower center", ncols=len(handles), bbox_to_anchor=(0.5, 0.0))
-    below = "Marks: by class; their size: parameters of what predicts. Line: the frontier."
-    write_headings(drawn, f"{board['title']}: accuracy and bytes", below)
-    return drawn
-
-
-def _names(axes: Axes, own: Frame) -> None:
-    """Write the methods' names next to their marks, without overlap.
-
-    `own` has the methods' rows, with the marks' sizes as `points`; names of nearby bytes share a
-    column.
-    """
-    from matplotlib.transforms import offset_copy
-
-    gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
-    rows = own.sort_values("score", ascending=False)
-    # values within a fifth of each other share a column of names
-    ordered = sorted(set(rows["bytes_up"].tolist()))
-    starts = [v for at, v in enumerate(ordered) if at == 0 or v > 1.2 * ordered[at - 1]]
-    places = [sum(value >= start for start in starts) - 1 for value in rows["bytes_up"]]
-    for column in range(max(places, default=-1) + 1):
-        column_rows = rows[[place == column for place in places]].to_dict("records")
-        heights = spread([float(row["score"]) for row in column_rows], gap)
-        # names of the first column have the room to the left of it
-        ends = [float(row["bytes_up"]) for row in column_rows]
-        aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
-        side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
-        beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
-        low, high = axes.get_ylim()
-        axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
-        for row, height in zip(column_rows, heights, strict=True):
-            line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
-            line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
-            look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
-            look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
-            at = (row["bytes_up"], row["score"])
-            axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
-
-
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return heights of labels moved at least `gap` apart, by as little as possible.
-
-    `heights` go from the highest down. Neighbours that would touch become a block around the mean
-    of where they want to be.
-    """
-
-    def end(block: Sequence[float], side: int) -> float:
-        return sum(block) / len(block) + side * (gap * (len(block) - 1) / 2)
-
-    blocks: list[list[float]] = []
-    for height in heights:
-        blocks.append([height])
-        while len(blocks) > 1 and end(blocks[-2], -1) - gap < end(blocks[-1], 1):
-            last = blocks.pop()
-            blocks[-1] = blocks[-1] + last
-    return [end(block, 1) - gap * at for block in blocks for at in range(len(block))]
-
-
-# ------------------------------------------------------------------------------- single scenarios
-
-
-def skew(board: Mapping[str, Any], table: Frame, scenarios: Frame) -> Figure:
-    """Draw accuracies of methods (rows) in scenarios (columns), coloured by score.
-
-    `board` has the leaderboard's settings, `table` its csv, and `scenarios` the csv of scenarios.
-    """
-    single = scenarios[(scenarios["data"] != ALL) & (scenarios["metric"] == "accuracy")]
-    place = ["data", "case", "clients"]
-    parts = []
-    for starts in _families(table):
-        own = single[single["starts"] == starts]
-        order = pd.MultiIndex.from_frame(own[place]).unique()
-        means = own.pivot_table(index="method", columns=place, values="mean")
-        ends = [means.reindex([board[end]])[order].to_numpy()[0] for end in ("baseline", "ceiling")]
-        methods = _ranked(table, starts, bounds=True)["method"]
-        parts.append((starts, means.reindex(index=methods, columns=order), ends))
-    heights = [0.155 * len(means) for _, means, _ in parts]
-    drawn = new_figure(0.6 + sum(height + 1.5 for height in heights))
-    top, most = 1.75, max(means.shape[1] for _, means, _ in parts)
-    for (starts, means, (low, high)), height in zip(parts, heights, strict=True):
-        room = (WIDTH - 1.95 - 0.2) * (1 - means.shape[1] / most)
-        axes = _axes(drawn, 1.95, 0.2 + room, top, height)
-        _map(axes, means, (means.to_numpy() - low) / np.maximum(high - low, 1e-3))
-        drawn.text(LEFT, 1 - (top - 0.2) / drawn.get_figheight(), f"clients of {starts}")
-        top += height + 1.5
-    colours = f"from {board['baseline']} (dark) to {board['ceiling']} (light)"
-    below = f"Numbers: test accuracy in percent. Colour: the score, {colours}."
-    write_headings(drawn, f"{board['title']}: methods in single scenarios", below)
-    return drawn
-
-
-def _map(axes: Axes, means: Frame, shares: np.ndarray) -> None:
-    axes.pcolormesh(np.clip(shares, -0.25, 1), cmap=COLOURS, vmin=-0.25, vmax=1)
-    for (row, column), mean in np.ndenumerate(means.to_numpy()):
-        known = bool(np.isfinite(mean))
-        colour = "white" if shares[row, column] < 0.45 else "black"
-        text = f"{100 * mean:.1f}" if known else "–"
-        axes.text(column + 0.5, row + 0.52, text, color=colour if known else SOFT, **CENTRED)
-    axes.grid(False)
-    axes.set_yticks([at + 0.5 for at in range(len(means))], [*means.index])
-    places: list[Any] = [*means.columns]
-    names = [f"{data}, {clients:g} clients\n{case}" for data, case, clients in places]
-    axes.set_xticks([at + 0.5 for at in range(len(names))], names, rotation=90, fontsize=6)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.invert_yaxis()
-
-
-Draw = Callable[[Mapping[str, Any], Frame, Frame], "Figure"]
-DRAWN: dict[str, Draw] = {"groups": groups, "bytes": bytes_up, "scenarios": skew}

@@ -12,7 +12,6 @@ from typing import Any
 
 from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.core.cpu_kernels import PORTABLE
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import render
 from fedrepro.core.provenance import loaded, origins, versions
@@ -234,23 +233,3 @@ def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[s
         for kind, resolved in listing.items():
             by_kind.setdefault(kind, set()).update(resolved)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}
-
-
-def same_bytes(about: Mapping[str, Any]) -> str:
-    """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
-
-    "yes" needs everything run on a CPU with pinned libraries, and no newer version of a component.
-    `about` is the json of the figure or table.
-    """
-    for made in about["computed"]:
-        if made.get("device", "cpu") != "cpu":
-            return f"on {made['device']}"
-        if made.get("arithmetic") != PORTABLE:
-            return "libraries not pinned"
-    for kind, resolved in about["components"].items():
-        known = components(kind)
-        for text in resolved:
-            name, version, _ = text.split(";", 2)
-            if name not in known or f"v{known[name].version}" != version:
-                return f"{name} changed since {version}"
-    return "yes"

@@ -141,20 +141,6 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
             f"--scale, such as --reports reports --scale quick after a `make`"
         )
     table, scenarios = map(pd.read_csv, paths)
-    return recommend_from(wanted, table, scenarios, board)
-
-
-def recommend_from(
-    wanted: Situation, table: pd.DataFrame, scenarios: pd.DataFrame, board: str
-) -> Recommendation:
-    """Recommend methods for the clients `wanted` from the two tables of a leaderboard.
-
-    `table` has a row per method, `scenarios` one per scenario, method and metric; `board` is its
-    name for errors.
-
-    Raises:
-        FedreproError: the leaderboard has no scenario with these starts.
-    """
     starts = STARTS[0] if wanted.one_start else STARTS[1]
     table = table[table["starts"] == starts]
     table = table[table["data"] == table["data"].tail(1).squeeze()]  # all data sets together
@@ -183,7 +169,7 @@ def recommend_from(
     table = costs.reindex(table.index).combine_first(table)
     open_to = table[table["class"].isin(wanted.classes)]
     if wanted.only_models:
-        open_to = open_to[[models_suffice(row) for row in open_to.to_dict("records")]]
+        open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
     def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[RecommendedMethod]:
@@ -213,7 +199,7 @@ def recommend_from(
     return Recommendation(names, float(distances.min()), choices, lines, more, partly)
 
 
-def models_suffice(row: Mapping[Hashable, Any]) -> bool:
+def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
     """Return whether a leaderboard `row` is of a method that needs models, example counts only."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
@@ -253,12 +239,6 @@ def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | N
     return AfterRounds(title, int(rows["trials"].min()), by_method)
 
 
-def case_skew(case: str) -> str:
-    """Return the skew that a leaderboard scenario's label `case` says: alpha, "labels" or "iid"."""
-    alpha = ALPHA.search(case)
-    return LABELS if "label" in case else alpha[1] if alpha else IID
-
-
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
@@ -266,7 +246,8 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
     is the scenario's label, which names its alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
-    of_case = case_skew(case)
+    alpha = ALPHA.search(case)
+    of_case = LABELS if "label" in case else alpha[1] if alpha else IID
     if LABELS in (wanted.skew, of_case):
         return doublings + UNLIKE * (wanted.skew != of_case)
     alphas = [IID_ALPHA if skew == IID else float(skew) for skew in (wanted.skew, of_case)]

@@ -21,10 +21,11 @@ from fedrepro.core.component_tokens import method_of
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS, all_metrics
 from fedrepro.core.params import comparable_text
+from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
-from fedrepro.numbers.exhibit_metadata import command_of, same_bytes
+from fedrepro.numbers.exhibit_metadata import command_of
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
 from fedrepro.numbers.intervals import half_width, mean
 from fedrepro.numbers.trial_statistics import over_trials

@@ -1,7 +1,7 @@
 """Forecast of the jobs, hours and GiB that a figure, table or all of them still take.
 
 Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
-here or else of the record: seconds per multiplication of the network, by stage.
+here or else of the record: seconds per multiplication of the network, by stage and model.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES as COMPUTING
-from fedrepro.core.provenance import on_a_gpu
+from fedrepro.core.provenance import on_a_gpu, same_bytes
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
@@ -71,11 +71,14 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         if job.clients and job.trials:
             numbers = _network(plan, job.scenario)[1]
             total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
-        if job.stage in rates:
-            rate, source = rates[job.stage]
-            total.seconds[job.stage] += rate * _work(plan, job)
-            total.sources[source] += 1
-        elif job.stage in COMPUTING:
+        if job.stage not in COMPUTING:
+            continue
+        known = rates.get((job.stage, _model(job)), rates.get((job.stage, "")))
+        work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
+        if known and work:
+            total.seconds[job.stage] += known[0] * work
+            total.sources[known[1]] += 1
+        else:
             total.unknown[job.stage] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
@@ -84,29 +87,43 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
     return total
 
 
-def _rates(plan: Plan) -> dict[str, tuple[float, str]]:
-    """Return measured seconds per multiplication of a network, and their origin, for each stage."""
-    recorded: dict[str, list[float]] = defaultdict(list)
-    finished: dict[str, list[float]] = defaultdict(list)
+def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
+    """Return measured seconds per multiplication of a network, and their origin.
+
+    Keys are a stage with a model, and a stage with "" for all models. Finished jobs come before
+    the record, and what was recorded with the present engine before what is older.
+    """
+    older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
     for exhibit in plan.exhibits.values():
         works: dict[str, float] = defaultdict(float)
+        models: dict[str, set[str]] = defaultdict(lambda: {""})
         for job in (job for job in plan.jobs_of(exhibit) if job.stage in COMPUTING):
             work, timings = _work(plan, job), Path(job.out, TIMINGS)
             works[job.stage] += work
+            models[job.stage].add(_model(job))
             if timings.exists() and work:
                 table = read_table(timings, "timings")
                 about = read_provenance(table)
                 if (about.get("device", "cpu") != "cpu") == cuda:
                     took = about.get("cpu_seconds") or sum(table["seconds"].to_pylist())
-                    finished[job.stage].append(took / work)
+                    for model in {"", _model(job)}:
+                        finished[job.stage, model].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
-        run = read_json_of(path, {"run": dict})["run"] if path.exists() else {}
+        about = read_json_of(path, {"run": dict}) if path.exists() else {"run": {}}
+        run = about["run"]
+        found = recorded if about.get("computed") and same_bytes(about) == "yes" else older
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
             if works[stage] and on_a_gpu(run) == cuda:
-                recorded[stage].append(took / works[stage])
-    found = {"the record": recorded, "finished jobs": finished}
-    return {stage: (mean(each), name) for name, by in found.items() for stage, each in by.items()}
+                for model in models[stage]:
+                    found[stage, model].append(took / works[stage])
+    by_origin = (("the record", older), ("the record", recorded), ("finished jobs", finished))
+    return {key: (mean(each), name) for name, by in by_origin for key, each in by.items()}
+
+
+def _model(job: Job) -> str:
+    """Return the name of the model that a job trains or combines, "" for a simulation."""
+    return job.specs["model"].name if "model" in job.specs else ""
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:

@@ -77,10 +77,10 @@ def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
 def write_board(
     file: ExhibitFile, version: str, scale: str, reports: Path, out: Path | None = None
 ) -> list[Path]:
-    """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
+    """Write the csv files, picture and json of a leaderboard to `out`; return their paths.
 
-    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures; pictures show methods
-    computed here or verified, and leave out those that others only report.
+    The files are <out>.csv, .scenarios.csv, .times.csv, .json and a picture, which shows methods
+    computed here or verified, and leaves out those that others only report.
 
     Args:
         file: figures and tables of a paper, with its leaderboards.
@@ -106,8 +106,7 @@ def write_board(
     settings = board.model_dump(mode="json", exclude={"ground", "data"})
     tables = {".csv": leaderboard, ".scenarios.csv": scenarios, ".times.csv": seconds}
     texts = {suffix: csv_text(make(numbers, rows)).encode() for suffix, make in tables.items()}
-    drawn = (read_csv(csv_text(make(numbers, known))) for make in (leaderboard, scenarios))
-    texts |= pictures(settings, *drawn)
+    texts |= pictures(settings, read_csv(csv_text(leaderboard(numbers, known))))
     about = {
         "kind": "leaderboard",
         "schema": SCHEMA_VERSION,

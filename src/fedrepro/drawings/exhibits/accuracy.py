@@ -1,9 +1,13 @@
-"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds and bytes."""
+"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import Field
 
 from fedrepro.drawings.canvas import (
     LETTERS,
@@ -222,8 +226,6 @@ MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
 EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
-SENT = ("bytes_up", "bytes_down")
-FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 
 @drawing("accuracy-against-rounds")
@@ -239,6 +241,10 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
     height: ClassVar[float] = 3.3
     sides: ClassVar[Mapping[str, float]] = {"left": 0.45, "right": 0.3, "top": 0.72, "across": 0.55}
     by_rounds: ClassVar[bool] = True
+
+    best_so_far: bool = Field(
+        False, description="draw the highest mean accuracy up to each round, without bands"
+    )
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         yield from super().reasons(shown)
@@ -258,6 +264,11 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
         accuracy = round_lines(exhibit, numbers)
+        if self.best_so_far:
+            accuracy = {
+                label: Line(line.x, list(itertools.accumulate(line.mean, max)), [0.0] * len(line.x))
+                for label, line in accuracy.items()
+            }
         first = min(min(line.x) for line in accuracy.values())
         last = max(max(line.x) for line in accuracy.values())
         measured = max((line.x for line in accuracy.values()), key=len)
@@ -272,63 +283,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
-        limit_pair(whole, close, ends(exhibit, accuracy))
-
-
-@drawing("accuracy-and-bytes")
-class AccuracyAndBytes(Figured):
-    """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
-
-    A method without rounds is a level line on the left and a point on the right.
-    """
-
-    by_rounds: ClassVar[bool] = True
-    of_rounds: ClassVar[tuple[str, ...]] = SENT
-
-    def reasons(self, shown: Planned) -> Iterator[str]:
-        if shown.cases or len(shown.points) > 1:
-            yield "it shows one scenario: draw cases as accuracy-against-rounds, a sweep otherwise"
-        yield from nothing_shown(shown)
-
-    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        from matplotlib.ticker import FuncFormatter
-
-        look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
-        drawn, ((left, right),) = sheet(exhibit, look, rounds.height, 1, 2, **rounds.sides)
-        by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
-        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
-        values = [value for value in ends if value == value]
-        for axes, curves in ((left, by_rounds), (right, by_bytes)):
-            draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
-            percent(axes)
-            axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
-        left.set_xlabel("communication rounds")
-        left.set_title("a  Test accuracy (%)", loc="left")
-        right.set_xlabel("megabytes that clients and server sent")
-        right.set_title("b  Test accuracy (%) against bytes", loc="left")
-        most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
-        if most and max(most) >= FAR * min(most):
-            right.set_xscale("log")
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        return drawn
-
-
-def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return test accuracy against megabytes that clients and server sent so far, by method.
-
-    A method without rounds is a single point.
-    """
-    lines: dict[str, Line] = {}
-    for measure in exhibit.measures:
-        rows = numbers[numbers["method"] == measure.label]
-        done = rows[rows[ROUND].notna()]
-        done = done if len(done) else rows
-        accuracy = select_series(done, "accuracy", "test")
-        sent = [select_series(done, metric, "")["mean"].tolist() for metric in SENT]
-        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
-            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
-            lines[measure.label] = line_of(accuracy, megabytes)
-    return lines
+        limit_pair(whole, close, ends(exhibit, accuracy), "" if CASE in numbers else "b")
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -353,7 +308,12 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     """Return the vertical range of a close-up that shows where all but far worse methods end."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    last = [line.mean[-1] for label, line in accuracy.items() if label not in bounds]
+    found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
+    known = {label: means for label, means in found.items() if means}  # others failed at once
+    if not known:
+        return 0.0, 1.0
+    last = [means[-1] for label, means in known.items() if label not in bounds]
+    last = last or [means[-1] for means in known.values()]
     low = min(value for value in last if max(last) - value <= NEAR)
-    high = max(max(line.mean) for line in accuracy.values())
+    high = max(max(means) for means in known.values())
     return rounded(low - max(0.01, 0.1 * (high - low)), high)

@@ -20,7 +20,7 @@ from typing import Any
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
-from fedrepro.core.paper_files import paper_attribute, paper_names
+from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.site import pages
 from fedrepro.record.site.guides import Guides, copied
@@ -40,13 +40,6 @@ GUIDES = {
     "Maintain": ("architecture",),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
-OF_PAPERS = (
-    "__init__",
-    "exhibits",
-    "leaderboard_2",
-    "claim_checks",
-    "check",
-)  # modules of a paper that the workflow calls
 EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
 TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
@@ -149,8 +142,8 @@ def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dic
         made["drawings.md"] = pages.page("drawings.md", drawn=drawn)
         copies |= {f"shown/{each['image']}": folder / each["image"] for each in drawn}
     if whole:
-        made["api.md"] = pages.page("api.md", rooms=_rooms())
-    made["index.md"] = pages.home(reports, cards, _trees(reports, made), links)
+        made["api.md"] = pages.page("api.md")
+    made["index.md"] = pages.home(reports, cards, _trees(reports, made))
     copies |= {copied(path): root / path for path in guides.copies}
     for name, text in (made | {f"_static/{name}": text for name, text in static.items()}).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -237,21 +230,6 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
         for caption, names in trees.items()
     }
     return [(caption, names) for caption, names in found.items() if names]
-
-
-def _rooms() -> list[tuple[str, list[str]]]:
-    """List the modules for the page of the Python interface, as (heading, module names).
-
-    The interface `fedrepro.api` comes first, then each paper's modules that the workflow does not
-    call.
-    """
-    rooms = [("fedrepro.api", ["fedrepro.api"])]
-    for paper, pack in paper_names().items():
-        names = [file.stem for file in sorted(pack.glob("*.py"))]
-        own = [name for name in names if name not in OF_PAPERS]
-        room = f"fedrepro.papers.{paper}"
-        rooms += [(room, [f"{room}.{name}" for name in own])] if own else []
-    return rooms
 
 
 def _tables_script() -> str:

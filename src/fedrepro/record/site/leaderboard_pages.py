@@ -1,30 +1,13 @@
-"""A leaderboard as pages show it, and its chooser: the answers of `fedrepro recommend`.
-
-A page cannot compute a test of scores. So each scenario of the leaderboard is asked for as if it
-were the reader's own, under every constraint that excludes a method; the page's script finds the
-nearest one by the rule of `recommended.distance`.
-"""
+"""A leaderboard as pages show it: its outcome, notes and numbers."""
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, SEVERAL, STARTS, VERIFIED
-from fedrepro.numbers.recommendation import (
-    IID_ALPHA,
-    UNLIKE,
-    RecommendedMethod,
-    Situation,
-    case_skew,
-    models_suffice,
-    recommend_from,
-)
+from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
 from fedrepro.record.site.report_data import BoardView
 
-Row = Mapping[str, Any]
 # columns of other usual tests, and of one that selects settings in each trial
 OTHERWISE = {
     "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
@@ -39,13 +22,6 @@ COMPUTED = {
     REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
 }
 LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
-# basis of an answer: columns of the leaderboard, and metrics of its scenarios
-READ = (
-    *("starts", "data", "class", "method", "exchanges", "networks", "bytes_up", "sees"),
-    *("clients_also_send", "computed"),
-)
-MEASURED = ("score", "accuracy", "bytes_up", "exchanges", "networks")
-LINES = ("best client", "FedAvg")  # shown with every answer of the chooser
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
@@ -142,6 +118,23 @@ def notes_on(rows: Any) -> str:
     return text + (f" Other first groups: {'; '.join(others)}." if others else "")
 
 
+def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
+    """Return the scenarios of clients of a start, and each method's test accuracy there in percent.
+
+    A row has the method and a text for each scenario; "–" where it was not run.
+    """
+    rows = shown.scenarios.query("starts == @starts and metric == 'accuracy' and case != @ALL")
+    heads = [
+        f"{data}, {case}, {float(clients):g} clients"
+        for data, case, clients in zip(rows["data"], rows["case"], rows["clients"], strict=True)
+    ]
+    table = rows.assign(head=heads).pivot(index="method", columns="head", values="mean")
+    order = shown.table[shown.table["starts"] == starts]["method"].unique()
+    table = table.reindex(index=order, columns=list(dict.fromkeys(heads)))
+    texts = (100 * table).map(lambda share: "–" if is_none(share) else f"{share:.1f}")
+    return [*table.columns], texts.reset_index().values.tolist()
+
+
 def joined_names(names: Sequence[str], last: str = "and") -> str:
     """Join names as in a sentence, such as "A, B and C"."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
@@ -159,82 +152,3 @@ def times_sent(bytes_sent: float) -> str:
 def is_none(value: Any) -> bool:
     """Return whether a cell of a table is empty: None, "" or nan."""
     return value is None or value == "" or value != value
-
-
-# ----------------------------------------------------------------------------------- the chooser
-
-
-def choices(shown: BoardView) -> dict[str, Any]:
-    """Return the data of the home page's method chooser, for json: recommendations by scenario.
-
-    exchanges: how often clients answer, each a number from which more methods can be taken. places:
-    number of clients, skew, how clients start, the scenarios, and answers by `models only` (no,
-    yes) and by exchanges: class, method, score, ends, accuracy in percent, bytes as a multiple of
-    the models, exchanges. lines: the numbers of the methods to compare with, in the same order.
-    """
-    table = shown.table[[name for name in READ if name in shown.table]]
-    cases = shown.scenarios[shown.scenarios["metric"].isin(MEASURED)]
-    cases = cases[cases["case"] != ALL].assign(skew=cases["case"].astype(str).map(case_skew))
-    asked = sorted({max(1, math.ceil(value)) for value in table["exchanges"].dropna()})
-    places = []
-    for (starts, clients, skew), rows in cases.groupby(["starts", "clients", "skew"], sort=False):
-        place = {"starts": starts, "clients": int(float(str(clients))), "skew": skew}
-        places.append(place | _answers(place, table, rows, asked, shown.key))
-    places.sort(key=lambda place: (STARTS.index(place["starts"]), place["clients"], place["skew"]))
-    rule = {"iid": IID_ALPHA, "unlike": UNLIKE, "several": SEVERAL}
-    return {**rule, "starts": list(STARTS), "exchanges": asked, "places": places}
-
-
-def _answers(
-    place: Mapping[str, Any], table: Any, cases: Any, asked: list[int], board: str
-) -> dict[str, Any]:
-    """Return recommended methods for a reader whose clients are as in the scenarios `cases`.
-
-    `place` has the clients' start, number and skew, `table` the leaderboard, `asked` the limits on
-    exchanges, and `board` the leaderboard's key. Answers are listed by whether only models may be
-    sent, then by limit; also the scenarios' names, and the methods to compare with.
-    """
-    one_start, found = place["starts"] == STARTS[0], {}
-    answers: list[list[Any]] = [[], []]
-    for only_models, exchanges in itertools.product((False, True), asked):
-        key = frozenset(  # the same methods give the same answer
-            row["method"]
-            for row in table.to_dict("records")
-            if row["exchanges"] <= exchanges and (not only_models or models_suffice(row))
-        )
-        if key not in found:
-            own = place["clients"], place["skew"], exchanges, True, one_start, only_models
-            found[key] = recommend_from(Situation(*own), table, cases, board)
-        answers[only_models].append([_entry(one) for one in found[key].choices])
-    any_one = next(iter(found.values()))
-    lines = [_entry(one) for one in any_one.lines if one.method in LINES]
-    return {"names": list(any_one.scenarios), "answers": answers, "lines": lines}
-
-
-def _entry(one: RecommendedMethod) -> list[Any]:
-    known = [100 * share for share in one.accuracy if not math.isnan(share)]
-    accuracy = f"{sum(known) / len(known):.1f}" if known else ""
-    numbers = (round(value, 2) for value in (one.score, one.low, one.high))
-    costs = (round(float(str(one.costs[name])), 1) for name in ("bytes_up", "exchanges"))
-    return [one.kind, one.method, *numbers, accuracy, *costs]
-
-
-def by_place(data: dict[str, Any]) -> list[list[str]]:
-    """Return the chooser's answers as rows of text, one for each kind of clients, for one exchange.
-
-    Readers without JavaScript see these. Columns: clients; skew; starts; methods with one network
-    where clients send models alone; those where clients may send more; methods with several
-    networks.
-    """
-
-    def named(rows: list[list[Any]], several: bool) -> str:
-        kept = (row for row in rows if row[0] != "public data" and (row[0] == SEVERAL) == several)
-        return ", ".join(row[1] for row in kept) or "–"
-
-    rows = []
-    for place in data["places"]:
-        (more, *_), (models, *_) = place["answers"]
-        skew = f"Dirichlet {place['skew']}" if place["skew"][0].isdigit() else place["skew"]
-        found = named(models, False), named(more, False), named(more, True)
-        rows.append([str(place["clients"]), skew, place["starts"], *found])
-    return rows

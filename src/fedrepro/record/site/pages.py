@@ -12,8 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from fedrepro.core.paper_files import paper_attribute
+from fedrepro.core.provenance import same_bytes
 from fedrepro.drawings.tables import environment, machines
-from fedrepro.numbers.exhibit_metadata import same_bytes
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
 from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
@@ -120,7 +120,6 @@ def home(
     reports: Reports,
     answers: Mapping[str, str],
     trees: Sequence[tuple[str, Any]],
-    links: Mapping[str, str] | None = None,
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
@@ -128,7 +127,6 @@ def home(
         reports: papers with their figures and tables.
         answers: paper -> its finding.
         trees: captions of the menu with pages.
-        links: method -> its page, for the chooser.
     """
     standing = (
         board
@@ -151,7 +149,6 @@ def home(
         board=found,
         paper=shown.key.partition("/")[0] if shown else "",
         reports=reports,
-        chosen={**boards.choices(shown), "links": links or {}} if shown and found else {},
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
         guides="docs/using" in {name for _, names in trees for name in names},

@@ -114,94 +114,6 @@
   window.addEventListener("hashchange", open);
   open();
 
-  // ------------------------------------------------------------ which method for which clients
-  const data = document.getElementById("chooser-data");
-  function element(name, parts, kind) {
-    const made = document.createElement(name);
-    if (kind) made.className = kind;
-    (Array.isArray(parts) ? parts : [parts]).forEach(function (part) { made.append(part); });
-    return made;
-  }
-  function choose(form, known, place) {
-    const wanted = Object.fromEntries(new FormData(form));
-    const clients = Math.max(1, Number(wanted.clients) || 1);
-    // doublings of clients and of alpha, as in `fedrepro recommend`
-    function far(at) {
-      const doublings = Math.abs(Math.log2(clients / at.clients));
-      if (wanted.skew === "labels" || at.skew === "labels")
-        return doublings + (wanted.skew === at.skew ? 0 : known.unlike);
-      const alphas = [wanted.skew, at.skew].map(function (skew) {
-        return skew === "iid" ? known.iid : Math.min(Number(skew), known.iid);
-      });
-      return doublings + Math.abs(Math.log2(alphas[0] / alphas[1]));
-    }
-    const there = known.places.filter(function (at) { return at.starts === wanted.starts; });
-    const near = there.reduce(function (best, at) { return far(at) < far(best) ? at : best; });
-    const level = known.exchanges.indexOf(Number(wanted.exchanges));
-    const rows = near.answers[wanted.sends === "models" ? 1 : 0][level].filter(function (row) {
-      return (row[0] !== "public data" || wanted.sends === "public") &&
-        (row[0] !== known.several || wanted.several === "yes");
-    });
-    const lines = near.lines.filter(function (line) {
-      return !rows.some(function (row) { return row[1] === line[1]; });
-    });
-    const heads = ["Method", "Score (95 % interval)", "Test accuracy (%)", "Clients send", "Exchanges"];
-    const body = element("tbody", []);
-    const two = function (score) { return score.toFixed(2).replace("-", "−"); };
-    let last = "";
-    rows.concat(lines).forEach(function (row, at) {
-      const ours = at < rows.length, kind = ours ? row[0] : "to compare";
-      if (kind !== last) {
-        const head = element("td", kind);
-        head.colSpan = heads.length;
-        body.append(element("tr", head, "kind"));
-        last = kind;
-      }
-      let name = row[1];
-      if (known.links[name]) {
-        name = element("a", name);
-        name.href = known.links[row[1]];
-      }
-      body.append(element("tr", [
-        element("th", name),
-        element("td", [element("b", two(row[2])), " ",
-          element("span", two(row[3]) + " to " + two(row[4]), "soft")]),
-        element("td", row[5]),
-        element("td", ours ? row[6].toFixed(1) + " ×" : "–"),
-        element("td", ours ? String(row[7]) : "–")
-      ], ours ? "" : "bound"));
-    });
-    const table = element("table", [element("thead", element("tr", heads.map(function (head) {
-      return element("th", head);
-    }))), body], "plain chosen");
-    const words = "fedrepro recommend --clients " + clients + " --skew " + wanted.skew +
-      " --exchanges " + wanted.exchanges + (wanted.starts === known.starts[0] ? "" : " --starts different") +
-      (wanted.sends === "models" ? " --only-models" : wanted.sends === "public" ? " --public images" : "");
-    const wide = element("div", table, "wide");
-    wide.tabIndex = 0;
-    wide.setAttribute("role", "region");
-    wide.setAttribute("aria-label", "methods for these clients");
-    const away = far(near);
-    place.replaceChildren(
-      element("p", ["Nearest on the leaderboard: " + near.names.join("; ") + "." + (away ? " That is " +
-        away.toFixed(1) + " doublings from your clients" + (away >= 3 ? ", so it says little of them." : ".") : "")], "soft small"),
-      wide, element("p", ["The same by a command: ", element("code", words)], "small"));
-  }
-  if (data) {
-    const form = document.getElementById("chooser"), known = JSON.parse(data.textContent);
-    known.exchanges.forEach(function (count) {
-      const option = element("option", count === 1 ? "once" : "up to " + count + " times");
-      option.value = count;
-      form.elements.exchanges.append(option);
-    });
-    const again = function () { choose(form, known, document.getElementById("chosen")); };
-    form.addEventListener("input", again);
-    form.addEventListener("submit", function (event) { event.preventDefault(); });
-    form.hidden = false;
-    document.getElementById("by-place").hidden = true;
-    again();
-  }
-
   // ---------------------------------------------------------------- what a found page says there
   const results = document.getElementById("search-results");
   if (results) {
@@ -224,7 +136,10 @@
       const at = whole >= 0 ? whole :
         Math.min.apply(null, places.filter(function (place) { return place > 0; }).concat(text.length));
       const from = at < text.length ? Math.max(0, at - 70) : 0;
-      if (text) item.append(element("p", (from ? "… " : "") + text.slice(from, from + 220) + " …", "soft small"));
+      const said = document.createElement("p");
+      said.className = "soft small";
+      said.textContent = (from ? "… " : "") + text.slice(from, from + 220) + " …";
+      if (text) item.append(said);
       if (whole >= 0) item.parentElement.insertBefore(item, item.parentElement.children[found++]);
     };
     const all = function () { results.querySelectorAll("li").forEach(excerpt); };

@@ -57,7 +57,6 @@ LABELS = {
     "identity": "follows from how the method is defined",
     "ours": "the sentence names no outcome, so that what is judged is ours",
 }
-WIDTH, MARGIN = 260.0, 14.0  # of the drawing of an interval
 DIFFERENCE = re.compile(r"^(change|spread|gain) of | minus ")
 SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of numbers from 0 to 1
 UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
@@ -282,32 +281,3 @@ def bound_text(row: Row) -> str:
     text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
     unit = unit_of(row)[1]
     return text + (_one(unit) if text.endswith(" 1") else unit) * bool(count)
-
-
-def interval_drawing(row: Row) -> dict[str, Any]:
-    """Return where a picture draws a check's interval and bound, in svg units; {} without either.
-
-    allowed: ends of what the bound allows. bounds: each bound's place and number. range: ends of
-    the interval. at: place of the measured value, None where the value is not known.
-    """
-    bounds = [(word, float(number)) for word, number in BOUND.findall(row["bound"])]
-    known = [float(row[key]) for key in ("low", "value", "high") if row[key]]
-    known = [value for value in known if math.isfinite(value)]
-    if not bounds or not known:
-        return {}
-    ends = [*known, *(number for _, number in bounds)]
-    reach = (max(ends) - min(ends)) or abs(max(ends)) or 1.0
-    least, most = min(ends) - 0.15 * reach, max(ends) + 0.15 * reach
-
-    def x(value: float) -> float:
-        return MARGIN + (WIDTH - 2 * MARGIN) * (value - least) / (most - least)
-
-    lows = [number for word, number in bounds if word in ("above", "at least")]
-    highs = [number for word, number in bounds if word in ("below", "at most")]
-    value, labels = float(row["value"] or "nan"), _bounds(row)
-    return {
-        "allowed": sorted((x(max(lows, default=least)), x(min(highs, default=most)))),
-        "bounds": [(x(n), label) for (_, n), (_, label) in zip(bounds, labels, strict=True)],
-        "range": (x(known[0]), x(known[-1])),
-        "at": x(value) if math.isfinite(value) else None,
-    }
