@@ -122,7 +122,6 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
 
 
 def _model(job: Job) -> str:
-    """Return the name of the model that a job trains or combines, "" for a simulation."""
     return job.specs["model"].name if "model" in job.specs else ""
 
 
