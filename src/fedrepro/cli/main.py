@@ -45,12 +45,12 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         return _stopped()
     except BrokenPipeError as error:
         if error.filename:
-            return _print_error(error, arguments)
+            return _said(error, arguments)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
     except Exception as error:
         # libraries that are interrupted while they load raise errors of their own
-        return _stopped() if interrupts else _print_error(error, arguments)
+        return _stopped() if interrupts else _said(error, arguments)
     finally:
         if before is not None:
             import signal
@@ -93,7 +93,7 @@ def _stopped() -> int:
     return STOPPED
 
 
-def _print_error(error: Exception, arguments: Sequence[str]) -> int:
+def _said(error: Exception, arguments: Sequence[str]) -> int:
     """Print an error as one sentence, with whose fault it is, and return the exit status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault

@@ -132,7 +132,7 @@ class Vectors:
         zeros = ir.Constant(ir.VectorType(word, self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
-    def vector_at(self, pointer: Any, place: Any = None) -> Any:
+    def at(self, pointer: Any, place: Any = None) -> Any:
         """Write code for a pointer to the vector that begins `place` numbers after `pointer`."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
@@ -181,7 +181,7 @@ def _tile_of(
         def across(pointer: Any, at: Any) -> list[Any]:
             """Write code for pointers to the vectors of a row; it begins `at` after `pointer`."""
             starts = range(0, width, vector.lanes)
-            return [vector.vector_at(pointer, builder.add(at, constant(start))) for start in starts]
+            return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
 
         def row_of_a(r: int) -> Any:
             at = builder.load(builder.gep(of, [constant(r)])) if listed else constant(r)
@@ -195,7 +195,7 @@ def _tile_of(
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write code that adds the product of term `k` to each vector of `sums`."""
+                    """Write code that adds the product of term k to each of the vectors `sums`."""
                     at = builder.add(b_at, builder.mul(k, b_steps[1]))
                     values = [vector.load(pointer) for pointer in across(b, at)]
                     at, new = builder.add(a_at, builder.mul(k, a_steps[1])), []

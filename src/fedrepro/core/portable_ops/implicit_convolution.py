@@ -133,7 +133,7 @@ def _largest(
         vector = Vectors(builder, kinds[0].dtype, PAD)
         zeros, best, where = _each(vector.type, 0.0), None, _each(WORDS, 0)
         for place, start in enumerate(_window(builder, at, right, down)):
-            value = vector.load(vector.vector_at(point(kinds[0], x, start)))
+            value = vector.load(vector.at(point(kinds[0], x, start)))
             if best is None:
                 best = value
                 continue
@@ -143,7 +143,7 @@ def _largest(
             best = builder.select(more, value, best)
             where = builder.select(more, _each(WORDS, place), where)
         below = builder.fcmp_ordered("<=", best, zeros)
-        vector.store(builder.select(below, zeros, best), vector.vector_at(point(kinds[4], out, to)))
+        vector.store(builder.select(below, zeros, best), vector.at(point(kinds[4], out, to)))
         where = builder.select(below, _each(WORDS, NOWHERE), where)
         place = builder.bitcast(point(kinds[6], chosen, noted), BYTES.as_pointer())
         builder.store(builder.trunc(where, BYTES), place, align=1)
@@ -170,13 +170,13 @@ def _given_back(
         error, at, chosen, noted, below, to, right, down = arguments
         kinds, point = signature.args, partial(array_at, context, builder)
         vector = Vectors(builder, kinds[0].dtype, PAD)
-        value = vector.load(vector.vector_at(point(kinds[0], error, at)))
+        value = vector.load(vector.at(point(kinds[0], error, at)))
         place = builder.bitcast(point(kinds[2], chosen, noted), BYTES.as_pointer())
         where = builder.zext(builder.load(place, align=1), WORDS)
         for place, start in enumerate(_window(builder, to, right, down)):
             same = builder.icmp_signed("==", where, _each(WORDS, place))
             given = builder.select(same, value, _each(vector.type, 0.0))
-            vector.store(given, vector.vector_at(point(kinds[4], below, start)))
+            vector.store(given, vector.at(point(kinds[4], below, start)))
         return context.get_dummy_value()
 
     return types.void(error, at, chosen, noted, below, to, right, down), generate

@@ -66,7 +66,7 @@ class _Tile(Vectors):
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
             starts = [self.builder.mul(ir.Constant(self.index, r), apart) for r in part]
-        return [self.vector_at(first, at) for at in starts]
+        return [self.at(first, at) for at in starts]
 
     def load_all(self, pointers: list[Any]) -> list[Any]:
         return [self.load(pointer) for pointer in pointers]
@@ -150,7 +150,7 @@ def _lift(
                 seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
                 amount = tile.spread(builder.gep(amounts, [m]))
                 lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
-                place = tile.vector_at(totals, lanes)
+                place = tile.at(totals, lanes)
                 total = tile.load(place)
                 values = tile.load_all(tile.pointers(seat, case, apart, some))
                 for value, weight in zip(values, weights, strict=True):
@@ -179,7 +179,7 @@ def _total(typing: Any, sums: Any, at: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments
         tile = _Tile(context, builder, signature.args[0].dtype, at.type)
-        value = tile.load(tile.vector_at(tile.data(signature.args[0], sums, at)))
+        value = tile.load(tile.at(tile.data(signature.args[0], sums, at)))
         word, lanes = ir.IntType(32), tile.lanes
         while lanes > 1:
             lanes //= 2
