@@ -46,7 +46,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write the code of each kind of tile by one(kind, vectors), and a switch on `kind`."""
+        """Write code that branches on `kind`; a branch has what one(kind, vectors) writes."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):

@@ -23,7 +23,7 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a network's array that lists the hidden units of a set, `places` entries per unit.
+    """One axis of an array of weights that lists the hidden units of a set, `places` entries each.
 
     `at` is the array's index. Entries behind the last unit, as that of a bias, stay in place. If
     `counted`, the array is compared when networks are matched. `gives` is True for a layer's

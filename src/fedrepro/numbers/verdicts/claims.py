@@ -204,7 +204,7 @@ class Judged:
         missing: numbers that figures or tables lack, in words.
         deciding: the point that decides the verdict; None where nothing was measured.
         points: how many points were judged.
-        levels: the confidences at which a point keeps the bounds, and breaks them.
+        levels: the confidences at which a point has to keep the bounds, and to break one.
     """
 
     check: Check
