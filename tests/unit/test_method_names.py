@@ -8,9 +8,9 @@ import pytest
 from small_exhibits import small
 
 from fedrepro.cli.main import main
+from fedrepro.core.component_tokens import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
-from fedrepro.core.tokens import FIELD_NAMES
 from fedrepro.stages.user_models.check_method import methods_of
 from fedrepro.stages.user_models.combine import method_named
 

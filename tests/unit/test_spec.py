@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fedrepro.core.component_tokens import parse
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.params import SAFE, read_signature, render
 from fedrepro.core.registry import KINDS, components, parse_token
 from fedrepro.core.spec import Arg, Component
-from fedrepro.core.tokens import parse
 
 LR = Annotated[float, Arg("rate")]
 

@@ -90,8 +90,8 @@ def fetch_data(
     jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
     """Download the raw files of data sets and prepare them where the workflow looks for them."""
+    from fedrepro.core.component_tokens import setting_names
     from fedrepro.core.registry import components, parse_token
-    from fedrepro.core.tokens import setting_names
     from fedrepro.stages import data
 
     if everything == bool(tokens):

@@ -41,8 +41,8 @@ def draw_partition(
 ) -> None:
     """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
     from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.component_tokens import shown_name
     from fedrepro.core.registry import read_token
-    from fedrepro.core.tokens import shown_name
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import render_map
 
@@ -69,8 +69,8 @@ def draw_graph(
 ) -> None:
     """Draw a communication graph: nodes, edges and weights, with how fast beliefs spread."""
     from fedrepro.core.artifacts import require_target, write_bytes
+    from fedrepro.core.component_tokens import shown_name
     from fedrepro.core.registry import read_token
-    from fedrepro.core.tokens import shown_name
     from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
 
     graph = read_token("graph", token)
@@ -109,8 +109,7 @@ def drawn_partition(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """Load a data set as an earlier run prepared it, or prepare it in `folder` from raw files.
 
-    With `raw`, the files in that folder are used in any case. Raises FedreproError if files are
-    missing.
+    With `raw`, that folder's files are used in any case. Raises FedreproError if files are missing.
     """
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared

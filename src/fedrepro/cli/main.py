@@ -70,8 +70,7 @@ def _make_printable() -> None:
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
     """Append the signal of each Ctrl-C to `seen`; return the former handler, to restore it later.
 
-    Libraries may hide a KeyboardInterrupt. Returns None where another handler is set, or none can
-    be.
+    Libraries may hide a KeyboardInterrupt. Returns None where no handler can be set.
     """
     import signal
 

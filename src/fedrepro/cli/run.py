@@ -171,9 +171,9 @@ def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
     """List every method: its kind, what it needs to see beyond weights, its parameters."""
+    from fedrepro.core.component_tokens import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
-    from fedrepro.core.tokens import method_called, names_of_field, unknown_method
 
     table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
     known = components("method")

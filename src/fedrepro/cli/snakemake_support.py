@@ -134,7 +134,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers of start and error also where another Snakemake workflow imports ours.
+    """Run our handlers `onstart` and `onerror` also where another Snakemake workflow imports ours.
 
     Snakemake leaves out the handlers of an imported module, and jobs would be slow.
 
@@ -220,7 +220,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Return how many jobs SLURM has waiting or running for runs in `folder`, by the run's name."""
+    """Count SLURM's waiting and running jobs of runs in `folder`, by job name (from `prefix`)."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))

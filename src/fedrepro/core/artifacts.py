@@ -86,8 +86,8 @@ def _compared(path: str, hole: int | None, stamp: tuple[int, ...]) -> str:
 forget = _compared.cache_clear  # to compare every file again, as another process does
 
 
-def _seal(path: Name) -> tuple[int, str] | None:
-    """Find the checksum that a table or state holds of itself: its position and text, or None."""
+def _own_checksum(path: Name) -> tuple[int, str] | None:
+    """Return position and text of the checksum that a table or state file has of itself, if any."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -95,8 +95,8 @@ def _seal(path: Name) -> tuple[int, str] | None:
 
 
 def fill_in(path: Path) -> None:
-    """Write the checksum of a new table or state into the file, over its placeholder UNKNOWN."""
-    found = _seal(path)
+    """Write the checksum of a new table or state file into it, over the placeholder UNKNOWN."""
+    found = _own_checksum(path)
     assert found is not None
     with path.open("r+b") as file:
         file.seek(found[0])
@@ -104,15 +104,15 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Return whether a table or state holds its own checksum; raise if its bytes do not match."""
-    found = _seal(path)
+    """Return whether a result file states its own checksum; raise if its bytes do not match it."""
+    found = _own_checksum(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
     return found is not None
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a stage's folder on, such as train/…; empty elsewhere.
+    """Return the part of `path` from a stage's folder on, such as train/…; empty for other paths.
 
     It is written into result files, so that a file copied to a wrong folder is noticed.
     """

@@ -55,8 +55,7 @@ def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target:
     """Return the number of rounds until accuracy reaches `target`, as FedAvg counts; inf if never.
 
     `rounds` are the evaluated rounds and `accuracies` the accuracy after each. The curve is their
-    running maximum, interpolated linearly between evaluated rounds, from accuracy 0 before the
-    first round.
+    running maximum, interpolated linearly between evaluated rounds, from accuracy 0 at round 0.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

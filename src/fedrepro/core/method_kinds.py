@@ -10,8 +10,7 @@ class MethodKind:
     """A kind of methods, such as one-shot: the workflow stage that runs it, and what it needs.
 
     words: its name in texts. in_rounds: whether it has communication rounds. on_graph: whether
-    clients are the nodes of a graph. with_data: whether there are data and a model; a simulation
-    has neither.
+    clients are the nodes of a graph. with_data: whether there are data and a model.
     """
 
     stage: str

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.errors import unknown
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,10 +179,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A `Number` with its trial and method, as a row of a result file.
+    """A measured value with its trial, method and tuning, as a row of a result file.
 
     training: the local training, where a job has several. tune: how the model was fine-tuned, if it
-    was; repetition: on which sample of that size, counted from 0.
+    was; repetition: on which sample of that size, counted from 0. Other fields are as in `Number`.
     """
 
     trial: int
@@ -206,7 +206,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measured values (rows) of one job of the workflow, with its experiment's components."""
+    """The measurements (rows) of one job of the workflow, and the components of its scenario."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -222,8 +222,7 @@ class Table:
         The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of each component.
         setting is the method with its parameters as text, and the changes of training and
         fine-tuning in which rows differ. phase is `final` at the end of a run, `round` for an
-        evaluated round and `tuned` for a fine-tuned model, whose rows have its fine-tuning and
-        repetition.
+        evaluated round and `tuned` for a fine-tuned model, with its fine-tuning and repetition.
         """
         import pyarrow as pa
 

@@ -172,7 +172,7 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return a component's version and the hash of its file as loaded, as one text."""
+    """Return a component's version and the hash of its Python file as loaded, as one text."""
     return f"{component.version} {component.digest}"
 
 

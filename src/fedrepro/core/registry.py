@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
+from fedrepro.core.component_tokens import parse, read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import by_own_name, modules_in, modules_of_papers
@@ -26,7 +27,6 @@ from fedrepro.core.params import Param
 from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.core.spec import Arg, Component, Spec
-from fedrepro.core.tokens import parse, read, simple
 
 DRAWING = "drawing"  # shows an exhibit: no result depends on it, and it has no token
 TUNE = "tune"  # trains further what a method made; papers alone have such
@@ -341,7 +341,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Return the value of parameter `key` that a text means; return other values unchanged.
+    """Convert the text `value` of the parameter `key` to its type; return other values unchanged.
 
     `params` are the component's parameters; `where` is the text that an error quotes.
     """

@@ -18,8 +18,7 @@ from numpy.random.bit_generator import ISeedSequence
 class _Digest(ISeedSequence):
     """Seeds NumPy's Philox generator with the 128 bits of a hash.
 
-    If the bits were given as a key, NumPy would ask the system for random bits as well, and drop
-    them.
+    If the bits were given as a key, NumPy would also ask the system for random bits.
     """
 
     def __init__(self, bits: bytes) -> None:
@@ -52,7 +51,7 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return round, epoch and call of this key as one text, which is part of what is hashed.
+        """Return the key's round, epoch and call as one text, which `stream` hashes with the rest.
 
         It names an epoch, a round in its first epoch or in none, or both. One overlap is intended:
         the first epoch of round r visits examples in the order of epoch r of local training, so
@@ -67,8 +66,7 @@ class RngKey:
     def stream(self, purpose: str) -> np.random.Generator:
         """Return the random generator of this key for a purpose, such as 'partition'.
 
-        Each call starts it again. It is a Philox generator, seeded with a 128-bit hash of key and
-        purpose.
+        Each call starts it again. It is a Philox generator, seeded by a hash of key and purpose.
         """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]

@@ -49,8 +49,7 @@ def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
     So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
-    with `before`, the normalized state of the round before, as a round changes few of a million
-    clients.
+    with `before`, the normalized state of the round before, as a round changes few clients.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:

@@ -2,7 +2,7 @@
 
 A component is a function with annotated parameters (`params.py`): a data set, partition, model,
 training procedure, graph or method. A `Spec` is a component with a value for each parameter; its
-text is a token (`tokens.py`).
+text is a token (`component_tokens.py`).
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class Population:
         """Return the row numbers of each client that trains."""
         return ClientRows(self.all_rows.sizes[: self.clients])
 
-    def aside(self) -> tuple[np.ndarray, np.ndarray]:
+    def holdout_rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the rows, int64, of the public sample and of validation examples at the server."""
         first = int(self.all_rows.ends[self.clients])
         cut = first + self.public

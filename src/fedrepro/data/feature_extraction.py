@@ -13,9 +13,9 @@ from typing import Annotated
 
 import numpy as np
 
+from fedrepro.core.component_tokens import parse
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Arg, Spec
-from fedrepro.core.tokens import parse
 from fedrepro.data.prepared import SPLITS, Arrays
 
 # letters start a key, so that the point of a number ends nothing

@@ -202,7 +202,7 @@ def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
-    public, held = population.aside()
+    public, held = population.holdout_rows()
     return PartitionIndices(
         population.train, (), public=public, server_validation=held, population=population
     )
@@ -330,10 +330,10 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Give further examples (`others`) to clients as `split` gave the training ones: int32 (M,).
+    """Give the examples `others`, such as validation ones, to clients as `split` has training ones.
 
-    By natural group if clients are groups, else per class in proportion to training examples.
-    `stream` names the random numbers.
+    Returns their owners, int32 (M,): by natural group if clients are groups, else per class in
+    proportion to training examples. `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
@@ -352,7 +352,10 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the table rows of one trial, int64 (4, n): trial, client, code of the split, index."""
+    """Return the rows of one trial for the table: trial, client, split's code, index; int64 (4, n).
+
+    `held` maps each split to clients and indices.
+    """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(
         [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]

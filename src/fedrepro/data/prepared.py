@@ -234,8 +234,7 @@ def write_prepared(
 ) -> None:
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
-    `sources` describe the raw files (from `raw_sources`), and `provenance` how the arrays were
-    made.
+    `sources` describe the raw files (see `raw_sources`), `provenance` how the arrays were made.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:

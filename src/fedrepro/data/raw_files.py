@@ -44,9 +44,9 @@ RULES = (
 class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    form: whose packing it is, `publisher` or a word for a mirror's own. checksum:
-    `algorithm:digest`, empty if unknown. bytes: None if unknown. unpacked: the most bytes that it
-    may unpack to; None for a file that is used as it is.
+    form: `publisher`, or a word for a mirror's own packing. checksum: `algorithm:digest`, empty if
+    unknown. bytes: None if unknown. unpacked: the most bytes that it may unpack to; None for a file
+    that is used as it is.
     """
 
     name: str

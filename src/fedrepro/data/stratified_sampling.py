@@ -36,8 +36,7 @@ def stratified_sample(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw `count` examples with classes in proportion; return their rows and the other rows.
 
-    `labels` are int64 (N,) below `classes`. The results are sorted int64, (count,) and (N -
-    count,).
+    `labels` are int64 (N,) below `classes`. Both results are sorted int64.
     """
     shares = apportion(count, np.bincount(labels, minlength=classes), generator)
     chosen = np.zeros(labels.size, bool)

@@ -85,7 +85,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Add to the merged tensors `made` the clients' mean of every other tensor of the network.
+    """Complete the merged tensors `made` by the clients' mean of every other tensor of the network.
 
     Clients weigh by `share` (J,). Returns all tensors, float32 (1, *shape) by name.
     """
@@ -147,9 +147,9 @@ def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarra
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Wrap merged tensors (1, *shape) as a method's result, a model of the clients' architecture.
+    """Wrap merged tensors (1, *shape) as a method's result: a model of the clients' architecture.
 
-    `left` is the residual of the equation that was solved, reported as a diagnostic if given.
+    `left`, if given, is reported as a diagnostic: the residual of the equation that was solved.
     """
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
@@ -165,12 +165,12 @@ def mean_of(weights: Array, share: Array) -> Array:
 
 
 def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 0.0) -> Array:
-    """Merge a layer as RegMean: (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), float64 (D, K).
+    """Merge a layer by regression on its inputs, as RegMean does: float64 (D, K).
 
-    `weights` W_i is (J, D, K), `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ is
-    `ridge` times the diagonal's mean. If each W_i is the least-squares solution of client i, p_i
-    its share of examples and A_i its mean of x xᵀ, this is the pooled solution; if the sum is
-    singular, the solution nearest to W̄.
+    (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), with `weights` W_i (J, D, K), second moments
+    of `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ `ridge` times the
+    diagonal's mean. If each W_i solves client i's least squares, this solves those of all examples
+    together; if the sum is singular, it is the solution nearest to W̄.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
@@ -180,7 +180,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
-    """Solve the symmetric system matrix · X = wanted; return the shortest of several solutions."""
+    """Solve matrix · X = wanted, the matrix symmetric; return the shortest of several solutions."""
     if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
         return np.full_like(wanted, np.nan)
     import scipy.linalg  # planning, which lists the methods, must not wait for it

@@ -45,12 +45,13 @@ class Recurrent(NamedTuple):
     by: int
 
 
-class Times(NamedTuple):
-    """Flat buffers of compiled LSTM layers for T time steps and B examples.
+class LstmBuffers(NamedTuple):
+    """Flat work buffers of compiled LSTM layers, for T time steps, B examples and L layers.
 
-    Codes int64 (T, B), their vectors (T, B, size), gates (L, T, B, 4 units); states, cells and
-    their tanh (L, T, B, units); a transposed matrix; errors of states (T, B, units) and of cells
-    (B, units). `asked` are targets, int64 (T, B), `numbers` int64 (T · B,), 0, 1, …
+    codes: letters int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B, 4 units);
+    states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed matrix; above
+    and cell: gradients by states (T, B, units) and cells (B, units). asked: target letters, int64
+    (T, B); numbers: 0, 1, …, int64 (T · B,).
     """
 
     codes: Array
@@ -69,7 +70,7 @@ class Times(NamedTuple):
 
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
-) -> tuple[Recurrent, Times]:
+) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and buffers for compiled code.
 
     `rows` is the number of examples at a time, `steps` letters of a window, `every` whether each
@@ -103,7 +104,9 @@ def recurrent_of(
     }
     buffers = {name: aligned(count, dtype) for name, count in sizes.items()}
     letters, asked = (np.zeros(rows * steps, np.int64) for _ in range(2))
-    return laid_out, Times(codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers)
+    return laid_out, LstmBuffers(
+        codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers
+    )
 
 
 @inner
@@ -122,18 +125,18 @@ def tanh(x: Any, one: Any) -> Any:
 
 
 @inner
-def lay_letters(source: Array, b: int, rows: int, room: Times) -> None:
+def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
     """Copy example number b, a window of letters (T,), to room.codes, (T, B)."""
     for t in range(len(source)):
         room.codes[t * rows + b] = np.int64(source[t])
 
 
 @inner
-def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -> None:
-    """Compute embedding and LSTM layers for `rows` examples; write the top layer's states to x.
+def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
+    """Run the embedding and the LSTM layers over all letters of `rows` examples; write states to x.
 
-    These are (B, units) after the last letter, or (T, B, units) if every letter has a prediction.
-    The letters lie in room.codes, (T, B); `weights` is the flat model.
+    x gets the top layer's states: (B, units) after the last letter, or (T, B, units) if every
+    letter has a prediction. The letters lie in room.codes, (T, B); `weights` is the flat model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -164,11 +167,11 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: Times, x: Array) -
 
 
 @inner
-def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> None:
-    """Apply an LSTM's non-linearities at one time step: gates, cells and states from linear parts.
+def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
+    """Apply an LSTM's sigmoid and tanh at one time step, and compute its cells and states.
 
-    The step has rows `first` to first + rows of the buffers `room`; `begins` says that it is the
-    first.
+    The linear parts of the gates lie in rows `first` to first + rows of the buffers `room`;
+    `begins` says that it is the first time step.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -194,13 +197,13 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: Times) -> 
 
 
 @inner
-def learn_unrolled(
-    net: Recurrent, weights: Array, gradient: Array, rows: int, room: Times, errors: Array
+def backpropagate_through_time(
+    net: Recurrent, weights: Array, gradient: Array, rows: int, room: LstmBuffers, errors: Array
 ) -> None:
-    """Add to `gradient` the gradients of embeddings and LSTM layers over `rows` examples.
+    """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
 
-    Backpropagation through time after `unrolled`. `errors` are the loss's gradients by the states
-    that it wrote, (units, padded rows) flat; `weights` and `gradient` are flat models.
+    The backward pass of `unrolled`. `errors` are the loss's gradients by the states that it wrote,
+    (units, padded rows) flat; `weights` and `gradient` are models as flat arrays.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -247,11 +250,11 @@ def learn_unrolled(
 
 
 @inner
-def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: Times) -> None:
-    """Replace a time step's gates by their errors (gradients of the loss): `squash` backwards.
+def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
+    """Backpropagate through `squash`: replace a time step's gates by the loss's gradients by them.
 
     t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and
-    room.cell hold the errors of states and cells.
+    room.cell hold the gradients by states and cells.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

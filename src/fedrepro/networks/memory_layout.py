@@ -106,7 +106,7 @@ PREDICTED = 64  # examples that are predicted at once
 
 
 class Rows:
-    """Where each tensor of a model lies in one flat array, as compiled code reads it.
+    """The order in which a model's tensors lie in one flat array, as compiled code reads it.
 
     Rows are padded to whole vectors. `turned` is for tensors whose axes are in another order in
     memory: by name their axes (which may be split) and this order.
@@ -125,7 +125,7 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return the shape of a tensor in memory, and which of the tensor's axes each axis is."""
+        """Return a tensor's shape in memory, and for each axis there the axis of the tensor."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
@@ -195,8 +195,7 @@ def body_outputs(
     """Compute the inputs of one network's affine maps in compiled code: (N·predictions, units).
 
     `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns these and how many layers
-    were computed, or None for a network that compiled code does not know or that has affine maps
-    alone.
+    were computed, or None for a network of affine maps alone, or of layers without compiled code.
     """
     import torch
 

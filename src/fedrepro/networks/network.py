@@ -213,10 +213,10 @@ class Network:
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        """Return the target label of every prediction: (…, B·predictions).
+        """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
         x is (…, B, D), y (…, B) labels, or (…, B, K) class shares. After a character of a window
-        the target is the next one, after the last one it is the label.
+        the target is the next character, after the last one the label.
         """
         import torch
 

@@ -151,7 +151,7 @@ def _summed(
 
 
 def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
-    """Convert weights by name to tensors of the examples' type and on their device."""
+    """Convert a model's arrays to torch tensors of the type and device in which `examples` are."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
@@ -164,8 +164,8 @@ def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, tor
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
     """Return the output (n, K) of a gate, a small network on the logits (n, m · K) of m networks.
 
-    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), with ReLU between; or
-    one layer.
+    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), ReLU between; or one
+    layer.
     """
     x = logits
     layers = len(gate) // 2

@@ -294,7 +294,7 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 
 
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
-    """Run a module on a few examples to find its sizes, multiplications and buffers.
+    """Run a module on a few examples; return it as a layer, with sizes, products and buffers.
 
     Raises FedreproError for anything but one score per class, and for scores that depend on other
     examples.

@@ -43,8 +43,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 class ExhibitFiles:
     """The files on disk of one exhibit (a figure or table of a paper), with their checksums.
 
-    base: their common path without suffix. about: the content of the exhibit's json. run: where,
-    when and how long a recorded exhibit was computed; empty for one that was only drawn.
+    base: their common path without suffix. about: the content of its json. run: where, when and how
+    long a recorded one was computed; empty for others.
     """
 
     base: str

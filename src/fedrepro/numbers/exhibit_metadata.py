@@ -163,8 +163,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Describe data set, partition, model, training and graph of a figure or table, by kind.
 
-    Each kind has a name and its parameters as text; values that vary over points are joined by
-    commas.
+    A kind has a name and parameters as text; values that vary over points are joined by commas.
     """
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:

@@ -63,10 +63,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The difference max E[gains] - max E[rivals] that a claim is about, with its measured values.
+    """A difference between two best means, max E[gains] - max E[rivals], that a claim is about.
 
-    gains, rivals: float64 (trials, members), the same trials in the same rows; the maximum is over
-    members. least, most: bounds of the difference by definition; a spread is not negative.
+    gains, rivals: the measured values of both sides, float64 (trials, members), trials in the same
+    rows; the maximum is over members. least, most: bounds of the difference by definition; a spread
+    is not negative.
     """
 
     gains: Array
@@ -86,9 +87,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return the contrast with `times` as many trials, and the same means and sds.
+        """Return the contrast as it were with `times` as many trials of equal means and sds.
 
-        It shows how narrow an interval would be with more trials.
+        It shows how narrow an interval would be.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -97,10 +98,9 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts`, on the trials that all have.
+    """Return the confidence interval of the mean of `contrasts`, over the trials that all have.
 
-    A claim about several points of a figure has one contrast per point. `confidence` is such as
-    0.95.
+    A claim about several points of a figure has one contrast per point. `confidence`: such as 0.95.
     """
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
@@ -136,15 +136,15 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return how far one gain is above each rival in each trial, float64 (trials, rivals)."""
+    """Return gain number `gain` minus each rival, in each trial: float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Tell whether to test all `ways` gains with a correction, not one that trials select.
+    """Return whether to test all `ways` gains with a correction, instead of one that trials select.
 
-    The decision follows from the numbers of trials and gains alone, never from measured values.
+    Numbers of trials and gains decide this alone, never measured values.
     """
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
@@ -210,7 +210,7 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Return the differences of all ordered pairs of columns, float64 (trials, n(n-1)).
+    """Return all differences between two columns of `series`, float64 (trials, n(n-1)).
 
     `series` is float64 (trials, n). The largest difference is a spread, as claims state it.
     """
@@ -226,8 +226,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     `behind`, float64 (trials, rounds), is the gap between them; it is closed where its mean is at
     most 0. The lower end is the first round that may have closed it. For the upper end, rounds are
     tested from the last one backwards while each is found closed, at the full level (tests in a
-    fixed order), as picking any closed round would be picking the best of many. Infinite if not
-    reached.
+    fixed order): to pick any closed round is to pick the best of many. Infinite if not reached.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)

@@ -232,7 +232,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario of a figure or table with the results of its methods by label.
+    """Yield each scenario in one table of a leaderboard, with the result of each method by label.
 
     each_trial: whether accuracy is that with the best setting of each trial.
     """
@@ -284,8 +284,7 @@ def _entry(
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """Return the class in which a method is ranked, such as "one model" or "public data".
 
-    It follows from the needs in its json `description`, and from rounds and forward passes in
-    `entry`.
+    It follows from needs in its json `description`, and rounds and forward passes in `entry`.
     """
     if description["reference"] or description["kind"] == "control":
         return "reference"

@@ -89,9 +89,9 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return the cells of an estimate: columns `name`, `name`_low and `name`_high.
+    """Return the cells of an estimate: its value in column `name`, its ends in _low and _high.
 
-    All are None without an estimate; `first=1` leaves out the column of the value.
+    All are None without an estimate; `first=1` leaves out the value.
     """
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
@@ -116,8 +116,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
     To select, the server sends every candidate to all clients, and accuracies come back in one more
     exchange; of a method with several networks each goes once. A method with several exchanges
-    repeats them for each setting. The best client is a selection among all models, once they were
-    sent.
+    repeats them for each setting. The best client is a selection among all models, after these.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs

@@ -139,7 +139,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Return the accuracy with the means of weights, of a variational network only; else []."""
+    """Return the accuracy of a variational network's mean weights, as a metric; [] for others."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -251,8 +251,7 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average metrics over the nodes of a graph, and add the worst node's value.
 
-    `nodes` has the metrics of each node; only accuracy, nll and calibration_error get a worst
-    value.
+    `nodes` has each node's metrics; only accuracy, nll and calibration_error get a worst value.
     """
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {
@@ -271,7 +270,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find the first node with weights that are not finite, and the kind: mean, spread or weight.
+    """Find the first node whose weights are not finite: (index, "mean", "spread" or "weight").
 
     `tensors` (nodes, *shape) by name; None if all values are finite.
     """

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fedrepro.core.component_tokens import method_of
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS, all_metrics
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import same_bytes
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import method_of
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import command_of
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
@@ -186,7 +186,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of metrics that methods report per round only, with their value in the last round.
+    """Yield rows for metrics that methods report per round only: their value in the last round.
 
     `shown` has, for each method at a point, a csv row and the metrics that its rows lack.
     """
@@ -311,8 +311,7 @@ def paired_differences(
 
     In a trial both methods have the same data, partition and, if one-shot, local models, so
     variation from these cancels in the difference. Compared are final values of selected settings,
-    in the trials that both methods have. `exhibit` restricts this to one figure or table, or to a
-    paper.
+    in the trials that both methods have. `exhibit`: only in this figure, table or paper.
 
     Returns:
         A row per point of an exhibit, with the columns COMPARED: both labels, their means over

@@ -29,7 +29,7 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return the paths of tables of run times, without local training's, each once."""
+    """Return those of the tables of run times that are of methods, not of local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
@@ -49,8 +49,7 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
     """Sum measured seconds over trials for each stage, such as train or aggregate.
 
-    `timings` are paths of tables of run times. Local training is left out if one of its tables is
-    missing.
+    `timings` are paths of tables; local training is left out if one of its tables is missing.
     """
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
@@ -94,8 +93,8 @@ def times_of(
     """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
 
     `seconds` are over the rounds of all trials except the FIRST of each; `overhead` is how much
-    longer rounds take than those of the exhibit's first method, in percent. `files` are the paths
-    of each run's metrics, next to which the times lie.
+    longer rounds take than those of the figure's first method, in percent. `files` are the paths of
+    each run's metrics, next to which the times lie.
     """
     import pandas as pd
 
@@ -154,7 +153,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Return the rows of the tables of times that lie next to these files of metrics.
+    """Return the rows of the tables of run times that lie next to these files of metrics.
 
     `needed` is a column that must be there; raise FedreproError if it is not.
     """

@@ -39,7 +39,10 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting to select from: final metrics, and the number per trial by which it is selected."""
+    """A setting to select from: its final metrics, and its criterion in each trial.
+
+    The setting with the best mean criterion is selected.
+    """
 
     series: Series
     criterion: Sequence[float] = ()
@@ -272,7 +275,7 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return final accuracies in each scenario: {(split, setting): float64 (T,) over trials}.
+    """Return final accuracies, one dict a scenario: {(split, setting): float64 (T,) over trials}.
 
     `metrics` is a figure's or table's frame of all measurements.
     """

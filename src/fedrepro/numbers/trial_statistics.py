@@ -50,8 +50,7 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
     `node` counts from 1; means over nodes are then dropped, other metrics without a node kept.
-    `belief` is the split renamed to `test`, as nodes are tested before and after averaging over
-    neighbours.
+    `belief` is the split renamed to `test`: nodes are tested before and after averaging.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -72,7 +71,7 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of one setting, named `token` in column `setting`, in the first `trials`."""
+    """Return the rows of `frame` of one setting, its text being `token`, in the first `trials`."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
@@ -117,7 +116,7 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Return the mean of each metric over the last `rounds` measured rounds, in each trial.
+    """Return each metric's mean over the last `rounds` evaluated rounds, for each trial.
 
     Keys are (metric, split); `own` are one setting's measurements. `accuracy_scatter` is the sample
     sd of the averaged accuracies. Counts over all rounds are left out; {} for a failed setting or a

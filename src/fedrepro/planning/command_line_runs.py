@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from fedrepro.core.component_tokens import FIELD_NAMES, method_called, simple, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, Value, render
 from fedrepro.core.registry import components, entry_of, value_of
-from fedrepro.core.tokens import FIELD_NAMES, method_called, simple, unknown_method
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
 

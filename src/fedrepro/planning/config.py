@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Settings of a figure or table that differ at a scale (tiny, quick or paper), below `at:`."""
+    """Settings of a figure or table at one of the scales tiny, quick and paper, below `at:`."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -247,7 +247,7 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `layer` with `drawing: table` written out as `drawing: {name: table}`."""
+    """Return settings in which `drawing: table` is written out as `drawing: {name: table}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
@@ -437,8 +437,7 @@ def validated(model: type[T], values: Any, where: str) -> T:
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
     """Return the path of keys of a validation problem, such as "methods.0.label".
 
-    `loc` is pydantic's location, which also has types that it tried; only keys of `values` are
-    kept.
+    `loc` is pydantic's location, which also has types that were tried; keys of `values` are kept.
     """
     parts = []
     for part in loc:

@@ -36,10 +36,10 @@ from fedrepro.planning.exhibit_methods import (
     PUBLIC_SAMPLE,
     TUNED,
     exhibit_methods,
-    halved_together,
     in_rounds,
     simulated,
     spec_of,
+    successive_halving_method,
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
 from fedrepro.planning.exhibit_methods import Setting as Setting
@@ -74,10 +74,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials (`label`), and one with more that it is compared with.
+    """A method with fewer trials than others (`label`), and the one that it is compared with.
 
-    trials: the first one's numbers of trials over the figure's points, each once; of: the second
-    one's.
+    trials, of: their numbers of trials over the figure's points, each number once.
     """
 
     label: str
@@ -140,7 +139,7 @@ class Exhibit:
 
     @property
     def shown(self) -> list[str]:
-        """Return the methods' parameters that the csv has in columns, with a row for each value."""
+        """Return the methods' parameters that are columns of the csv, with a row for each value."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
@@ -264,7 +263,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return the shown name of each scenario set side by side, with its data if that varies."""
+    """Return the shown name of each scenario that a figure compares, with its data if several."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -295,10 +294,10 @@ def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
 def _measured(
     scenario: Scenario, measure: ExhibitMethod, where: str
 ) -> Iterator[tuple[Setting, Run]]:
-    """Yield each setting of a method with its run in a scenario.
+    """Yield each setting of a method, with the run (unit of jobs) that computes it in a scenario.
 
     Settings of a one-shot method share a run; a method in rounds has one run per setting, unless
-    they are selected by successive halving, which needs all in one.
+    successive halving selects one, which needs all in one.
     """
     meta = measure.spec.component.meta
     # only peer methods keep a graph: all others are the same on every one
@@ -323,7 +322,7 @@ def _measured(
 
     for group in measure.groups.values():
         if measure.races:
-            method, changes = halved_together(group, where)
+            method, changes = successive_halving_method(group, where)
             run = Run(trained(changes), method, measure.measured(group))
             yield from ((setting, run) for setting in group)
             continue
@@ -421,7 +420,7 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield sentences on means over different trials, and on comparisons that lack a method."""
+    """Yield sentences on methods with fewer trials than others that are not paired with one."""
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

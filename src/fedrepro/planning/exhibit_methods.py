@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS
+from fedrepro.core.component_tokens import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
@@ -16,7 +17,6 @@ from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, components
 from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import method_called, setting_token, unknown_method
 from fedrepro.data.holdout import HOLDOUTS
 from fedrepro.planning.exhibit_settings import (
     GRID,
@@ -34,7 +34,7 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 
 @dataclass(frozen=True)
 class Setting:
-    """A method with one value for each parameter, as in a cell of its grid.
+    """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
     training: changes of the local training for this method, (parameter, value). tune: how the model
     is fine-tuned on a public sample, or None.
@@ -112,14 +112,14 @@ class ExhibitMethod:
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to evaluate the method on at the end, including that of selection."""
+        """Return the splits to evaluate the method on at the end, and to select a setting by."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits that are also evaluated after rounds, for selection or averages."""
+        """Return the splits to evaluate the method on after rounds, for selection or averages."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -154,7 +154,7 @@ class ExhibitMethod:
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when the settings `group` are evaluated, including for successive halving."""
+        """Return the evaluation schedule of the settings `group`, with the rounds of halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -169,11 +169,10 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def halved_together(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Combine the settings of one successive halving into one method with lists of values.
+def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
+    """Return one method with lists of the values of all settings `group`, to be halved in one run.
 
-    Returns this method, and the changes of local training, with lists of values too. All of `group`
-    have equal shown parameters; `where` is for errors.
+    Second are changes of local training, lists too. `where` names the figure in errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -326,7 +325,7 @@ def _exhibit_method(
 def _trained(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Iterator[Setting]:
-    """Yield the method's settings, each with every combination of its changes of training."""
+    """Yield the settings of method `spec`: each with every combination of its training changes."""
     if not entry.training:
         yield from (Setting(method) for method in spec.expand())
         return
@@ -379,7 +378,7 @@ def _finetuning(
 
 
 def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> Iterator[str]:
-    """Yield sentences on why a method's settings cannot be shown, or one of them not be selected.
+    """Yield a sentence for each reason why a method's settings cannot be shown or selected from.
 
     `listed` are parameters in explicit settings; `until` is the target accuracy that ends runs.
     """

@@ -124,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return this selection rule: a named one, if it equals one, or else a new one."""
+        """Return this selection rule: the named one that equals it, if any, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -215,8 +215,7 @@ class MethodEntry(ComponentEntry):
 class Case(Strict):
     """One of several scenarios that a figure or table compares, by its differences from the figure.
 
-    The label names it in the figure, after the data set's title where scenarios differ in their
-    data.
+    The label names it in the figure, after the data set's title where scenarios differ in that.
     """
 
     label: str = key(..., "how it is called in the figure")
@@ -373,7 +372,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build the configuration of a figure or table from these keys and `others`; later ones win.
+    """Build the configuration of a figure or table from keys, which win over those of `others`.
 
     A key is replaced as a whole, unlike in a file's defaults, where `at`, `cases` and `parameters`
     are merged. Title, caption and notes may be written over several lines.

@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned figure or table as drawings check it: methods, and swept values at each point."""
+    """A planned figure or table that a drawing checks: methods, and swept values at each point."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -181,7 +181,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with a row per value of a parameter, which needs a table."""
+    """Yield a sentence for each method with a row per parameter value: only tables can show it."""
     for measure in shown.measures:
         if measure.show:
             yield (

@@ -122,7 +122,6 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
 
 
 def _model(job: Job) -> str:
-    """Return the name of the model that a job trains or combines, "" for a simulation."""
     return job.specs["model"].name if "model" in job.specs else ""
 
 
@@ -177,7 +176,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings of a run, each times its fine-tunings, to estimate the run's work.
+    """Count the settings of a run, times their fine-tunings, to estimate how much work it is.
 
     Successive halving, in which most settings stop early, counts as full runs of equal cost.
     """

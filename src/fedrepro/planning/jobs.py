@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
+from fedrepro.core.component_tokens import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import PAIRED
 from fedrepro.core.registry import SCENARIO, TUNE, components
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_names, setting_token
 from fedrepro.data.feature_extraction import resolved_features
 
 TRIALS, CLIENTS = "-trials-", "-clients-"  # in a folder's name, before its blocks
@@ -41,7 +41,7 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Expand a text for several folders: x-trials-0-3:2 to x-trials-0-1 and x-trials-2-3."""
+    """Expand a text that means several folders: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -82,7 +82,7 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return ranges of `size` trials that together contain trials 0 to count - 1.
+    """Return ranges of `size` trials that together contain the trials 0 to count - 1.
 
     The last range has `size` trials too, so that more trials add files and rename none.
     """
@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text of `setting` in the column `setting` of this run's metrics."""
+        """Return how the column `setting` of this run's metrics names `setting`."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -338,7 +338,7 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 
 @dataclass(frozen=True)
 class Jobs:
-    """Names the result folders of all jobs of one scale and seed, and makes the job of each folder.
+    """Names the result folder of every job of one scale and seed, and makes the job of a folder.
 
     splits: a function from a run to the splits of `Job.evaluate` and `Job.follow`. made: by folder,
     a function that makes its job, since a folder's name is never parsed.
@@ -412,9 +412,9 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return how the folders of a stage begin that hold a run, or results that the run reads.
+        """Return the beginnings of names of the folders of `stage` that `run` writes or reads.
 
-        `Plan.job` finds by it which run a folder belongs to.
+        By these `Plan.job` finds the run that a folder belongs to.
         """
         if stage == run.stage:
             return [self._base(run, stage)]
@@ -433,7 +433,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the start of a folder's path: components, and a hash of what results depend on."""
+        """Return the beginning of a result folder's name: components, and a hash of all inputs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

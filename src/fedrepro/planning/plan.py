@@ -263,8 +263,7 @@ class Plan:
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
         """Return the ranges of trials, one per file, of a run with this number of trials.
 
-        Successive halving has one range, because the mean over all trials decides which settings
-        stop.
+        Successive halving has one range, as the mean over all trials decides which settings stop.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -280,7 +279,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Return the folders of a figure's runs and local models, as texts of `folders_of`."""
+        """Return the folders of a figure's runs and local models, as texts for `folders_of`."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)
@@ -294,7 +293,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Return, for each thing in pairs (key, thing), the keys that it is paired with, each once."""
+    """Group pairs (key, thing) by thing: {thing: its keys, each once}."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None

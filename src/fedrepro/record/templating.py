@@ -241,7 +241,7 @@ class Measurement:
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Measurement, sign: str) -> Measurement:
-        """Return this measurement compared with `other`, as the operator `sign` of a question says.
+        """Return this measurement minus, over or beyond `other`, as the operator `sign` says.
 
         "minus" is the difference in the trials that the two have; "over" is the quotient of the
         means, and "beyond" the quotient less one.
@@ -284,7 +284,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Reduce measurements to the numbers that a question asks for, such as their least or mean.
+    """Reduce measurements to the numbers that a link asks for, such as their least or mean.
 
     Args:
         rows: the measurements that fit the question.
@@ -312,7 +312,7 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements of a results file that fit one side of a question, in order.
+    """Return the measurements of a results file that fit one side of a link's question, in order.
 
     `side` has the side's metric, split, method, exhibit and cell. In a file of printed values,
     `ours` takes our number in place of the paper's.

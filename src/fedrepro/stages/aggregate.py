@@ -14,6 +14,7 @@ import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
 from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
@@ -22,7 +23,6 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
@@ -124,7 +124,7 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that a setting of a one-shot method made, and their cost.
+    """The models that one setting of a one-shot method made, and their cost.
 
     seconds: of server and clients, with a preparation that was done now. server: of the server
     alone, with its preparation. further: work of clients besides sending their models. cost:
@@ -279,7 +279,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Return a method's models after fine-tuning on a public sample; None stays None."""
+    """Return the models `made` after fine-tuning by `tune` on a public sample; None stays None."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -293,7 +293,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return exchanges and messages of a setting, declared by its model or else counted."""
+    """Return a setting's exchanges and messages, which its model declares or which were counted."""
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":

@@ -60,8 +60,7 @@ def visible(count: int) -> list[str]:
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
     """Claim one of the GPUs `names` for this process; return its index. Waits until one is free.
 
-    A claim is a lock on a file in `folder`. FEDREPRO_GPU_JOBS processes share a GPU, by default
-    one.
+    A claim is a lock on a file in `folder`. FEDREPRO_GPU_JOBS (default 1) jobs share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -17,13 +17,13 @@ import numpy as np
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import checksum_of_file, read_source, write_json
+from fedrepro.core.component_tokens import setting_names
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import provenance
 from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_names
 from fedrepro.networks.module_states import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
@@ -89,7 +89,10 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials."""
+    """Compute the models of a one-shot method in the first `count` trials again.
+
+    Yields (trial, model, number of classes).
+    """
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
@@ -116,8 +119,8 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict; a mixture to all its networks and weights.
 
-    The weights are (networks, classes). Key vote is there if networks vote instead of averaging
-    their probabilities.
+    The weights are (networks, classes). The key `vote` is there if networks vote, rather than
+    average their probabilities.
     """
     import torch
 

@@ -118,7 +118,7 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return the nodes' beliefs before and after consensus; refuse one that is not finite."""
+        """Return nodes' networks before and after averaging; raise if a weight is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -153,10 +153,10 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Return metrics of the beliefs `held` before and after consensus, of each node and of all.
+        """Return metrics of all nodes' networks `held`, "before" and "after" they averaged.
 
         `samples` draws of weights are averaged. At the end (`ended`) the accuracy of weights' means
-        is added, and `kept` has the confusion of classes, int64 (nodes, K, K) for each belief.
+        is added, and `kept` has the confusion of classes, int64 (nodes, K, K) for each.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():
@@ -184,7 +184,7 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Return accuracies of the beliefs before consensus on splits other than test."""
+        """Return accuracies of nodes' networks before averaging, on splits other than test."""
         values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:

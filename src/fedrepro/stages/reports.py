@@ -11,9 +11,9 @@ from typing import Any
 import pandas as pd
 
 from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json, write_table, write_text
+from fedrepro.core.component_tokens import shown_name
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import shown_name
 from fedrepro.data.partition_table import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.partition_and_graph_maps import (
@@ -100,7 +100,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Check that results are of the present versions and parameters; else raise FedreproError.
+    """Raise FedreproError unless results are of the present versions and parameters of components.
 
     Snakemake would repeat such runs by itself, except for files that were copied here.
     """

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.artifacts import write_table
+from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import MetricRow, Number, Table
 from fedrepro.core.provenance import origin, resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, successive_halving
 from fedrepro.core.spec import Spec
-from fedrepro.core.tokens import setting_token
 from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
 from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log
@@ -110,7 +110,7 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of a setting after its last round, or where it was stopped."""
+        """Return the measurements of setting `at` after its last round, or where it `stopped`."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -133,7 +133,7 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run a setting to round `rung` of successive halving, and return None.
+        """Run setting number `at` to round `rung` of successive halving, and return None.
 
         Without `rung` run it to its end, and return its measurements.
         """

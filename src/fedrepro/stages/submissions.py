@@ -78,7 +78,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the submitted seed and size of jobs, so paths are equal."""
+        """Return a configuration with the author's seed and job size, so that paths are equal."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -102,7 +102,7 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's file of tables with the submitted method as its only method.
+    """Return a leaderboard's file of tables, in which the submitted method is the only one.
 
     `says` is the submission's description of the method.
 
@@ -140,13 +140,13 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method of `also`
-    in the configuration, empty for the only one; `by` the author; `out` the folder, by default
-    below the recorded leaderboard. Returns the folder, and a sentence for each exhibit left out and
-    each note.
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of one of the methods
+    that the configuration adds (by `also`), empty for the only one; `by` the author; `out` the
+    folder, by default below the recorded leaderboard. Returns the folder, and a sentence for each
+    table left out and each note.
 
     Raises:
-        FedreproError: the method is unknown, its file changed since its runs, or no exhibit is
+        FedreproError: the method is unknown, its file changed since its runs, or no table is
             computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
@@ -156,7 +156,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         raise unknown("leaderboard", key, known)
     file = whole.files[paper]
     keys = part_keys(whole, paper, name) if name in file.boards else [whole.exhibit(key).key]
-    says = _said(file, wanted)
+    says = _added_method(file, wanted)
     plan = Plan(config.model_copy(update={"also": {}}), {paper: exhibit_file_of(file, says)}, scale)
     left_out: dict[str, str] = {}
     for part in keys:
@@ -221,8 +221,8 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     return out, said
 
 
-def _said(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """Return the method `wanted` (label or name) of those that the configuration adds."""
+def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
+    """Return the method `wanted` (label or name) of those that the configuration adds by `also`."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
     if not wanted and len(called) == 1:
@@ -273,7 +273,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
                 draw_exhibit(key, plan, work / key)
         for key in entry.exhibits:
             ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
-            odd = _not_following(ours, theirs)
+            odd = _differing_files(ours, theirs)
             differing += [
                 f"{key}{suffix} does not follow from the entry's metrics" for suffix in odd
             ]
@@ -342,8 +342,8 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         plugins.set_plugin_files(before)
 
 
-def _not_following(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List the suffixes of a table's submitted files that differ from those drawn here again.
+def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
+    """List the suffixes of a table's submitted files (`theirs`) unlike those drawn here (`ours`).
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.

@@ -188,7 +188,7 @@ class TrialData:
         if of_clients:
             examples = self.held
         else:
-            examples = self._unheld if aside else examples_of(self.prepared, name, self.device)
+            examples = self._noiseless if aside else examples_of(self.prepared, name, self.device)
         if aside:  # examples that were set aside, and the rows of each client among them
             each = [] if isinstance(taken, np.ndarray) else list(taken)
             index = np.concatenate(each) if each else np.asarray(taken, np.int64)
@@ -203,8 +203,8 @@ class TrialData:
         return EvaluationSplit(examples, labels, shape, classes, taken)
 
     @cached_property
-    def _unheld(self) -> Examples:
-        """Return the training examples without the noise that clients add to theirs."""
+    def _noiseless(self) -> Examples:
+        """Return the training examples as the data set has them, without a partition's noise."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
@@ -252,7 +252,7 @@ class TrialData:
                 rows = getattr(members, part.split)
                 if not rows.size:
                     raise missing_holdout_error(f"method '{method.name}'", part)
-                examples, (rows,) = self._unheld.of([rows])
+                examples, (rows,) = self._noiseless.of([rows])
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
         return ClientInfo(training, self.device, clients=clients, **fields)

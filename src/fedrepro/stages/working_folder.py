@@ -89,7 +89,7 @@ def compute(
     """Run Snakemake in the current folder to make the files `targets`.
 
     It uses all cores of this process, or `cores`, or as the profile says. `own` restricts planning
-    to exhibits in config/exhibits; `watch` is called twice a second.
+    to figures and tables of config/exhibits; `watch` is called twice a second.
 
     Raises:
         FedreproError: jobs failed, with their sentences, or another run has the folder.

@@ -107,7 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return, for each kind of move, which pixel moves to each place: int64 (KINDS, H · W)."""
+        """Return the pixel that each kind of move puts at each place: indices (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]
@@ -225,8 +225,7 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     A random entry gives two normal numbers, its real and imaginary part. The points lie on rings of
     equal probability, four per ring a quarter turn apart, so that odd moments and the covariance
     are zero; rings are turned by GOLDEN against each other. Squared radii are means over the rings,
-    so that variances are one. Fourth and sixth moments are off by a ten thousandth; no point is
-    beyond 4.7.
+    so that variances are one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -254,7 +253,7 @@ class BlockNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generator to the beginning of training step `step`, or of a piece of that step.
 
-        `models` is not used; `ModelNoise.at` has it.
+        `models` is not used: it is there as `ModelNoise.at` takes it.
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
@@ -282,7 +281,7 @@ class BlockNoise:
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:
-    """Return an uninitialised, contiguous tensor of the shape, type and device of `like`."""
+    """Return an empty contiguous tensor of the shape, type and device of `like`, to be filled."""
     import torch
 
     return torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -110,8 +110,7 @@ class AutogradTrainer:
 class _Block:
     """A block of models that are trained together, with their weights, moments and random numbers.
 
-    The tensor `flat` (models, size) holds the network's weights, then the loss terms' private
-    tensors.
+    The tensor `flat` (models, size) holds the network's weights, then loss terms' own tensors.
     """
 
     def __init__(
@@ -344,8 +343,7 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Sum the cross-entropies of each model's examples, weighted by `weight` (A, B): floats (A,).
 
-    A models, B examples: `logits` are (A, B, K), targets `y` labels (A, B) or class shares (A, B,
-    K).
+    A models, B examples: `logits` (A, B, K), targets `y` labels (A, B) or class shares (A, B, K).
     """
     from torch.nn import functional
 

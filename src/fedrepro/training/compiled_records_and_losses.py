@@ -31,14 +31,19 @@ from fedrepro.networks.compiled_convolutions import (
     Images,
     learn_kernels,
 )
-from fedrepro.networks.compiled_lstm import Recurrent, Times, learn_unrolled
-from fedrepro.training.compiled_representation_matching import Laid, Maps, features_of, give_back
+from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
+from fedrepro.training.compiled_representation_matching import (
+    MapBuffers,
+    Maps,
+    features_of,
+    give_back,
+)
 
 SGD, ADAM, AMSGRAD = range(3)
 
 
 class Nothing(NamedTuple):
-    """An empty record, in place of a part that a network lacks, such as convolutions."""
+    """An empty record that stands for a part, such as convolutions, that a network lacks."""
 
     size: int = 0
 
@@ -58,9 +63,9 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
-    A large minibatch is computed in pieces of `piece` rows. Random words depend on keys, uint64
-    (epochs, 2), one per epoch, and places, int64 (steps, 2), epoch and step within it. crops: int64
-    per row, how an image is moved (`augmentation_and_noise.py`), or empty.
+    A large minibatch is computed in pieces of `piece` rows. Random words are made from keys, uint64
+    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the key, and step within the
+    epoch. crops: int64 per row, how an image is moved (`augmentation_and_noise.py`), or empty.
     """
 
     rows: Array
@@ -103,7 +108,7 @@ class Net(NamedTuple):
 
 
 class StepNumbers(NamedTuple):
-    """The numbers of an optimiser for compiled training, in the dtype of the model.
+    """The constants of an optimiser for compiled training, in the dtype of the model.
 
     direct: whether plain SGD writes its steps into the weights at once. pull and shift: factors of
     w - start and of start that are added to the gradient. share: factor of the KL divergence of
@@ -143,14 +148,15 @@ class Model(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The work buffers of a compiled training step: for the affine maps, body and matching.
+    """The work buffers of a compiled training step: for the body, affine maps and matching.
 
-    x: inputs of the maps (P, n). activations, errors: of all layers. theirs: activations of the
-    received network, for matching. turned, below: transposed errors.
+    body: of convolutions or LSTMs. given: of matching. x: inputs of the affine maps (P, n).
+    activations, errors: outputs of all maps, and the loss's gradients by them. theirs: activations
+    of the received network, for matching. turned, below: transposed errors.
     """
 
-    body: Images | Times | Nothing
-    given: Laid | Nothing
+    body: Images | LstmBuffers | Nothing
+    given: MapBuffers | Nothing
     x: Array
     activations: Array
     errors: Array
@@ -205,10 +211,10 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers of a weight tensor into its padded rows, from number `first` on.
+    """Write `count` normal numbers into a tensor of variational weights, from its entry `first` on.
 
-    `out` holds the rows, each of `columns` numbers and padding. Every entry of `places` picks two
-    numbers of the `table` of `normal_pairs`.
+    `out` is the tensor in memory: rows of `columns` numbers, then padding. Every entry of `places`
+    picks two numbers of the `table` that `normal_pairs` returns.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -272,10 +278,10 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
-    """Compute cross-entropy, and its gradients by the logits, of the examples `rows`.
+    """Compute the cross-entropies of the examples `rows`, and their gradients by the logits.
 
-    Logits are read from, and gradients written to, the buffers `room`; examples have weight one.
-    Returns the sum of cross-entropies, and how many predictions are right.
+    Logits are read from the buffers `room`, which their gradients overwrite; an example has weight
+    one. Returns the sum of cross-entropies, and how many predictions are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -316,7 +322,7 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
     """Add the gradient of RM's entropy term, coefficient · max(0, least - H), at the logits.
 
-    It is added to errors in the buffers `room`, for `rows` examples of weight one. `term` holds the
+    It is added to the gradients in `room`, for `rows` examples of weight one. `term` holds the
     coefficient, `least`, and whether H is the minibatch's mean entropy. dH/dt_k = -p_k (log p_k +
     H).
     """
@@ -342,7 +348,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
 
 @inner
 def scale(net: Net, rows: int, step: float, errors: Array) -> None:
-    """Multiply the gradients at the logits of `rows` examples by `step`; set row padding to 0."""
+    """Multiply the logits' gradients `errors` of `rows` examples by `step`; set padding to 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
     each = errors.dtype.type(step)
@@ -385,7 +391,7 @@ def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
 
 
 def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
-    learn_unrolled(net.body, model.weights, model.gradient, rows, room.body, room.below)
+    backpropagate_through_time(net.body, model.weights, model.gradient, rows, room.body, room.below)
 
 
 # learn_body(net, model, rows, room) adds the gradients of the body over `rows` examples;

@@ -3,8 +3,8 @@
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
 (`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
-over. The output image is turned into its own error in place, from which the gradients of source and
-kernel are computed. This goes image by image, which stays in the cache.
+over. The output image is replaced by the loss's gradient by it, from which the gradients of source
+and kernel are computed. This goes image by image, which stays in the cache.
 """
 
 from __future__ import annotations
@@ -68,15 +68,16 @@ class Maps(NamedTuple):
     shares: Array
 
 
-class Laid(NamedTuple):
-    """The work buffers of representation matching of images.
+class MapBuffers(NamedTuple):
+    """The work buffers for matching image activations, of one example and map f_j at a time.
 
-    x: the received network's inputs of its affine maps, shown: the same as (C, H, W); images:
-    buffers of its convolutions. laid: a kernel, a strip for each source channel and kernel row;
-    moved: its gradient. image: output of a map f_j, then its error. bias, summed: along a row of
-    the target, and its gradient. Nonzero numbers listed by pixel: firsts and ends of each list,
-    corners where the kernel is added, which rows of laid, amounts; listed by channel: seats in the
-    image, own amounts, cells of the map. sums: vector sums.
+    x: activations of the received network, (pixel, channel), and shown: the same as (channel,
+    pixel); images: buffers of its convolutions. laid: the map's kernel, a strip for each source
+    channel and kernel row; moved: its gradient. image: output of the map, then the loss's gradient
+    by it. bias, summed: the bias along a row of the output, and its gradient. The source's nonzero
+    numbers, listed by pixel: firsts and ends of each list, corners (where in the output the kernel
+    is added), which rows of laid, amounts; listed by channel: seats (positions in the output), own
+    (amounts), cells (positions in the source). sums: partial sums of gradients.
     """
 
     x: Array
@@ -163,10 +164,11 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Return which rows of the target a convolution of size `size` covers: first, last, shift.
+    """Return the rows of a matching target that a map's output covers: first, last, shift.
 
-    A convolution's output is cut, or filled up with zeros, around its middle to `target` rows. A
-    row of the target stands at row + shift of the image with the edges that kernels reach over.
+    An output of `size` rows, by a kernel of side `side`, is cut or filled up with zeros around its
+    middle to `target` rows. A row of the target stands at row + shift of the buffer of the output,
+    which includes the edges that kernels reach over.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -174,7 +176,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     return max(0, before), min(target, before + convolved), side - 1 - padding - before
 
 
-def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
+def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffers:
     """Allocate the buffers for matching images; `x` counts the inputs of all affine maps."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
@@ -194,7 +196,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
         return np.zeros(size, np.int64)
 
     theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
-    return Laid(
+    return MapBuffers(
         x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
         image=floats(image + lanes), bias=floats(row), summed=floats(row),
         firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
@@ -205,11 +207,13 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> Laid:
 
 
 @inner
-def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, room: Laid) -> None:
+def features_of(
+    convs: Convolutions, weights: Array, rows: int, mine: Images, room: MapBuffers
+) -> None:
     """Compute the received network's convolutions on the minibatch in `mine`, as matching targets.
 
-    `weights` is the received flat model. Outputs go to room.x, (rows, pixel, channel), and
-    room.shown, (rows, channel, pixel).
+    `weights` is the received network as a flat array. Outputs go to room.x, (rows, pixel, channel),
+    and transposed to room.shown, (rows, channel, pixel).
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -226,13 +230,13 @@ def features_of(convs: Convolutions, weights: Array, rows: int, mine: Images, ro
 @inner
 def give_back(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
-    mine: Images, x: Array, room: Laid,
+    mine: Images, x: Array, room: MapBuffers,
 ) -> None:  # fmt: skip
-    """Compute gradients of the matching loss of image activations, for all maps f_j and examples.
+    """Compute the matching loss's gradients by image activations and by all maps f_j.
 
-    Errors of the trained network's activations go to mine.extra, gradients of the maps to their
-    place in `to` (added if `add`). `x` are the trained network's inputs of its affine maps, `step`
-    is a factor on errors.
+    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra,
+    by the maps to their place in the flat array `to` (added if `add`); `step` is a factor on them.
+    x are the inputs of the affine maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -248,7 +252,7 @@ def give_back(
 
 
 @inner
-def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
+def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> None:
     """Prepare a map f_j (a transposed convolution) for a minibatch: copy kernel and bias to `room`.
 
     The kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
@@ -267,10 +271,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: Laid) -> None:
 
 
 @inner
-def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) -> None:
-    """Write (or add, if `add`) the gradient of the weight and bias of map f_j to `to`.
+def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuffers) -> None:
+    """Write (or add, if `add`) the gradient of map f_j's kernel and bias to the flat array `to`.
 
-    `p` is the map's row of `maps.table`; `to` is laid out as the model.
+    It is read from the buffers `room`; `p` is the map's row of `maps.table`, `c` its source.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -284,10 +288,10 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: Laid) 
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Find where the source activation of map f_j lies for example number `b`.
+    """Return where the source activation of map f_j lies in memory, for example number `b`.
 
-    `p` is the map's row of `Maps.table`. Returns the array, where the activation begins in it, and
-    where pooling recorded which pixels were largest.
+    `p` is the map's row of `Maps.table`. Returns the array, the offset at which the activation
+    begins, and the offset of the recorded positions that max pooling chose.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
@@ -298,10 +302,10 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 
 @inner
-def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: Laid) -> int:
-    """List the nonzero numbers of a source image, pixel by pixel, in the buffers of `room`.
+def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuffers) -> int:
+    """List the nonzero numbers of the source activation, pixel by pixel, in the buffers `room`.
 
-    Returns how many pixels have any; only these meet the kernel. `p` is the map's row of
+    Returns how many pixels have any; only there the kernel is added. `p` is the map's row of
     `Maps.table`, `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
@@ -343,10 +347,13 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 
 
 @inner
-def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: Laid) -> int:
-    """List the nonzero numbers of channel `k` of a source image in `room`; return their number.
+def of_channel(
+    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MapBuffers
+) -> int:
+    """List the nonzero numbers of channel `k` of the source activation in the buffers `room`.
 
-    `p` is the map's row of `Maps.table`, `source` comes from `source_of`.
+    Returns how many there are. `p` is the map's row of `Maps.table`, `source` comes from
+    `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
@@ -368,11 +375,10 @@ def of_channel(convs: Convolutions, p: Array, k: int, mine: Images, source: Any,
 
 
 @inner
-def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
+def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
     """Compute the transposed convolution of a map: add kernels at the pixels that `sort` listed.
 
-    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum is written to
-    room.image.
+    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum goes to room.image.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
@@ -385,11 +391,11 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: Laid) -> None:
 
 
 @inner
-def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
-    """Turn a map's output in room.image into its error, (output - target) · `each`, in place.
+def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
+    """Replace a map's output in room.image by the loss's gradient, (output - target) · `each`.
 
-    The target is the received network's activation for example `b`. The error is zero at edges and
-    where a ReLU gave zero; its sums for the bias go to room.summed.
+    The target is the received network's activation for example `b`. The gradient is zero at edges
+    and where a ReLU gave zero; its sums for the bias go to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -414,12 +420,12 @@ def image_gap(p: Array, b: int, each: Any, room: Laid) -> None:
 
 @inner
 def lift_up(
-    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: Laid
+    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: MapBuffers
 ) -> None:
-    """Backpropagate the error in room.image through map f_j, to its source and its kernel.
+    """Backpropagate the gradient in room.image through map f_j, to its source and its kernel.
 
-    Errors of the source's nonzero numbers are written to mine.extra from `to` on, and the kernel's
-    gradient is added to room.moved. `p` is the map's row of `maps.table`.
+    Gradients by the source's nonzero numbers are written to mine.extra from `to` on, and the
+    kernel's is added to room.moved. `p` is the map's row of `maps.table`.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

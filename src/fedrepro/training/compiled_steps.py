@@ -89,9 +89,9 @@ def train(
 ) -> int:
     """Train one model by all minibatches of `order`; return how many predictions were right.
 
-    `net` is the architecture, `descent` the optimiser's numbers, `room` scratch memory. The weights
-    in `model` are updated in place; each step's loss goes to `losses` (steps,). `taken` counts the
-    optimiser's earlier steps.
+    The weights in `model` are updated in place; each step's loss goes to `losses` (steps,). `net`
+    is the architecture, `descent` the optimiser's constants, `room` work buffers; `taken` counts
+    the optimiser's earlier steps.
     """
     before = flush()
     right = spreads = 0
@@ -136,9 +136,10 @@ def train(
 
 @inner
 def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update the weights by optimiser step number `step`, in strips that stay in the cache.
+    """Update all weights by one step of the optimiser, number `step`, in strips that fit the cache.
 
-    `spreads` counts a variational network's spreads, which lie behind as many means; 0 for others.
+    `spreads` is how many weights have a spread (standard deviation) of their own, behind as many
+    means; 0 for a network that is not variational.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -212,9 +213,9 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout in place to hidden units (rows, m), by random words `drawn` (rows · m,).
+    """Apply dropout in place to the hidden units `hidden`, (rows, m), by the random words `drawn`.
 
-    A unit stays with probability `kept`, and is then divided by `kept`.
+    `drawn` are (rows · m,). A unit stays with probability `kept`, and is then divided by `kept`.
     """
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
@@ -263,10 +264,10 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Turn the output `back` of a matching map into its error, (back - theirs) · `each`, in place.
+    """Replace the output `back` of a matching map by the loss's gradient, (back - theirs) · `each`.
 
     `theirs` is the received network's activation, the target; both are (rows, m) as (array, offset,
-    row length). If `hidden`, the error is zero where the output was not positive (ReLU).
+    row length). If `hidden`, the gradient is zero where the output was not positive (ReLU).
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -415,5 +416,5 @@ def descend(
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
-    """Return a gradient plus that of the L2 penalty l2/2 · weight²."""
+    """Return `gradient` plus l2 · `weight`, the gradient of the penalty l2/2 · weight²."""
     return gradient if l2 == 0 else fma(l2, weight, gradient)

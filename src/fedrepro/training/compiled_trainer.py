@@ -41,10 +41,11 @@ NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
 NO_CROPS = np.empty(0, np.int64)
 
 
-def _said(*arguments: Any) -> int:
-    """Run the compiled training on these arguments and return the number of right predictions.
+def _train_logged(*arguments: Any) -> int:
+    """Run the compiled training; return the number of right predictions, log a long compilation.
 
-    Logs how long compilation took, if this machine had no compiled code yet.
+    The arguments are those of `compiled_steps.train`. The log says how long compilation took, if
+    this machine had no compiled code yet.
     """
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
@@ -57,10 +58,10 @@ def _said(*arguments: Any) -> int:
     return right
 
 
-def written_out(network: Network, terms: Sequence[object]) -> bool:
-    """Return whether compiled code can train this network with the loss terms `terms`.
+def is_compiled(network: Network, terms: Sequence[object]) -> bool:
+    """Return whether compiled code knows the network's layers and all loss terms `terms`.
 
-    If not, it is trained by automatic differentiation.
+    If not, the network is trained by automatic differentiation.
     """
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
@@ -138,7 +139,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load start weights, received weights, prior and optimiser state of one model."""
+        """Load start weights, received weights, prior and optimiser state of model `place`."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -182,7 +183,7 @@ class CompiledTrainer:
             order = self.compiled.StepOrder(
                 some.rows, some.ends, self.procedure.rows, keys, places, crops
             )
-            right = _said(
+            right = _train_logged(
                 self.data, order, self.net, descent, self.model, self.room, taken + done, losses
             )
             loss_parts.append(losses)
@@ -266,10 +267,10 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """List the activations (source, target) of representation matching, with factors.
+        """List what representation matching compares: (source, target) activations, and factors.
 
-        A factor is the weight in the gradient of the squared distance; both lists are empty without
-        matching.
+        A factor is the weight, in the gradient, of the squared distance between both; the lists are
+        empty without matching.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

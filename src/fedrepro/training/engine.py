@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.network import Network
 from fedrepro.training.autograd_trainer import AutogradTrainer
-from fedrepro.training.compiled_trainer import CompiledTrainer, written_out
+from fedrepro.training.compiled_trainer import CompiledTrainer, is_compiled
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Correction, Term, WeightTerm
 from fedrepro.training.minibatches import Task
@@ -348,13 +348,12 @@ StepPath = Literal["compiled", "grouped", "loop"]
 def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
     """Return how the steps of a training are computed: compiled, or by automatic differentiation.
 
-    Compiled code is chosen wherever it knows the network and the loss terms, unless `wanted` says
-    otherwise.
+    Compiled code is chosen where it knows network and loss terms, unless `wanted` says otherwise.
 
     Raises:
         FedreproError: the wanted path cannot train this network.
     """
-    known = not procedure.perturbations and written_out(procedure.network, procedure.losses)
+    known = not procedure.perturbations and is_compiled(procedure.network, procedure.losses)
     if wanted == "compiled" and not (known and device == "cpu"):
         raise FedreproError(
             f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"

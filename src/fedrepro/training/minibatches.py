@@ -20,8 +20,7 @@ class Task:
 
     rows: indices of the client's examples in the data set. rng: the key by which each epoch's order
     is drawn. lr and steps, if given, replace the procedure's learning rate and epochs; steps beyond
-    an epoch go on in the next one. done: minibatches of earlier rounds, after which training
-    continues.
+    an epoch go on in the next one. done: minibatches of earlier rounds.
     """
 
     rows: np.ndarray
@@ -102,10 +101,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys of random words, uint64 (epochs, 2), and places of steps, int64 (steps, 2).
+        """Return keys and counters from which compiled code draws the random words of each step.
 
-        A place is (index of the epoch's key, number of the step in the epoch), from which compiled
-        code makes random numbers. `purpose` separates, say, dropout from other randomness.
+        Keys are uint64 (epochs, 2); counters, int64 (steps, 2), are (index of the epoch's key,
+        number of the step in the epoch). `purpose` separates, say, dropout from other randomness.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -161,8 +160,7 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
     """Yield steps that take all of a client's examples at once, each as a chunk of several pieces.
 
     A piece has `piece` examples. `tasks`, one per model, must be ordered by number of steps, then
-    of pieces, falling. The size of a piece does not depend on the tasks, so rounding does not
-    either.
+    of pieces, falling. The size of a piece, and so rounding, does not depend on the tasks.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

@@ -124,7 +124,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
     `hears` is its symmetric adjacency, bool (N, N), d its degrees. W_ii is the rest of row i.
-    Without `self_loops` the 1 + is left out. W is symmetric, so that all nodes weigh equally in the
+    Without `self_loops` the 1 + is left out. W is symmetric, so all nodes weigh equally in the
     limit. Source: Xiao and Boyd, Fast linear iterations for distributed averaging, 2004, section
     4.2.
     """
@@ -140,8 +140,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
 
-    They are 1 / (1 + d_i), or without self-loops 1 / d_i; `hears` is the adjacency, bool (N, N), d
-    its degrees.
+    They are 1 / (1 + d_i), or without self-loops 1 / d_i; `hears`, bool (N, N), has degrees d.
     """
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:

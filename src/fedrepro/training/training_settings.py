@@ -205,8 +205,8 @@ class EarlyStopping:
     """Decides which models of a block still train, and keeps the weights of those that stopped.
 
     A model stops after `patience` epochs in a row without training accuracy above its best.
-    running: bool (models,). taken: int (models,), steps of each model. kept: saved rows of buffers,
-    by number of a stopped model.
+    running: bool (models,). taken: int (models,), steps of each model. kept: saved weights and
+    optimiser state (rows of buffers) by the number of a stopped model.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -224,10 +224,10 @@ class EarlyStopping:
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Add up right predictions `right`, int (models,), and stop models at an epoch's end.
+        """Add up the right predictions, and at an epoch's end stop models that improve no more.
 
-        The predictions are of steps up to step `end`. Rows of `buffers` (models, …) are saved for a
-        model that stops now.
+        `right`, int (models,), was counted since the last call, up to step `end`. Rows of `buffers`
+        (models, …) are saved for a model that stops now.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)

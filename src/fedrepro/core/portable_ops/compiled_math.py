@@ -69,11 +69,11 @@ def inner(function: Function) -> Any:
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
-    """Return a function for compiled code that calls another one by the type of its first argument.
+    """Return a function for compiled code that dispatches on the type of its first argument.
 
     Args:
-        plain: the function for all types that `kinds` lacks.
-        kinds: functions by the class of a named tuple.
+        plain: the function to call for all types that `kinds` lacks.
+        kinds: the function to call for each class of named tuple.
         field: the field of the first argument whose type counts, instead of its own.
     """
 
@@ -109,7 +109,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writes LLVM code that works on vectors of `lanes` numbers, by default of 512 bits."""
+    """Writes LLVM code for vector registers: operations on `lanes` numbers at once, 512 bits."""
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
@@ -133,7 +133,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Return a pointer to the vector that begins `place` numbers after `pointer`."""
+        """Write code for a pointer to the vector that begins `place` numbers after `pointer`."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())
@@ -146,19 +146,20 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Return an LLVM pointer to element number `at` of a Numba array of type `kind`."""
+    """Write code for a pointer to element number `at` of a Numba array of type `kind`."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Compute out = begin + a @ b for up to ROWS rows and a fixed number of columns, in registers.
+    """Write code for a tile of out = begin + a @ b, whose sums stay in registers.
 
-    An intrinsic of Numba: returns the signature and the function that writes the LLVM code.
-    columns: a literal. terms: how many runs a sum has, and terms of a run. out, begin: (pointer,
-    at, row stride). a, b: (pointer, at, stride from run to run, from term to term). of: a's row
-    stride; or (places, at), from where on the places of a's rows are listed.
+    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. Terms of a sum lie
+    in memory in several stretches: `terms` is (stretches, terms of each). out, begin: (array,
+    offset, stride between rows). a, b: (array, offset, stride between stretches, between terms).
+    of: the stride between rows of a; or (list of the rows' offsets, where to start in it). Returns
+    the signature and the function that writes the LLVM code.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -178,7 +179,7 @@ def _tile_of(
             return ir.Constant(index, value)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Return pointers to the vectors of a row that begins `at` after `pointer`."""
+            """Write code for pointers to the vectors of a row; it begins `at` after `pointer`."""
             starts = range(0, width, vector.lanes)
             return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
 
@@ -190,7 +191,7 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write code that adds the products of run number `turn` to the vectors `sums`."""
+                """Write code that adds the products of stretch `turn` of all terms to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
@@ -227,7 +228,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write the LLVM code of `tile(height)` for all `heights`, and a switch on `rows`."""
+    """Write code that jumps to `tile(height)` for the height, of `heights`, that equals `rows`."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:
@@ -242,7 +243,7 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write an LLVM loop of values = body(values, k) for k from `first` to `end`.
+    """Write a loop of values = body(values, k), for k from `first` to `end`, in LLVM code.
 
     Returns the last values and the last k. The loop is unrolled: one turn has the code of `times`
     values of k.
@@ -321,7 +322,7 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function` for this signature, to be called by its address; one process does it.
+    """Compile `function` for a signature, for calls by its address; one process at a time does so.
 
     `dtype` names the type of numbers, as part of the lock's name.
     """
@@ -343,10 +344,10 @@ def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: A
 
 
 def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write an LLVM call of the function whose address is the first argument (called by Numba).
+    """Write a call of the compiled function whose address is the first argument.
 
-    The tuples that follow are unpacked as its arguments; an array at the beginning of a tuple, and
-    the place after it, become one pointer.
+    The other arguments are tuples, whose items become the function's arguments; an array and an
+    offset at the beginning of a tuple become one pointer. Numba calls this with the LLVM `builder`.
     """
     address, *tuples = arguments
     values: list[Any] = []

@@ -42,7 +42,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Return value / scale, as of a stored pixel, in compiled code; inverse = 1 / scale."""
+    """Return value / scale, such as a pixel / 255, in compiled code; `inverse` is 1 / scale."""
     raise NotImplementedError
 
 

@@ -1,9 +1,9 @@
 """Products whose first factor is read in place, and pooling by vectors, in compiled code.
 
-Rows of the first factor begin at places of a list, and a sum is made of runs. A window of an image
-that lies as (H, W, C) is such a row: k runs of k · C numbers. So a convolution is a product, and
-nothing is unfolded. An element is one chain of fused multiplications and additions in the order of
-its sum, as in `compiled`.
+Rows of the first factor begin at offsets in a list, and consist of stretches of numbers. A window
+of an image that lies as (H, W, C) is such a row: k stretches of k · C numbers. So a convolution is
+a product, and nothing is unfolded. An element is one chain of fused multiplications and additions
+in the order of its sum, as in `compiled_math`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def _multiply_at(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b, where rows of a are read in place, such as windows of an image.
 
-    Row r of a begins places[r] numbers into a, and has `runs` runs of `length` numbers. Matrices
-    are pointers, each followed by its strides: from row to row, or from run to run and term to
-    term.
+    Row r of a begins places[r] numbers into a, and consists of `runs` stretches of `length`
+    numbers. Matrices are pointers, each followed by its strides: from row to row, or from stretch
+    to stretch and term to term.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -112,7 +112,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Return the positions of the four values of the 2×2 window that begins at `at`."""
+    """Write code for the positions of the four values of the 2×2 window that begins at `at`."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -120,11 +120,11 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def _largest(
     typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> Any:
-    """Write max(0, the largest value) of a 2×2 window of 8 channels (PAD), and note its position.
+    """Write code for ReLU and max pooling of a 2×2 window of 8 channels (PAD), noting positions.
 
-    An intrinsic of Numba for pooling with ReLU: reads x from `at` on (neighbours `right` and
-    `down`), writes to out at `to`, and notes positions 0 to 3 in `chosen` at `noted`. The first of
-    equal values is taken, NOWHERE is noted where none is above zero, and NaN stays.
+    An intrinsic of Numba: reads x from `at` on (neighbours `right` and `down`), writes the maxima
+    to out at `to`, and their positions 0 to 3 to `chosen` at `noted`. The first of equal values is
+    taken, NOWHERE is noted where none is above zero, and NaN stays.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -159,10 +159,11 @@ def _given_back(
     typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> Any:  # fmt: skip
-    """Write errors of a pooling's output (8 channels) to the inputs they came from, else zeros.
+    """Write code for the backward pass of `_largest`: gradients go to the inputs that were largest.
 
-    The backward pass of `_largest`, an intrinsic of Numba: reads `error` from `at` on and the
-    positions in `chosen` from `noted` on, and writes the 2×2 window of `below` that begins at `to`.
+    An intrinsic of Numba: reads the gradients `error` of 8 channels from `at` on and the noted
+    positions from `noted` on in `chosen`, and writes the 2×2 window of `below` that begins at `to`,
+    with zeros elsewhere.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,9 +1,9 @@
 """Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
 
-A number that is not zero lays a row of a matrix down, times itself, onto numbers that stay in the
-registers meanwhile; or it lifts such numbers, for the gradients of both. An element is one chain of
-fused multiplications and additions in the order of a list; a number that is lifted is a sum of
-lanes, each such a chain, added up in one order. So the bits are the same on every processor.
+`lay` adds a row of a matrix, times each number that is not zero, to a tile that stays in the
+registers; `lift` computes the gradients of both. An element is one chain of fused multiplications
+and additions in the order of a list; a number's gradient is a sum of lanes, each such a chain,
+added up in one order. So the bits are the same on every processor.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writes LLVM code for a tile: up to 10 vectors of one row, or 5 rows of one vector."""
+    """Writes LLVM code for a tile: up to 10 vectors of one row, or one vector of up to 5 rows."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
@@ -46,7 +46,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write the code of all kinds of tiles by `one(kind, vectors)`, and a switch on `kind`."""
+        """Write code that branches on `kind`; a branch has what one(kind, vectors) writes."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -61,7 +61,7 @@ class _Tile(Vectors):
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Return pointers to the vectors `part` of a tile that begins at `first`, rows `apart`."""
+        """Write code for pointers to a tile's vectors `part`; it begins at `first`."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -77,11 +77,11 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Add amounts[m] · (row of `laid` from which[m] on) to a tile of `image`, for a range of m.
+    """Write code that adds amounts[m] · (row of `laid` beginning at which[m]) to a tile of `image`.
 
-    An intrinsic of Numba. m runs from part[0] to part[1]. kind: the number of vectors of a row;
-    above VECTORS, rows of one vector, less VECTORS - 1. image, laid: (array, at, from row to row of
-    the tile).
+    An intrinsic of Numba; m runs from part[0] to part[1]. kind: the number of vectors of the tile's
+    one row; above VECTORS, its number of rows of one vector, plus VECTORS - 1. image, laid: (array,
+    begin, stride between rows of the tile).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -121,12 +121,13 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Compute the gradients of `lay` with respect to one row of `laid`, and to `count` amounts.
+    """Write code for the gradients of what `lay` computes: by a row of `laid`, and by each amount.
 
-    An intrinsic of Numba, for one tile. The row's gradient is added to `moved`, and vectors whose
-    elements add up to the gradients of the amounts to `sums`. errors: (array, at, from row to row
-    of the tile), the errors of the image; tile m begins seats[m] further. laid, moved: arrays, and
-    with the first where both begin and the stride.
+    An intrinsic of Numba, for one tile and `count` amounts. errors: (array, begin, stride between
+    rows of the tile), the loss's gradient by the image, in which the tile of amount m begins
+    seats[m] further. The row's gradient is added to `moved`; a vector for each amount, whose
+    elements add up to its gradient, to `sums`. laid, moved: arrays; the first in a tuple with where
+    both begin, and the stride.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -173,7 +174,7 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Return the sum of the vector of `sums` that begins at `at`, always in one order."""
+    """Write code for the sum of the vector that begins at `at` in `sums`, in a fixed order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments

@@ -306,7 +306,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return the vertical range of a close-up that shows where all but far worse methods end."""
+    """Return the vertical range of a close-up in which all but far worse methods' lines end."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
     known = {label: means for label, means in found.items() if means}  # others failed at once

@@ -203,7 +203,7 @@ def _draw(
 
 
 def _second(below: Any, shade: Shade) -> str:
-    """Write a cell's smaller line: a standard deviation, or how many of its trials succeeded."""
+    """Write the smaller line of a heat map's cell: a standard deviation, or successful trials."""
     if isinstance(below, list):
         return "" if all(below) else f"{sum(below)} of {len(below)}"
     return "" if math.isnan(below) else f"± {shade.text(below)}"

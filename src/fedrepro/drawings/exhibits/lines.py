@@ -67,7 +67,7 @@ class Panel(Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return the csv's rows of a metric by line, with their place on the axis as `x`."""
+        """Return the csv's rows of a metric for each line, with `x`, the place on the axis."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
@@ -251,13 +251,13 @@ def _settings(shown: Planned, key: str) -> Iterator[Any]:
 
 
 def _name(exhibit: Exhibit, key: Key) -> str:
-    """Return how the legend names a line: by its case, and by any method but the first."""
+    """Return a line's name in the legend: its case (scenario), and any method but the first."""
     case, method = key
     return f"{case}, {method}" if case and method != exhibit.measures[0].label else case or method
 
 
 def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
-    """Return the style of each line; those of a further method are thin, in their case's colour."""
+    """Return the style of each line; further methods' lines are thin, in the colour of the case."""
     by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
     by_label = line_styles(exhibit.measures)
 

@@ -104,10 +104,9 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """The layers of a network in order, to convert its tensors to arrays for matching and back.
+    """Converts a network's tensors to arrays for matching of units, and back, layer by layer.
 
-    Each layer gives a weight and a bias. `maps` are True for fully connected layers on feature
-    maps.
+    A layer gives a weight and a bias. `maps` are True for fully connected layers on feature maps.
     """
 
     layers: tuple[LayerMatrix, ...]
@@ -158,8 +157,7 @@ class Blocks:
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
     """Return the converter between a model's tensors and arrays whose hidden units can be matched.
 
-    It is for an architecture `model` on examples of this `shape`. Raises if units cannot be
-    matched.
+    `model` is the architecture, `shape` that of an example. Raises if units cannot be matched.
     """
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):

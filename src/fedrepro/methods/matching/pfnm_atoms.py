@@ -28,10 +28,11 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Natural parameters of n hidden units, or of n atoms (common units); all float64.
+    """Hidden units, or atoms (common units), as n Gaussians in natural parameters; all float64.
 
-    lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), on the
-    uniform coordinates. classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
+    A unit's uniform coordinates have one precision, its classed ones (weights to classes) one each.
+    lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), there.
+    classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
     """
 
     lengths: Array
@@ -101,8 +102,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
     At a known atom a unit gets its gain there, `gains` (units, atoms), plus the atom's popularity,
     `popular` (atoms,); at a new one its gain over the prior, `fresh` (units,), plus `novel`
-    (columns,). Source: equation (9), whose text says minimiser, but whose signs make it the
-    maximiser.
+    (columns,). Source: equation (9), whose signs make it a maximum (the text says minimum).
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -122,7 +122,10 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
 
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian prior of an atom (a common unit): means (P,) and (Q,), and one variance."""
+    """The Gaussian prior of an atom (common unit): `variance`, and means of its coordinates.
+
+    uniform: (P,), of incoming weights and bias; classed: (Q,), of weights to the classes.
+    """
 
     uniform: Array
     classed: Array
@@ -157,8 +160,8 @@ class MatchedLayer:
 class Atoms:
     """Atoms (common units) in natural parameters, from which a later step of a stream starts.
 
-    natural: (atoms, P) and precision: (atoms,) on the uniform coordinates; classed and
-    classed_precision: (atoms, Q).
+    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,);
+    on weights to classes: classed and classed_precision, (atoms, Q).
     """
 
     natural: Array
@@ -264,7 +267,7 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) a client's units to the sums of their atoms, or subtract them (np.subtract).
+        """Add a client's units to the sums of their atoms (`op` np.add), or np.subtract them.
 
         Unit l of the client, in row order, belongs to row slots[l] of the sums; all slots differ.
         """

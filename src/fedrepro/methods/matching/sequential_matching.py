@@ -155,11 +155,11 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """The current assignment of all clients' units: slot of each unit, members of each slot.
+    """The current assignment of all clients' units to atoms (common units) during matching.
 
-    A slot is the row of an atom (common unit). Rewards that do not depend on weights are
-    popular(client, slots, counts), of joining these slots, and novel(columns), of the first,
-    second, … new atom.
+    It has the slot (row of an atom) of each unit and the members of each slot. Rewards that do not
+    depend on weights are popular(client, slots, counts), of joining these slots, and
+    novel(columns), of the first, second, … new atom.
     """
 
     def __init__(
@@ -421,9 +421,9 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return each unit's coordinates that need no layer above: bias, in the lowest layer weights.
+    """Return the coordinates of a layer's units that need no layer above: incoming weights, bias.
 
-    Shape (L, 1), or (L, D + 1) in the lowest layer, with the weights from the D inputs.
+    Shape (L, 1) with the bias alone, or in the lowest layer (L, D + 1), with weights from D inputs.
     """
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
@@ -463,7 +463,7 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """Return a network's posterior means as if each unit were the only member of its common unit.
+    """Return a network's posterior means as if no unit were matched, each its own common unit.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
     to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer that it

@@ -94,7 +94,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The output of a traced call: the set of units that axis 1 lists, `places` entries each."""
+    """The output of a traced call: axis 1 lists set number `unit`, `places` entries for a unit."""
 
     unit: int
     places: int = 1

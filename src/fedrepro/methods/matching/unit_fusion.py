@@ -150,8 +150,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
     """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,).
 
     The best of `restarts` runs counts, each started as in k-means++ (Arthur and Vassilvitskii,
-    2007). Distances come from the inner products (n, n), so a step costs the same for points of any
-    length.
+    2007). Distances come from the inner products (n, n), so a step costs the same for any length.
     """
     products = points @ points.T
     best, least = np.zeros(len(points), np.int64), np.inf

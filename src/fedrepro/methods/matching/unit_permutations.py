@@ -23,7 +23,7 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a network's array that lists the hidden units of a set, `places` entries per unit.
+    """One axis of an array of weights that lists the hidden units of a set, `places` entries each.
 
     `at` is the array's index. Entries behind the last unit, as that of a bias, stay in place. If
     `counted`, the array is compared when networks are matched. `gives` is True for a layer's
@@ -70,7 +70,7 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Return inner products of one set's units in two networks, over all arrays of the set.
 
-        Entry (a, b) is of unit a of `model` and unit b of `network`, (L, L); `layer` numbers the
+        Entry (a, b), of (L, L), is of unit a of `model` and b of `network`; `layer` numbers the
         set.
         """
         products = (
@@ -93,9 +93,9 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of one set in a network: unit b becomes sum_a M_ab unit a.
+        """Mix the units of set number `layer` in a network: unit b becomes sum_a M_ab unit a.
 
-        M is `matrix` (L, L), and `layer` numbers the set.
+        M is `matrix` (L, L).
         """
         arrays = list(network)
         for use in self.uses[layer]:
@@ -175,7 +175,7 @@ def fitted(
 ) -> UnitArrays:
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    One layer is permuted at a time, in random order, until no layer gains. Each step is a linear
+    One set of units is permuted at a time, in random order, until none gains. Each step is a linear
     assignment problem, so the sum of products of weights never falls.
     """
     while True:
@@ -286,7 +286,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> Uni
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Search the line between two lists of plans for the best agreement; return plans and value."""
+    """Search the line from `plans` to `towards` for the best agreement; return plans and value."""
 
     def between(share: float) -> list[Plan]:
         return [

@@ -58,7 +58,7 @@ POINTS = {
 
 
 class Bounds(Strict):
-    """The bounds of a check of a claim, at least one of above, at_least, below and at_most."""
+    """The bounds that a check's number must keep: at least one of the four keys."""
 
     above: float | None = None
     at_least: float | None = None
@@ -78,9 +78,10 @@ class Bounds(Strict):
 
 
 class Form(Bounds):
-    """A check of a paper's claim: figures or tables, the number that is judged, where, and bounds.
+    """A check of a paper's claim: whether numbers of a method (`of`), in `exhibits`, keep bounds.
 
-    Subclasses say how the number is computed, such as a difference of two methods.
+    exhibits: figures or tables. points: which of the points there, restricted by `where`, must keep
+    the bounds. Subclasses compute the number, such as a difference of two methods.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -149,7 +150,7 @@ class Form(Bounds):
 
     @property
     def sentence(self) -> str:
-        """Return the check as a sentence: the number, where, how points count, and bounds."""
+        """Return the check in words, as "accuracy (test) of A minus B, at every point: above 0"."""
         where = f", {where_words(self.where)}" if self.where else ""
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
@@ -163,10 +164,10 @@ class Form(Bounds):
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
-    def beside(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method with the other methods' numbers at the same point.
+    def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
+        """Yield each number of the method `of` with all numbers of `others` at the same point.
 
-        Points without another method are left out.
+        Points without another method's number are left out.
         """
         other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
         return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
@@ -248,12 +249,12 @@ class Value(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         cells = self.cells(numbers[exhibit], self.of)
         alone: list[tuple[Cell, list[Cell]]] = [(cell, []) for cell in cells]
-        for cell, rivals in self.beside(numbers[exhibit]) if self.minus else alone:
+        for cell, rivals in self.with_others(numbers[exhibit]) if self.minus else alone:
             yield statement(exhibit, cell.place, [cell.trials], [r.trials for r in rivals])
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the ratio of two means over trials, with an interval, for a check at one point.
+    """Return the ratio of the means of `one` and `other` over trials, with interval, at a point.
 
     The interval is that of the ratio linearised in each trial. `place` is the point.
     """
@@ -275,7 +276,7 @@ class Ratio(Form):
         return f"{self.what} divided by {self.to}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        for cell, others in self.beside(numbers[exhibit]):
+        for cell, others in self.with_others(numbers[exhibit]):
             for other in others:
                 yield ratio_of(exhibit, cell.place, cell.trials, other.trials)
 
@@ -287,7 +288,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield each number minus the other method's number at the same point, trial by trial."""
+    """Yield each number in `cells` minus the number in `others` at its point, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -295,7 +296,7 @@ def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[
 
 
 class Change(Form):
-    """A check on a number's change along a column: last (or best) minus first (or best) value."""
+    """A check on how far a method's number changes along column `along`: end value minus start."""
 
     compared, over_columns = ("minus",), ("along",)
     form: Literal["change"]
@@ -327,7 +328,7 @@ class Change(Form):
 
 
 class Spread(Form):
-    """A check on how far a number varies: its largest value minus the smallest as columns vary."""
+    """A check on a number's spread: the largest minus the smallest value as columns `over` vary."""
 
     over_columns, other_exhibit = ("over",), ("minus_exhibit",)
     form: Literal["spread"]
@@ -384,7 +385,7 @@ class RoundsTo(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         measured = numbers[exhibit].rounds(self.of, self.metric, self.split)
-        for cell, goals in self.beside(numbers[exhibit]):
+        for cell, goals in self.with_others(numbers[exhibit]):
             by_round = measured.get(tuple(cell.place.items()), {})
             if by_round:
                 series = by_trial([goals[0].trials, *by_round.values()])
@@ -414,7 +415,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """Build a check of a claim from the keys in its file, by the class of its form.
+    """Build a check from the keys `given` in a file of claims, by the class that `form` names.
 
     Raise ValueError for an unknown form or a wrong key.
     """

@@ -70,7 +70,7 @@ STAND_IN: Verdict = "stand-in only"
 
 
 class Rules(Strict):
-    """How the claims of a file are decided: trials, correction for many points, named bounds."""
+    """How all checks in a file of claims are decided: least trials, corrections, named bounds."""
 
     trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
     holm: bool = Field(default=True, description="whether points are corrected for being many")
@@ -84,7 +84,11 @@ class Rules(Strict):
 
 
 class Claim(Strict):
-    """A sentence of a paper, with checks, or readings with checks, or why it is untested."""
+    """A sentence of a paper, and the checks of numbers that decide whether it holds.
+
+    If the sentence may mean several things, `readings` has the checks of each; `untested` says why
+    there are none.
+    """
 
     id: str
     place: str
@@ -116,7 +120,7 @@ class Claim(Strict):
 
     @property
     def groups(self) -> dict[str, list[Check]]:
-        """Return the checks by reading of the sentence; without readings the only key is ""."""
+        """Return the checks by reading (a meaning of the sentence), under "" if it has only one."""
         return self.readings or {"": self.checks}
 
     @property
@@ -146,7 +150,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in a file of claims by the numbers that the file's head gives them.
+    """Replace words for bounds in the `content` of a file of claims by numbers that its head gives.
 
     Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """
@@ -184,7 +188,7 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Finding:
-    """A number of a check at one point, with the interval and confidence behind its verdict."""
+    """The verdict on a check's number at one point, with the interval that it was decided by."""
 
     statement: Statement
     interval: Interval
@@ -200,7 +204,7 @@ class Judged:
         missing: numbers that figures or tables lack, in words.
         deciding: the point that decides the verdict; None where nothing was measured.
         points: how many points were judged.
-        levels: the confidences at which a point keeps the bounds, and breaks them.
+        levels: the confidences at which a point has to keep the bounds, and to break one.
     """
 
     check: Check
@@ -212,7 +216,7 @@ class Judged:
 
     @property
     def trials_needed(self) -> int | None:
-        """Estimate how many trials would decide an undecided check if means and scatter stay.
+        """Estimate how many trials would decide an undecided check, were means and scatter to stay.
 
         None for other verdicts, numbers that are not means over trials, and beyond TIMES as many.
         """
@@ -238,9 +242,11 @@ class Judged:
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """Judge the checks of one claim, or of one reading of its sentence, together.
+    """Return a verdict for each of `checks`, which decide one claim or one reading of it together.
 
-    `stand_ins` names figures and tables on other data or of less than the paper's size.
+    Together, because each point of any of them could refute the claim, which the confidence has to
+    allow for. `numbers` are of figures and tables by name; `stand_ins` names those on other data or
+    of less than the paper's size.
 
     Raises:
         FedreproError: for a column that a figure or table lacks.
@@ -261,7 +267,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return a check with what it lacks, its numbers at all points, and whether data stand in."""
+    """Gather what a check lacks (in a Judged), its numbers at all points, and if data stand in."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -299,7 +305,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Return a check's verdict from its numbers; its claim could be refuted in `ways` ways."""
+    """Return a check's verdict by its number at each point; `ways` points can refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -320,7 +326,10 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Return a point's verdict: held at confidence `kept`, refuted at `broken`, or open."""
+    """Judge a number at a point by its intervals at confidences `kept` and `broken`.
+
+    It holds if the first keeps the bounds, is refuted if the second breaks one, else is undecided.
+    """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
@@ -330,7 +339,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Tell if an interval keeps the bounds; with its ends exchanged, if it breaks none."""
+    """Return whether [least, most] keeps all bounds; with ends exchanged, if it breaks none."""
     bounds = check.bounds.items()
     return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
@@ -366,7 +375,10 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge a paper's claims (file `published`) by its `exhibits` in `reports`: a row per check."""
+    """Judge the claims in the file `published` by `exhibits` (paper/name): a row for each check.
+
+    `reports` is the folder with these figures and tables.
+    """
     import pandas as pd
 
     from fedrepro.numbers.exhibit_files import open_exhibit
@@ -429,7 +441,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return a remark for readers on a claim's verdict: stand-in data, or raised trials; or ""."""
+    """Return a remark on a claim's verdict, on stand-in data or raised trials, or ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named, judged = (
@@ -446,7 +458,10 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return a check's columns in the table of verdicts, infinite ends of intervals as None."""
+    """Return the cells of a judged check in claims.csv, by column; infinite ends are None.
+
+    `stand_ins` maps each figure or table to a note on stand-in data, or "".
+    """
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
     missing = [*judged.missing[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]

@@ -1,7 +1,7 @@
-"""Numbers of an exhibit in the form that claims read: cells, places, statements at a place.
+"""The numbers of a figure or table (exhibit) as checks of claims read them: by point and trial.
 
-An exhibit is the product of its cases, its sweep and each method's shown parameters, so its json
-says which places there should be (`grids`).
+A figure has a point for each combination of its cases, its sweep and a method's shown parameters,
+so its json says which points there should be (`grids`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(Strict):
-    """An inclusive range of a column's values, by the keys from and to, of these at least one."""
+    """A range of a column's values, in YAML as {from: 5, to: 20}, ends included; one may lack."""
 
     least: float = Field(-math.inf, alias="from")
     most: float = Field(math.inf, alias="to")
@@ -73,9 +73,9 @@ class Cell:
 class Numbers:
     """The numbers of one figure or table as claims read them, and which ones there should be.
 
-    grid: method -> column -> its values; every: method -> when it is measured, as in the config.
-    Where either is empty, nothing is known beyond the table itself. stand_ins: scenarios (of
-    several set side by side) that are of other data than the paper's.
+    frame: its csv. grid: for each method and column, the values that should be there. every: for
+    each method, when it is measured, as in the configuration. If they are empty only the csv is
+    known. stand_ins: scenarios on other data than the paper's, among several.
     """
 
     frame: pd.DataFrame
@@ -107,7 +107,7 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Return the columns that tell points and settings apart, which a claim may name."""
+        """Return the columns of the csv (parameters, case) that tell its points apart."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
@@ -127,7 +127,7 @@ class Numbers:
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return the values after single rounds, by point (as its items) and round, in order."""
+        """Return the values after rounds: {point, as its items: {round: value in each trial}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -139,7 +139,7 @@ class Numbers:
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds that should have been measured, up to the last one, and are missing."""
+        """Return the rounds up to the last `measured` one that lack a measurement of `method`."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -163,9 +163,9 @@ Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
-    """Return the values that each column should have for each method, by label.
+    """Return for each method, by label, the values that each column of the csv should have.
 
-    `about` is the json of a figure or table.
+    `about` is the json of the figure or table.
     """
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
@@ -198,7 +198,7 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
-    """Return those points that satisfy `where`: column -> values, range, or first or last value.
+    """Return the points in `places` that satisfy `where`: column -> values, range, first or last.
 
     A point without the column passes.
     """
@@ -254,7 +254,7 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, l
 def absent(
     expected: Sequence[CellKey], present_places: Sequence[CellKey], where: Mapping[str, CellFilter]
 ) -> list[CellKey]:
-    """Return those expected points that satisfy `where` and are not among the present ones."""
+    """Return the `expected` points that satisfy `where` and are missing from `present_places`."""
     present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in filter_cells(expected, where) if _key(p, sorted(p)) not in present]
 
@@ -298,7 +298,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the mean of several contrasts as a number to judge at the point `at`."""
+    """Return the number that a check judges at point `at`: the mean of the differences `parts`."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -306,9 +306,10 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the best of `gains` minus the best of `rivals` (or 0) as a number to judge at a point.
+    """Return the number that a check judges at a point: best of `gains` minus best of `rivals`.
 
-    If all rivals are among the gains, the result cannot be negative, and the other way round.
+    Without rivals 0 is subtracted. If all rivals are among the gains, the result cannot be
+    negative, and the other way round. `exhibit` and `place` name the figure and the point.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]
@@ -319,6 +320,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange numbers as float64 (trials, numbers), with the first trials, common to all."""
+    """Arrange numbers as float64 (trials, numbers); trials that only some have are cut off."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -92,7 +92,7 @@ class PrintedValue:
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """Return the claim and the number of its check (from 1) that judge the value, or None."""
+        """Return claim and check (number from 1) that judge this value in its place, or None."""
         return check_of(self.apart)
 
 
@@ -311,7 +311,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the values that a setting, such as trials or method.lr, has at a point of a figure.
+    """Return the values that the printed setting (such as trials, method.lr) has at a point here.
 
     NaN stands for a value that is not one number.
     """
@@ -382,9 +382,8 @@ def printed_verdict(
 ) -> str:
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
-    `ours` is our value, `away` its difference from print, `tolerance` the difference that is
-    allowed and `scatter` its `noise`. Without enough trials the word is "one trial" or "few
-    trials".
+    `ours` is our value, `away` its difference from print, `tolerance` the allowed difference and
+    `scatter` its `noise`. Without enough trials the word is "one trial" or "few trials".
     """
     from scipy.stats import norm, t
 

@@ -252,7 +252,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return the columns of a printed number that a claim's check computes, with the verdict.
+    """Return the columns, with the verdict, of a printed number that a check of a claim computes.
 
     {} if the check was not run.
     """
@@ -273,12 +273,12 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far each value of an open setting moves our number towards the printed one.
+    """Return, for each value of an open setting, how far it moves our number towards print.
 
-    The figure and the point that `set_up` names have a number for each value of the setting. The
-    move is counted from the value that has our number, or else from the first, which may have other
-    trials or examples. A target that was not reached counts as the rounds that were run. [] if
-    there are not two values with a number.
+    An open setting is one that the paper does not give; `set_up` names the figure and the point
+    with our number for each of its values. The move is counted from the value that has our number,
+    or else from the first, which may have other trials or examples. A target that was not reached
+    counts as the rounds that were run. [] if there are not two values with a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

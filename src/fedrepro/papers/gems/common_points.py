@@ -100,7 +100,7 @@ def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
 def weighed_by_centres(spaces: Spaces) -> Hinges:
     """Return the objective of the authors' code, sum_k max(0, |c_k (w - c_k)| - r_k).
 
-    The factor c_k is a slip (equation (2) has none); it serves to repeat their numbers.
+    The factor c_k is a slip of theirs (equation (2) has none); it serves to repeat their numbers.
     """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
@@ -114,10 +114,11 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Run gradient descent with step size `lr` from `start` (d,), to objective 0 or `steps` steps.
+    """Run gradient descent of step size `lr` from `start` (d,), until the objective is 0.
 
-    `hinges` is the objective. Where a term or its length is 0, its gradient counts as 0. Source:
-    GEMS, section 3.1; learning rate and steps are those of the authors' code.
+    `hinges` is the objective; the descent ends after `steps` at the latest. Where a term or its
+    length is 0, its gradient counts as 0. Source: GEMS, section 3.1; learning rate and steps are
+    those of the authors' code.
     """
     point = np.array(start, np.float64)
     done = 0

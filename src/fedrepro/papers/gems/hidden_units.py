@@ -51,10 +51,10 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of length 1 in a unit's weights; return their effect.
+    """Draw `points` random directions of a unit's weights, and return their effect on its output.
 
-    The result (points, n) is how much a step along each changes the unit's pre-activation, on each
-    of n examples.
+    The result (points, n) is how much a step of length 1 along each changes the unit's
+    pre-activation, on each of n examples.
     """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
@@ -134,7 +134,7 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
     """Group units of a cluster: the first with each next one whose ball meets those of all before.
 
     `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
-    then each other unit alone. `owners` are not used: units of one client may merge. Source: the
+    then each other unit alone. `owners` are not used, so units of one client may merge. Source:
     authors' code.
     """
     together: list[int] = []
@@ -215,9 +215,9 @@ def merged(
 class LayerSpaces:
     """The hidden units of J clients in one layer, with balls and clusters that are found once.
 
-    clients: each client's units and their inputs. rngs: where each client draws. search: how radii
-    are searched. draws: "shared" directions for every radius, or "fresh" ones. known, grouped: the
-    results so far, by epsilon and by number of clusters.
+    clients: each client's units and their inputs. rngs: the keys of each client's draws. search:
+    how radii are searched. draws: "shared" directions for every radius, or "fresh" ones. known,
+    grouped: the results so far, by epsilon and by number of clusters.
     """
 
     clients: Sequence[HiddenUnits]
@@ -286,8 +286,7 @@ class Merging:
     """Options for merging the units of a layer: allowed deviation `epsilon`, clusters, and rules.
 
     clusters: number of groups of units within which units may merge. grouping: "greedy" or
-    "tuples", the rule by which sets of units are made. search: how a point in a set's balls is
-    found.
+    "tuples", the rule by which sets of units are made. search: for a point in a set's balls.
     """
 
     epsilon: float
@@ -299,8 +298,7 @@ class Merging:
         """Find the unit that replaces several, a point in all their balls; None if there is none.
 
         It is the end of the descent; or the deepest point, if that is asked for or the descent
-        fails. The authors' code (as_published) takes the end without proof that it lies in all
-        balls.
+        fails. The authors' code (as_published) takes the end without proof.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)

@@ -108,9 +108,9 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """For each example and direction, the distances from the centre between which it is right.
+    """The range of distances within which each example is classified right, for each direction.
 
-    least, most: float32 (n, p) of n examples and p directions in which a model is moved.
+    A model is moved from its centre along p directions. least, most: float32 (n, p), n examples.
     """
 
     least: Floats
@@ -283,8 +283,7 @@ class Intersecting:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Return the common point of the spaces, (d,), and its diagnostics by metric name.
 
-        If there is none, it is the last point of the descent, or the deepest one if `point` is
-        "deepest".
+        If there is none, it is the descent's last point, or with `point` "deepest" the deepest one.
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -302,10 +301,10 @@ class Intersecting:
 
 @dataclass
 class GoodEnough:
-    """The good-enough spaces of J clients' softmax models, searched once for each accuracy.
+    """The good-enough spaces of J clients' softmax models, each searched once for each accuracy.
 
-    rngs: where each client's directions are drawn. draws: "shared", the same directions for every
-    radius, or "fresh". radii: "drawn", or "proven" for radii without draws. known: radii so far.
+    rngs: the keys of each client's draws. draws: "shared", the same directions for every radius, or
+    "fresh". radii: "drawn", or "proven" for radii without draws. known: radii so far.
     """
 
     models: Sequence[Softmax]

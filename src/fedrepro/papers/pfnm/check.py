@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """Result of a comparison with a recorded case: what is compared, if it agrees, and details."""
+    """The comparison of one output with a recorded case: its name, if it agrees, and details."""
 
     what: str
     agrees: bool

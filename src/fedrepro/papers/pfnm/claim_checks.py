@@ -80,9 +80,9 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """Check on how far means of a metric lie apart along column `over`, less the most along others.
+    """Check on a parameter's effect: how far means lie apart along `over`, less the most by others.
 
-    `than` lists the other columns. It tells whether one parameter matters more than the others.
+    `than` lists the other parameters' columns.
     """
 
     over_columns = ("over", "than")
@@ -136,7 +136,7 @@ class Correlation(Form):
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         paired = [
             (cell.trials, other.trials)
-            for cell, others in self.beside(numbers[exhibit])
+            for cell, others in self.with_others(numbers[exhibit])
             for other in others
         ]
         trials = min(len(values) for pair in paired for values in pair)
@@ -152,7 +152,7 @@ class Correlation(Form):
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
-        count = len(list(self.beside(numbers[exhibit])))
+        count = len(list(self.with_others(numbers[exhibit])))
         if count < 4 and self.across == "points":
             yield f"four points for a correlation in {exhibit}, which has {count}"
 

@@ -122,9 +122,9 @@ def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atom
 
 
 def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
-    """Return a layer's atoms after a step, and how often each client held each by then (J, atoms).
+    """Return a layer's atoms after a step of a stream, and how often each client has held each.
 
-    `past` is the state before the step, and `matching` the step's result.
+    `past` is the same before the step, and `matching` the step's result.
     """
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from fedrepro.api import NEEDS
+from fedrepro.core.component_tokens import names_of_field
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.core.tokens import names_of_field
 from fedrepro.drawings.tables import plain
 from fedrepro.numbers.leaderboard import ALL
 from fedrepro.record.site.leaderboard_pages import number

@@ -17,6 +17,7 @@ import pandas as pd
 
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_text
+from fedrepro.core.component_tokens import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.metrics import FLOAT_BYTES
@@ -24,7 +25,6 @@ from fedrepro.core.registry import components, read_token, value_of
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Component, Spec
-from fedrepro.core.tokens import method_called
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.exhibit_tables import csv_text

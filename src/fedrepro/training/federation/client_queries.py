@@ -146,8 +146,8 @@ def evaluated(
 ) -> Evaluated:
     """Measure accuracy and mean cross-entropy of m models at each client.
 
-    `candidates` are the models, (m, *shape) by name; client j has the examples `rows[j]`, int64
-    (n_j,).
+    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's
+    examples.
     """
     import torch
     from torch.nn.functional import cross_entropy

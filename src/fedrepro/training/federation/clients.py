@@ -137,7 +137,7 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return clients that use only some of their examples, as when data arrive in steps.
+        """Return these clients with a part of their examples each, as when data arrive in steps.
 
         positions(client, n): which of its n examples a client uses, int (k,), in order of visits.
         """
@@ -393,7 +393,7 @@ class Clients:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Return examples in memory, and the tasks with their rows changed to indices there."""
+        """Return examples in memory, and `tasks` whose rows are indices of these examples."""
         examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks

@@ -43,7 +43,7 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """The costs of one round at the clients, counted by `Clients` from zero in each round.
+    """The costs of clients' work in one round; `Clients` counts them, from zero in each round.
 
     spent: messages, exchanges and passes for questions, and seconds of clients' work. losses: by
     client, the mean minibatch loss of each training. rejected: trainings that diverged. held:

@@ -34,11 +34,11 @@ Array = np.ndarray[Any, Any]
 
 
 class BodyMoments:
-    """Computes statistics of a network's convolutions on batches of examples, by compiled code.
+    """Computes Fisher information and moments of a network's convolutions, by compiled code.
 
-    First `look` runs a batch through the convolutions, then `moments` and `learn` sum over this
-    batch. `rows` is the largest batch; layers: how many layers of the network are convolutions,
-    with ReLU and pooling.
+    First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
+    and `learn` sum over this batch. layers: how many layers of the network are convolutions, with
+    ReLU and pooling.
     """
 
     def __init__(
@@ -162,10 +162,10 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer run on n = `count` examples: its inputs, and outputs `outs` to differentiate by.
+    """A layer after a forward pass on n = `count` examples: its inputs, and its outputs `outs`.
 
-    rows: a function that returns the inputs (n, L, D). stacked: whether outs have an axis of one
-    model.
+    Gradients are taken by the outputs. rows: a function that returns the inputs (n, L, D). stacked:
+    whether outs have an axis of one model.
     """
 
     matrix: LayerMatrix
@@ -380,7 +380,7 @@ def _hooked(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """Gather the inputs of a module's layer, of all its calls one behind another: (n, L, D)."""
+    """Join the inputs of a module's layer over all calls of it, by example: (n, L, D)."""
     import torch
 
     each = []
@@ -420,11 +420,11 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 def _errors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """Yield, for each batch of examples, its layers and gradients (n, L, outputs) by their outputs.
+    """Yield, for each batch of examples, its layers, and gradients of log p(y) by their outputs.
 
-    A layer has one array of gradients for every label that the mean is over, times the root of the
-    label's probability, so that squares add up to the mean. With a compiled `body` the layers are
-    those above it, and the last list has gradients (n, D) by the body's outputs.
+    Gradients are (n, L, outputs): for each layer an array per label y that the mean is over, times
+    the root of the label's probability, so that squares add up to the mean. With a compiled `body`
+    the layers are those above it, and the last list has gradients (n, D) by the body's outputs.
     """
     import torch
 
@@ -456,7 +456,10 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield gradients of log p(y) by the logits, (1, n, K), once or for each label y."""
+    """Yield gradients of log p(y) by the logits, (1, n, K): for each label y, or the data's alone.
+
+    With `labels` "model" each is times the root of the label's probability, from `shares`.
+    """
     import torch
 
     classes = shares.shape[-1]

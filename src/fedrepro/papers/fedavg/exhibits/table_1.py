@@ -83,7 +83,7 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Configure the row `name` of table 1 as a scenario; `methods`, if any, replace the table's."""
+    """Configure the row `name` of table 1 as a scenario, if given with `methods` of its own."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
@@ -237,8 +237,7 @@ def rates_in_two_ranges(fraction: float) -> ExhibitData:
     """Configure a table of rounds to 97 % by learning rate, for pixels in [0, 1] and [−0.5, 0.5].
 
     It tests whether the range of pixels explains the printed rounds, for one share C = `fraction`
-    of clients; its notes fix in advance how it is read. Each C is a table, to be recorded when
-    done.
+    of clients. Its notes fix in advance how it is read.
     """
     to_its_end = component(
         "fedavg",

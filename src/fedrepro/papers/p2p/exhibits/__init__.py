@@ -97,7 +97,7 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Configure `method` in four rows: nodes 1 and 2, before and after nodes exchange beliefs.
+    """Configure four rows of `method`: nodes 1 and 2, each before and after exchanging beliefs.
 
     `of` is put before the labels ("node 1", …).
     """

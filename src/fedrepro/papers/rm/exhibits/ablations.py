@@ -90,7 +90,7 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Configure `method` with lists of values to compare; every combination is shown."""
+    """Configure `method` with lists of values, in which every combination is run and shown."""
     return with_changes(method, label, **values, show=list(values))
 
 

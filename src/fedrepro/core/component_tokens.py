@@ -134,9 +134,10 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a folder's name: the names of `shown_by`, then a hash of `specs` and `further`.
+    """Return a name for a folder of results: names of components, and a hash of all that counts.
 
-    The hash covers all that the results in the folder depend on.
+    The names are those of `shown_by`; the hash is of `specs` and of the texts `further`, on which
+    the results in the folder depend.
     """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
@@ -157,8 +158,7 @@ def method_of(setting: str) -> str:
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
 
-    `components` are those of the kind by name. The text must be in the one form that `Spec.token`
-    has.
+    `components` are those of the kind by name. The text must have the form of `Spec.token`.
     """
     spec = read(components, token, kind)
     if spec.token == token:
