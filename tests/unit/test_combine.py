@@ -454,6 +454,7 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
     [
         (["downpour_sgd"], "'downpour_sgd' is federated: only one-shot methods"),
         (["local"], "'local' is control"),
+        (["average", "--model", "nets.py"], "'nets.py' names no class: write it as nets.py:Net"),
         (["distillation"], "needs data of the clients (--clients-data)"),
         (["pfnm"], "needs label counts (--labels, a row per client"),
         (["pfnm", "--set", "sigma=1"], "did you mean 'sigma2'"),

@@ -67,6 +67,7 @@ def own(tmp_path, monkeypatch):
             "__import__('torch').ones(2) @ __import__('torch').ones(3)",
             "mine.py, line 8, `return __",
         ),
+        ("__import__('sys').exit(0)", "mine.py, line 8, `return __import__('sys').exit(0)`: Sys"),
     ],
 )
 def test_it_is_mine_and_shows_my_line(own, capsys, made, told):

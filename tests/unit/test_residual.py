@@ -507,6 +507,8 @@ class Net(nn.Module):
 class Odd(nn.Module):
     def __init__(self, thing):
         super().__init__()
+
+made = Net(1, 3)
 """
 
 
@@ -542,8 +544,11 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
         nets().load_state_dict(state, strict=True)
         assert main(["evaluate", "m.safetensors", "--data", "data.npz", *word]) == 0
     capsys.readouterr()
+    assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2
+    assert "makes a network for each client, and not one of all" in capsys.readouterr().err
     for wrong, told in (
         ("nets.py:Nat", "did you mean 'Net'"),
+        ("nets.py:made", "unknown class 'made' in nets.py: known are Net, Odd"),
         ("nets.py:Odd", "Odd takes 'thing', whose value is unknown"),
         ("gone.py:Net", "gone.py is missing"),
     ):

@@ -7,6 +7,7 @@ from functools import wraps
 
 import numpy as np
 import pytest
+import torch
 from problems import problem
 
 from fedrepro.api import GlobalModel, Report
@@ -68,6 +69,8 @@ def test_a_one_shot_method_may_leave_a_setting_out():
         (lambda own: own[0], r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+\)"),
         (lambda own: own[:, :, None], r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
         (lambda own: None, "no 'weight0'"),
+        (torch.from_numpy, "'weight0' as a Tensor: let it be a NumPy array"),
+        (lambda own: own.tolist(), "'weight0' as a list: let it be a NumPy array"),
     ],
 )
 def test_tensors_of_another_form(change, told):
@@ -86,6 +89,9 @@ def test_tensors_of_other_names_or_numbers_of_networks():
         require_models(
             GlobalModel(local.model, {**local.tensors, "scale": np.ones(1)}), average, local
         )
+    none = {name: value[:0] for name, value in local.tensors.items()}
+    with pytest.raises(FedreproError, match=r"returns no network \(m = 0\)"):
+        require_models(GlobalModel(local.model, none), average, local)
     fewer = {**local.tensors, "bias0": local.tensors["bias0"][:1]}
     with pytest.raises(FedreproError, match=r"returns 'bias0' of shape \(1, \d+\)"):
         require_models(GlobalModel(local.model, fewer), average, local)

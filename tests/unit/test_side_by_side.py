@@ -330,6 +330,8 @@ def odd(here):
     spoiled = torch.load("client0.pt", weights_only=True)
     spoiled["0.bias"][3] = torch.nan
     torch.save(spoiled, "spoiled.pt")
+    huge = torch.load("client0.pt", weights_only=True)
+    torch.save({name: 1e38 * value for name, value in huge.items()}, "huge.pt")
     Path("there").mkdir(exist_ok=True)
     rows = "\n".join([",".join("1" * 10)] * 5)
     Path("wrong.csv").write_text(rows)
@@ -373,6 +375,8 @@ FAULTS = {
     "a control": (["combine", "local", *CLIENTS, "--out", "x.pt"], "is control"),
     "evaluate other inputs": (["evaluate", *CLIENTS, "--data", "narrow.npz"], "networks take 64"),
     "evaluate nothing": (["evaluate", "gone.pt", "--data", "test.npz"], "gone.pt is missing"),
+    "evaluate what overflows": (["evaluate", "huge.pt", "--data", "test.npz"],
+                                "gives scores that are not finite to 400 of 400 examples"),
     "evaluate no model": (["evaluate", "data.txt", "--data", "test.npz"], "cannot be read as"),
 }  # fmt: skip
 

@@ -48,6 +48,12 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
             return _said(error, arguments)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for the interpreter's own last flush
         return NOBODY_READS
+    except SystemExit as error:
+        from fedrepro.core.plugins import own_fault
+
+        if not own_fault(error):
+            raise
+        return _said(error, arguments)  # whatever status a user's file asks for, it made nothing
     except Exception as error:
         # libraries that are interrupted while they load raise errors of their own
         return _stopped() if interrupts else _said(error, arguments)
@@ -93,7 +99,7 @@ def _stopped() -> int:
     return STOPPED
 
 
-def _said(error: Exception, arguments: Sequence[str]) -> int:
+def _said(error: BaseException, arguments: Sequence[str]) -> int:
     """Print an error as one sentence, with whose fault it is, and return the exit status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault

@@ -110,7 +110,7 @@ def installing(extra: str) -> str:
     return f"pip install {packages} (the extra {extra})"
 
 
-def sentence_for(error: Exception) -> FedreproError | None:
+def sentence_for(error: BaseException) -> FedreproError | None:
     """Return a FedreproError for lack of memory, disk or an optional package, else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
@@ -136,7 +136,7 @@ def sentence_for(error: Exception) -> FedreproError | None:
     )
 
 
-def arose(error: Exception) -> str:
+def arose(error: BaseException) -> str:
     """Describe an unexpected error on one line: type, message, file and line of code."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -148,7 +148,7 @@ def arose(error: Exception) -> str:
     return f"{what}{at}{line}"
 
 
-def fault(error: Exception) -> FedreproError:
+def fault(error: BaseException) -> FedreproError:
     """Return the FedreproError that reports an unexpected error as a fault of this program."""
     return FedreproError(
         f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "

@@ -132,7 +132,7 @@ def load_file(file: str) -> Any:
     finally:
         sys.path.remove(folder)
     made = getattr(module, asked[0], None) if asked else None
-    if asked and not callable(made):
+    if asked and not (callable(made) and hasattr(made, "__name__")):  # an object has no name
         known = [key for key, value in vars(module).items() if isinstance(value, type)]
         raise unknown("class", asked[0], known, file)
     return made

@@ -328,6 +328,8 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
     name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
+    if not name and called.endswith(".py"):
+        raise FedreproError(f"{what} '{word}' names no class: write it as {called}:Net")
     if not name:
         raise unknown(what, called, names)
     entry = {"name": name, **values}

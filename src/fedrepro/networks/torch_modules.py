@@ -340,6 +340,11 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
         before = torch.get_rng_state()
         trained = copied.train()(x)
         drew = not torch.equal(before, torch.get_rng_state())
+    if x._version:  # PyTorch counts writes
+        raise FedreproError(
+            f"model '{name}' writes into its input, so that others would see other examples: let "
+            "it work on a copy, as in x = x - 0.5, and without inplace=True in its first layer"
+        )
     after = dict(copied.named_buffers())
     moving = tuple(k for k, v in made.named_buffers() if not torch.equal(v, after[k].to(v.dtype)))
     if not torch.allclose(scores, alone, NEAR, NEAR):

@@ -200,6 +200,12 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         faults = [f"no '{name}'" for name in due if name not in shapes]
         faults += [f"'{name}', which its model lacks" for name in shapes if name not in due]
         faults += [
+            f"'{name}' as a {type(value).__name__}: let it be a NumPy array"
+            for name, value in model.tensors.items()
+            if not isinstance(value, np.ndarray)
+        ]
+        faults += ["no network (m = 0)"] if count == (0,) else []
+        faults += [
             f"'{name}' of shape {shapes[name]}: let it be "
             f"(m, {', '.join(map(str, due[name]))}) for m networks"
             for name in due

@@ -83,7 +83,11 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
     made = applied(setting, prepared_by(context, setting, seed)).made
-    assert isinstance(made, GlobalModel)
+    if not isinstance(made, GlobalModel):
+        raise FedreproError(
+            f"method '{setting.token}' makes a network for each client, and not one of all: take "
+            "batchnorm~average or batchnorm~recalibrate"
+        )
     return replace(made, layers=context.models.layers)
 
 

@@ -85,7 +85,13 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
     """Measure a model on examples; `local` gives its input shape and number of classes."""
     labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
-    scores = class_scores(network, model, examples, None).numpy()
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of them is refused below
+        scores = class_scores(network, model, examples, None).numpy()
+    if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
+        raise FedreproError(
+            f"{name} gives scores that are not finite to {lost:,} of {len(scores):,} examples: "
+            "look for weights or inputs that are too large (--divide), or a division by zero"
+        )
     found = scored(scores, labels)
     return Evaluation(
         name,
