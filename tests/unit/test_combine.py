@@ -482,6 +482,9 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["client0.pt"], "client0.pt is a file: name the method before it"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv cannot be read as a state dict"),
+        (["average", "cut.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
+        (["average", "text.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
+        (["average", "empty.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
         (["average", "whole.pt"], "dict (it holds torch.nn.modules.linear.Linear, and no code"),
     ],
 )  # fmt: skip
@@ -500,6 +503,9 @@ def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, t
         Path(f"{name}.csv").write_text("\n".join(lines))
     os.mkfifo("pipe")
     torch.save(torch.nn.Linear(2, 2), "whole.pt")
+    stored = Path(files[0]).read_bytes()
+    for name, held in (("cut", stored[: len(stored) // 2]), ("text", b"hello"), ("empty", b"")):
+        Path(f"{name}.pt").write_bytes(held)
     out = [] if "--out" in words else ["--out", "global.pt"]
     assert main(["combine", words[0], *files, *words[1:], *out]) == 2
     assert not Path("global.pt").exists()

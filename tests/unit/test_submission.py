@@ -252,6 +252,12 @@ def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refus
     assert not (PLACE / "verdict.json").exists()
 
 
+def test_a_folder_that_is_no_entry_is_a_sentence(tmp_path, capsys):
+    for wrong in (tmp_path, tmp_path / "gone"):
+        assert main(["verify", str(wrong)]) == 2
+        assert "has no entry.json: name a folder that `fedrepro submit`" in capsys.readouterr().err
+
+
 def test_what_cannot_be_submitted_is_a_sentence(tmp_path, capsys):
     shutil.copytree(once.folder("submission", computed) / "mine", tmp_path / "mine")
     with working_in(tmp_path / "mine"):

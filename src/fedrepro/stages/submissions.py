@@ -246,6 +246,8 @@ def read_entry(folder: Path) -> Submission:
     Raises:
         FedreproError: it is missing or wrong.
     """
+    if not (folder / ENTRY).is_file():
+        raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
     return validated(Submission, read_json(folder / ENTRY), str(folder / ENTRY))
 
 

@@ -235,6 +235,15 @@ def _place(words: RunWords) -> tuple[Path, str]:
     raise AssertionError
 
 
+def ends_of_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return the ends of a mean's interval over trials (trials,); infinite for a single trial.
+
+    They are not cut at 0 and 1: tables print the mean ± half the width.
+    """
+    half = float(half_width(values[:, None], CONFIDENCE)[0])
+    return float(values.mean()) - half, float(values.mean()) + half
+
+
 def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
     numbers = final(open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers)
     for point, measure in ((p, m) for p in exhibit.points for m in p.measures):
@@ -245,7 +254,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
         accuracy = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
         for _, row in accuracy.iterrows():
             values = np.array([float(text) for text in row["by_trial"].split()])
-            half = half_width(values[:, None], CONFIDENCE)[0]
+            low, high = ends_of_interval(values)
             sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
             setting = next(s for s in measure.settings if s.token == row["setting"])
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
@@ -263,8 +272,8 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
                 **point.values,
                 "method": measure.label,
                 "accuracy": row["mean"],
-                "low": max(0.0, row["mean"] - half),
-                "high": min(1.0, row["mean"] + half),
+                "low": low,
+                "high": high,
                 "trials": len(values),
                 "megabytes": sum(sent) / 1e6 if sent else None,
                 "seconds": float(np.mean(own)) + each,

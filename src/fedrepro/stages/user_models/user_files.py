@@ -62,6 +62,9 @@ def read_state(path: Path) -> Any:
     except Exception as error:  # unpickling can raise anything
         code = re.search(r"GLOBAL (\S+)", str(error))
         why = f"it holds {code[1]}, and no code of a file is run" if code else one_line(error)
+        inside = isinstance(error, OSError) and error.filename is None
+        if inside or isinstance(error, EOFError | KeyError) or "zip archive" in why:
+            why = "it is cut short, or no file of PyTorch"
         raise FedreproError(
             f"{path} cannot be read as a state dict ({why}); save one with "
             "torch.save(network.state_dict(), …)"
