@@ -166,12 +166,11 @@ def test_every_formula_of_a_method_can_be_typeset_and_is_of_one_that_there_is():
         assert one["about"]  # in place of the docstring's sentence, which has it as text
 
 
-def test_a_method_page_has_its_equation_once_and_indices_below_the_line():
+def test_a_method_page_has_its_equation_once():
     assert docstring("With `a` and\n`b` a*b.") == "With `a` and\n`b` a\\*b."
     first, rest = about(components("method")["fedlpa"])
     assert "sum" not in first + rest.partition("Source")[0]
-    assert "*A*{sub}`i`" not in first
-    assert "*A*{sub}`i` = E" in rest
+    assert "A\\_i = E" in rest
     assert "Source: FedAvg" in about(components("method")["average"])[1]
     reports = read_reports(RECORD / "paper", "paper", [KEY, "rm/grid-layout"])
     fedavg = method_pages(reports)["fedavg"]
