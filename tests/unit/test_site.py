@@ -422,18 +422,9 @@ def test_on_a_telephone_a_wide_table_stands_one_cell_below_the_other(site, brows
     page.close()
 
 
-def test_search_bubbles_and_tables_work_from_disk(site, browser):
+def test_bubbles_and_tables_work_from_disk(site, browser):
     context = browser.new_context(viewport={"width": 1300, "height": 900}, offline=True)
     page = context.new_page()
-    page.goto((site / "search.html").as_uri() + "?q=weight+divergence")
-    page.wait_for_selector("#search-results li p:has-text('divergence')")
-    for asked, title in (("set-up open", "Glossary"), ("P2b", "PFNM")):
-        page.goto((site / "search.html").as_uri() + f"?q={asked}")
-        page.wait_for_selector("#search-results li p")
-        page.wait_for_function(
-            "title => document.querySelector('#search-results li a').textContent === title",
-            arg=title,
-        )
     page.goto((site / "papers/rm.html").as_uri() + "#table-1")
     cell = page.locator("td[data-more]").first
     cell.focus()
