@@ -306,9 +306,6 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     kind = METHOD_KINDS[meta["kind"]]
     inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
     rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
-    if meta["merges"]:
-        words = "averages running statistics with the weights, by its parameter batchnorm otherwise"
-        rows.append(("BatchNorm", words))
     if meta["one_start"]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:
@@ -323,11 +320,9 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
         rows.append(("reads", f"{numbers['passes']:.1f} times a client's examples beside training"))
     server, clients = numbers["seconds"], numbers["client_seconds"]
     rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
-    size = times(numbers["parameters"], models / 4 / checked.clients)
-    makes = f"{numbers['parameters']:,.0f} weights, {size} a client's"
-    if numbers["forward_passes"] > 1:
-        makes += f" in {numbers['forward_passes']:.0f} networks or draws"
-    rows.append(("makes", makes))
+    networks = f" in {numbers['forward_passes']:.0f} networks or draws"
+    more = networks if numbers["forward_passes"] > 1 else ""
+    rows.append(("makes", f"{numbers['parameters']:,.0f} weights{more}"))
     after = f" after {checked.rounds} rounds" if checked.rounds else ""
     low = f"{checked.at_chance}; " if checked.at_chance else ""
     alone = f"clients alone {100 * numbers['alone']:.1f} %"
