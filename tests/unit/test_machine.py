@@ -11,7 +11,7 @@ import pytest
 
 import conftest
 from fedrepro.core.diagnostics import machine_facts, usable_cores
-from fedrepro.core.diagnostics.machine_facts import Observation, why
+from fedrepro.core.diagnostics.machine_facts import why
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -83,26 +83,6 @@ def test_a_full_disk_is_wrong():
     )
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        ("AccountingStorageType = accounting_storage/slurmdbd", "23.02.1, with accounting"),
-        ("AccountingStorageType = accounting_storage/none", "23.02.1, without accounting"),
-        ("AccountingStorageType = (null)", "23.02.1, without accounting"),
-        ("slurm_load_ctl_conf error: Unable to contact", "controller does not answer"),
-        (None, "scontrol does not answer"),
-    ],
-)
-def test_slurm_is_asked_whether_it_keeps_account(tmp_path, monkeypatch, answer, words):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine_facts.slurm() == Observation("SLURM", "none")
-    for name, text in {"sbatch": "", "scontrol": answer}.items():
-        if text is not None:
-            (tmp_path / name).write_text(f"#!/bin/sh\necho '{text}\nSLURM_VERSION = 23.02.1'\n")
-            (tmp_path / name).chmod(0o755)
-    assert words in machine_facts.slurm().words
-
-
 # --------------------------------------------------------------------------------- libraries
 
 
@@ -124,19 +104,19 @@ def test_a_wrong_product_is_found(product, wrong):
 
 
 def test_each_library_says_its_branch_and_is_right_here():
-    found = {finding.what: finding for finding in machine_facts.libraries()}
-    due = {"ATen", "GPU", "numpy", "Numba", "environment", "torch mm on cpu", "numpy matmul"}
+    asked = (one for what in machine_facts.ASKED for one in machine_facts.asked(what))
+    found = {finding.what: finding for finding in asked}
+    due = {"ATen", "GPU", "numpy", "Numba", "torch mm on cpu", "numpy matmul"}
     assert {*due, "scipy sgemm"} <= set(found)
     assert any(what.startswith("openblas of ") for what in found)
     assert not [finding for finding in found.values() if finding.wrong]
     assert "torch " in found["ATen"].words
-    assert "OMP_NUM_THREADS=1" in found["environment"].words
+    assert "OMP_NUM_THREADS=1" in machine_facts.environment().words
 
 
 def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    monkeypatch.setattr(machine_facts, "ASKED", {"Numba": machine_facts._numba})
-    numba = next(machine_facts.libraries())
+    numba = next(machine_facts.asked("Numba"))
     assert numba.wrong
     assert "cannot be used (ModuleNotFoundError" in numba.words
     assert why(KeyError()) == "KeyError"

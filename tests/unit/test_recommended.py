@@ -144,40 +144,6 @@ def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, cap
     assert "ensemble" not in said
 
 
-def test_methods_in_rounds_stand_beside_them_up_to_the_exchanges_that_one_has(board, capsys):
-    rows = [
-        {"case": f"{number} rounds", "clients": 10, "method": method, "metric": metric,
-         "split": split, "mean": value, "trials": 5}
-        for number, score in ((1, 0.25), (20, 0.75))
-        for method, own in (
-            ("best client", 0), ("SCAFFOLD", number), ("FedDyn", number), ("mine", 1)
-        )
-        for metric, split, value in (
-            ("accuracy", "test", score), ("accuracy", "client_validation", 0.99),
-            ("rounds", None, own),
-        )
-    ]  # fmt: skip
-    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
-    given += ["--reports", str(board)]
-
-    def said(*more: str) -> str:
-        assert main([*given, *more]) == 0
-        return capsys.readouterr().out
-
-    assert "rounds" not in said("--exchanges", "20")
-    drawn = board / "quick/arena"
-    pd.DataFrame(rows).to_csv(drawn / "rounds.csv", index=False)
-    (drawn / "rounds.json").write_text('{"title": "On A", "data": [{"title": "Digits"}]}')
-    assert "SCAFFOLD" not in said()
-    found = said("--exchanges", "20").partition("train in rounds")[2]
-    assert "5 trials. On A; here on Digits." in found
-    (mine,) = (line for line in found.splitlines() if "mine" in line)
-    assert [cell.strip() for cell in mine.split("│")[1:-1]] == ["mine", "25.0", "–"]
-    assert [word for word in ("25.0", "75.0", "99.0") if word in found] == ["25.0", "75.0"]
-    assert "best client" not in found
-    assert "75.0" not in said("--exchanges", "19").partition("train in rounds")[2]
-
-
 @pytest.mark.parametrize(
     ("skew", "case"),
     [

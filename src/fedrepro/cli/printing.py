@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 console = Console(highlight=False, markup=False)
-ROOM = 130  # letters of a line with words and numbers
 LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
@@ -19,11 +18,6 @@ def show(table: Table) -> None:
     """Print a table as wide as the terminal, or in full width to a file or a pipe."""
     wide = Console(highlight=False, markup=False, width=LONGEST, file=console.file)
     (console if console.is_terminal else wide).print(table)
-
-
-def wide() -> bool:
-    """Return whether output has room for a column of words: a wide terminal, a file or a pipe."""
-    return not console.is_terminal or console.width >= ROOM
 
 
 def say(line: str) -> None:

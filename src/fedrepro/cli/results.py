@@ -13,7 +13,7 @@ from fedrepro.cli.printing import number, say, show, table_of
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.numbers.recommendation import AfterRounds, Recommendation
+    from fedrepro.numbers.recommendation import Recommendation
     from fedrepro.planning.plan import Plan
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
@@ -189,7 +189,7 @@ def recommend(
     ] = RECORD,
 ) -> None:
     """List the best methods for your clients, from the leaderboard's scenarios nearest to yours."""
-    from fedrepro.numbers.recommendation import Situation, after_rounds
+    from fedrepro.numbers.recommendation import Situation
     from fedrepro.numbers.recommendation import recommend as recommended
 
     for name, value, known in (
@@ -200,15 +200,7 @@ def recommend(
             raise FedreproError(f"--{name} must be {known[0]} or {known[1]}, not '{value}'")
     wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
     _found(recommended(wanted, reports / scale))
-    rounds = after_rounds(reports / scale)
-    if rounds is None:
-        return
-    if exchanges == 1:
-        say("For methods that train in rounds, pass --exchanges above 1.")
-    elif not wanted.one_start:
-        say("Methods that train in rounds begin from one start; none is shown here.")
-    else:
-        _in_rounds(rounds, exchanges)
+    say(f"For methods that train in rounds, see {reports / scale / 'arena/rounds.csv'}.")
 
 
 def _found(found: Recommendation) -> None:
@@ -263,23 +255,6 @@ def _found(found: Recommendation) -> None:
         "accuracy in %. Sent: as a multiple of the models. Asked: exchanges. Several models: all "
         "of the clients' networks predict."
     )
-
-
-def _in_rounds(rounds: AfterRounds, exchanges: int) -> None:
-    """Print test accuracies after at most `exchanges` rounds of methods that train in rounds."""
-    say(
-        f"Methods that train in rounds, test accuracy in %, {rounds.trials} trials. "
-        f"{rounds.title}. That is one scenario, with another number of local epochs than above: "
-        "compare the two tables with care."
-    )
-    counts = {number for reached in rounds.accuracy.values() for number in reached}
-    shown = sorted(number for number in counts if number <= exchanges)
-    heads = (f"{number} round{'s' if number > 1 else ''}" for number in shown)
-    table = table_of("method in rounds", *heads)
-    for method, reached in rounds.accuracy.items():
-        numbers = (100 * reached.get(number, math.nan) for number in shown)
-        table.add_row(method, *("–" if math.isnan(value) else f"{value:.1f}" for value in numbers))
-    show(table)
 
 
 def submit(

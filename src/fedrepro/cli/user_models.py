@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import say, show, table_of, wide
+from fedrepro.cli.printing import say, show, table_of
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
 ALL = "all"
-MOST_CLASSES = 30  # of a confusion matrix that is printed
 
 Model = Annotated[
     str | None, typer.Option(help="such as resnet20+norm~batch, lenet5, or file.py:Class")
@@ -140,7 +139,7 @@ def combine(
     for note in run(name, inputs, out, settings or (), seed):
         say(note)
     if evaluate is not None:
-        _evaluated([out], inputs, False)
+        _evaluated([out], inputs)
 
 
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
@@ -175,13 +174,10 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     entries, notes = run_all(files, out, seed)
     for note in notes:
         say(note)
-    beside = wide()
-    heads = ("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
-    table = table_of(*heads, *(["sees"] if beside else []))
-    for column in table.columns[1 : len(heads)]:
+    table = table_of("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
+    for column in table.columns[1:]:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
-    if not beside:
-        table.box = SIMPLE_HEAD
+    table.box = SIMPLE_HEAD
     seen: dict[str, list[str]] = {}
     for entry in (entry for entry in entries if not entry.why):
         numbers, sent = entry.numbers, entry.numbers["bytes_up"]
@@ -198,16 +194,15 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         networks = int(numbers["forward_passes"])
         size = f"{numbers['parameters']:,.0f}" + (f" in {networks}" if networks > 1 else "")
         accuracy = f"{100 * numbers['accuracy']:.1f} %"
-        table.add_row(called, accuracy, *costs, size, *([entry.sees] if beside else []))
+        table.add_row(called, accuracy, *costs, size)
     show(table)
     say(
         "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
         "server; passes: of clients over their examples, beside training; s: of server and "
         "clients, over all settings tried"
     )
-    if not beside:
-        for sees, names in seen.items():
-            say(f"sees {sees}: {', '.join(names)}")
+    for sees, names in seen.items():
+        say(f"sees {sees}: {', '.join(names)}")
     for entry in (entry for entry in entries if entry.why):
         say(f"not applied: {entry.item.name} {entry.why}")
     further = [
@@ -228,9 +223,6 @@ def evaluate(
         list[str], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote")
     ],
     data: Annotated[Path, typer.Option(help="labelled examples, npz or csv")],
-    confusion: Annotated[
-        bool, typer.Option("--confusion", help="which class is taken for which")
-    ] = False,
     model: Model = None,
     shape: ShapeText = None,
     layers: Layers = None,
@@ -244,10 +236,10 @@ def evaluate(
     paths = _fitting("models", models)
     inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
     inputs = replace(inputs, divide=divide, channels=channels)
-    _evaluated(paths, inputs, confusion)
+    _evaluated(paths, inputs)
 
 
-def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
+def _evaluated(models: list[Path], files: ModelFiles) -> None:
     from fedrepro.stages.user_models.evaluate import evaluations
 
     results, notes = evaluations(models, files)
@@ -263,28 +255,15 @@ def _evaluated(models: list[Path], files: ModelFiles, confusion: bool) -> None:
         )
         table.add_row(evaluation.name, f"{100 * evaluation.accuracy:.2f} %", loss, worst, size)
     show(table)
-    count = int(results[0].confusion.sum())
+    count = int(results[0].held.sum())
     say(
         f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
         "at most (95 %); loss in nats an example"
     )
     for evaluation in results:
-        matrix, name = evaluation.confusion, evaluation.name
-        if not confusion:
-            rights = enumerate(evaluation.right)
-            parts = (f"{k}: {100 * share:.1f} %" for k, share in rights if matrix[k].sum())
-            say(f"{name}, right of each class: {', '.join(parts)}")
-            continue
-        if len(matrix) > MOST_CLASSES:
-            raise FedreproError(
-                f"a confusion matrix of {len(matrix)} classes fits no terminal: leave out "
-                "--confusion"
-            )
-        say(f"{name}: examples of a class (row) taken for one (column)")
-        table = table_of("", *map(str, range(len(matrix))))
-        for k, row in enumerate(matrix):
-            table.add_row(str(k), *(str(number) if number else "·" for number in row))
-        show(table)
+        rights = zip(evaluation.held, evaluation.right, strict=True)
+        parts = (f"{k}: {100 * share:.1f} %" for k, (held, share) in enumerate(rights) if held)
+        say(f"{evaluation.name}, right of each class: {', '.join(parts)}")
 
 
 def check_method(
@@ -327,9 +306,6 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     kind = METHOD_KINDS[meta["kind"]]
     inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
     rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
-    if meta["merges"]:
-        words = "averages running statistics with the weights, by its parameter batchnorm otherwise"
-        rows.append(("BatchNorm", words))
     if meta["one_start"]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:
@@ -344,11 +320,9 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
         rows.append(("reads", f"{numbers['passes']:.1f} times a client's examples beside training"))
     server, clients = numbers["seconds"], numbers["client_seconds"]
     rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
-    size = times(numbers["parameters"], models / 4 / checked.clients)
-    makes = f"{numbers['parameters']:,.0f} weights, {size} a client's"
-    if numbers["forward_passes"] > 1:
-        makes += f" in {numbers['forward_passes']:.0f} networks or draws"
-    rows.append(("makes", makes))
+    networks = f" in {numbers['forward_passes']:.0f} networks or draws"
+    more = networks if numbers["forward_passes"] > 1 else ""
+    rows.append(("makes", f"{numbers['parameters']:,.0f} weights{more}"))
     after = f" after {checked.rounds} rounds" if checked.rounds else ""
     low = f"{checked.at_chance}; " if checked.at_chance else ""
     alone = f"clients alone {100 * numbers['alone']:.1f} %"

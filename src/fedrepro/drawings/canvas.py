@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field
 
 from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
 from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
@@ -432,12 +431,6 @@ class Figured(Drawing):
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
         return render(exhibit, numbers)
-
-
-class Along(Figured):
-    """A way to show results as a figure whose horizontal axis can be named by `x_label`."""
-
-    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:

@@ -7,7 +7,6 @@ partitions with a few labels per client are at the distance UNLIKE from all Diri
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Container, Hashable, Mapping, Sequence
@@ -203,40 +202,6 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
     """Return whether a leaderboard `row` is of a method that needs models, example counts only."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
-
-
-@dataclass(frozen=True)
-class AfterRounds:
-    """Mean test accuracies of methods after several rounds, to compare one-shot methods with.
-
-    `title` names the exhibit, with its data where these differ from the title's; `trials` is the
-    smallest number of trials; `accuracy` maps each method to its mean after each number of rounds.
-    """
-
-    title: str
-    trials: int
-    accuracy: Mapping[str, Mapping[int, float]]
-
-
-def after_rounds(folder: Path, exhibit: str = "arena/rounds") -> AfterRounds | None:
-    """Read accuracies of methods in rounds from the csv of figure `exhibit`; None without it."""
-    path = folder / f"{exhibit}.csv"
-    if not path.is_file():
-        return None
-    table = pd.read_csv(path)
-    rounds = table[table["metric"] == "rounds"].set_index(["case", "method"])["mean"]
-    rows = table[(table["metric"] == "accuracy") & (table["split"] == "test")]
-    rows = rows.join(rounds.rename("rounds"), on=["case", "method"])
-    # a case has the rounds that most of its methods take; others, of one exchange say, stand above
-    usual = rounds[rounds > 0].groupby("case").agg(lambda counts: counts.mode()[0])
-    rows = rows[rows["rounds"] == rows["case"].map(usual)].sort_values("rounds", kind="stable")
-    by_method: dict[str, dict[int, float]] = {}
-    for method, number, mean in zip(rows["method"], rows["rounds"], rows["mean"], strict=True):
-        by_method.setdefault(str(method), {})[int(number)] = float(mean)
-    about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
-    title, data = about["title"], ", ".join(entry["title"] for entry in about["data"])
-    title += "" if data in title else f"; here on {data}"
-    return AfterRounds(title, int(rows["trials"].min()), by_method)
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:

@@ -154,16 +154,9 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     for key in ("seed", "trials", "components"):
         if mine[key] != kept[key]:
             notes.append(f"not as in the record: {key}")
-    properties = {
-        "device": [
-            _together(m.get("device", "cpu") for m in of["computed"]) for of in (mine, kept)
-        ],
-        "arithmetic": [_arithmetic(mine), _arithmetic(kept)],
-        "measure_every": [_intervals(mine), _intervals(kept)],
-    }
-    for key, (here, recorded) in properties.items():
-        if here != recorded:
-            notes.append(f"not as in the record: {key} ({here}, recorded {recorded})")
+    here, recorded = _arithmetic(mine), _arithmetic(kept)
+    if here != recorded:
+        notes.append(f"not as in the record: arithmetic ({here}, recorded {recorded})")
     now, then = _versions(mine), _versions(kept)
     changed = [
         f"{name} {now.get(name)} (recorded with {version})"
@@ -180,14 +173,6 @@ def _together(names: Iterable[str]) -> str:
 def _arithmetic(about: Mapping[str, Any]) -> str:
     # older files lack it, which used MKL's products
     return _together(made.get("arithmetic", "before it was named") for made in about["computed"])
-
-
-def _intervals(about: Mapping[str, Any]) -> str:
-    """Write which methods were not measured every round, as "fedavg 10", or "every round"."""
-    usual = about["settings"].get("measure_every", 1)
-    methods = about["settings"]["methods"]
-    rounds = ((m["name"], m.get("measure_every") or usual) for m in methods)
-    return ", ".join(f"{name} {every}" for name, every in rounds if every != 1) or "every round"
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,6 @@ from fedrepro.drawings.canvas import (
     LETTERS,
     SOFT,
     WIDTH,
-    Along,
     Axis,
     Figured,
     Line,
@@ -57,7 +56,7 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 
 
 @drawing("accuracy-close-up")
-class AccuracyCloseUp(Along):
+class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
     Side by side for one scenario; one above the other for cases (scenarios), a column for each.
@@ -66,6 +65,8 @@ class AccuracyCloseUp(Along):
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
     sides: ClassVar[Mapping[str, float]] = {"left": 0.48, "right": 0.12, "top": 0.66, "across": 0.5}
     shows_pairs: ClassVar[bool] = True
+
+    x_label: str = Field("", description="what the horizontal axis is called, if not by itself")
 
     def reasons(self, shown: Planned) -> Iterator[str]:
         if shown.cases > PANELS:

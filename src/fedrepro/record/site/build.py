@@ -1,19 +1,18 @@
 """Building: the pages as files for Sphinx, their scripts and pictures, and Sphinx itself.
 
 The site works from disk: scripts are classic ones, each once, and no page asks a network for
-anything. The folder is written under a temporary name and renamed when it is whole.
+anything but, for excerpts of found pages, its own. The folder is written under a temporary name and
+renamed when it is whole.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
-import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
-from html import unescape
 from importlib import resources
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,8 +39,7 @@ GUIDES = {
     "Maintain": ("architecture",),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
-EXCERPT = 4000  # letters of a page, in which the search shows where a word stands
-TAGS = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
+TAGS = re.compile(r"<[^>]*>")
 EXPORTS = re.compile(r"export\{([^}]*)\};?")
 SENTENCE = 20  # letters in the last cell of a row, from which it is read as a sentence
 # of an svg's numbers above 1, and indents: a hundredth of a point is not seen
@@ -67,10 +65,7 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
     out.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(out.parent) as work:
         count = len(write_source(reports, folder, root, work / "source"))
-        excerpts = _sphinx(work / "source", work / "html", work / "doctrees")
-        words = json.dumps(excerpts, ensure_ascii=False, separators=(",", ":"))
-        script = f"window.fedreproExcerpts={words};\n"
-        (work / "html/_static/excerpts.js").write_text(script, encoding="utf-8")
+        _sphinx(work / "source", work / "html", work / "doctrees")
         # of Sphinx alone, and the theme's sources for its authors
         spare = [work / "html" / name for name in (".buildinfo", "objects.inv")]
         for path in (*spare, *(work / "html").rglob("*.map")):
@@ -274,7 +269,6 @@ SETTINGS: dict[str, Any] = {
     "html_copy_source": False,
     "html_show_sphinx": False,
     "html_show_copyright": False,
-    "html_show_search_summary": False,  # it would fetch pages, which a browser refuses from disk
     "html_use_index": False,
     "html_domain_indices": False,
     "default_role": "literal",
@@ -292,11 +286,8 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
-    """Turn the pages in `source` into html in `out`; return the start of each page's text by path.
-
-    The search shows these texts. Raises FedreproError with what Sphinx warns of.
-    """
+def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
+    """Turn the pages in `source` into html in `out`; raise FedreproError if Sphinx warns."""
     try:
         import furo  # noqa: F401
         import myst_parser  # noqa: F401
@@ -312,17 +303,10 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
-    excerpts: dict[str, str] = {}
-
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Keep a page's text for the search, and let the side bar unfold only at this page.
-
-        Sphinx calls this before it writes each page, with the variables `context` of its template.
-        """
+        """Let the side bar unfold only at this page; Sphinx calls this before it writes each."""
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
-        said = unescape(TAGS.sub(" ", context.get("body", ""))).replace("¶", "")
-        excerpts[f"{page}.html"] = " ".join(said.split())[:EXCERPT]
 
     def mark_worded(app: object, doctree: Any) -> None:
         """Give tables whose last column is sentences a class, by which small screens wrap them."""
@@ -346,7 +330,6 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> dict[str, str]:
     if faults:
         text = "\n".join(line.replace(str(source.resolve()), "") for line in faults[:20])
         raise FedreproError(f"the site has {len(faults)} faults:\n{text}")
-    return excerpts
 
 
 def _plain(

@@ -46,11 +46,10 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    data: names of data sets. best: for each class (kind) of methods, those in the best group by
-    data set. picture: the rows of methods over all data sets. leaders: for each class, the first
-    data set that separates some of its methods (or the first), the best group there, and the
-    highest score. above: data set -> methods shown to be above the best client. line: the method
-    they are compared with, and `at` its score.
+    data: names of data sets. picture: the rows of methods over all data sets. leaders: for each
+    class (kind) of methods, the first data set that separates some of its methods (or the first),
+    the best group there, and the highest score. above: data set -> methods shown to be above the
+    best client. line: the method they are compared with, and `at` its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -63,23 +62,19 @@ def answer(shown: BoardView) -> dict[str, Any]:
     ]
     better = f"beside_{line.replace(' ', '_')}"
     above = [(data, rows[rows[better] == "better"]["method"].tolist()) for data, rows in columns]
-    best, leaders = [], []
+    leaders = []
     for kind in rivals["class"].unique():
-        cells, groups = [kind], []
+        groups = []
         for data, rows in columns:
             own = rows[rows["class"] == kind]
             first = own[own["group"] == 1]
             names = first["method"].tolist()
-            everyone = 1 < len(own) == len(names)
-            cells.append(f"all {len(own)}" if everyone else ", ".join(names) or "not compared")
             groups.append((0 < len(names) < len(own), data, names, number(first["score"].max())))
         _, data, names, score = next((group for group in groups if group[0]), groups[0])
-        best.append(cells)
         leaders += [(kind, data, names, score)] if names else []
     last = table[table["data"] == table["data"].iloc[-1]]
     return {
         "data": [data for data, _ in columns],
-        "best": best,
         "picture": last[last["class"] != "reference"],
         "leaders": leaders,
         "above": above,
@@ -119,20 +114,22 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return the scenarios of clients of a start, and each method's test accuracy there in percent.
+    """Return the scenarios of clients of a start, and each method's numbers in each of them.
 
-    A row has the method and a text for each scenario; "–" where it was not run.
+    A row has the method and a text for each scenario: test accuracy in percent, and the score in
+    brackets; "–" where it was not run.
     """
-    rows = shown.scenarios.query("starts == @starts and metric == 'accuracy' and case != @ALL")
-    heads = [
-        f"{data}, {case}, {float(clients):g} clients"
-        for data, case, clients in zip(rows["data"], rows["case"], rows["clients"], strict=True)
-    ]
-    table = rows.assign(head=heads).pivot(index="method", columns="head", values="mean")
+    rows = shown.scenarios.query("starts == @starts and case != @ALL")
+    texts: dict[str, dict[str, str]] = {}
+    for key, own in rows.groupby(["data", "case", "clients", "method"], sort=False):
+        data, case, clients, method = map(str, key)
+        means = own.set_index("metric")["mean"].to_dict()
+        if "accuracy" in means:
+            score = number(means.get("score"))
+            text = f"{100 * means['accuracy']:.1f}" + (f" ({score})" if score else "")
+            texts.setdefault(f"{data}, {case}, {float(clients):g} clients", {})[method] = text
     order = shown.table[shown.table["starts"] == starts]["method"].unique()
-    table = table.reindex(index=order, columns=list(dict.fromkeys(heads)))
-    texts = (100 * table).map(lambda share: "–" if is_none(share) else f"{share:.1f}")
-    return [*table.columns], texts.reset_index().values.tolist()
+    return [*texts], [[name, *(own.get(name, "–") for own in texts.values())] for name in order]
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:

@@ -1,4 +1,4 @@
-"""Pages of the methods: a method each, from its docstring, signature, declarations and scores."""
+"""Pages of the methods: a method each, from its docstring, signature and declarations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,6 @@ from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.drawings.tables import plain
-from fedrepro.numbers.leaderboard import ALL
-from fedrepro.record.site.leaderboard_pages import number
 from fedrepro.record.site.pages import marked, page
 from fedrepro.record.site.report_data import Paper, Reports
 from fedrepro.record.site.verdicts import page_data
@@ -29,11 +26,8 @@ SENDS = {
     "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
 }
 MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")  # signs of markdown
-WORDS = re.compile(r"\S(?:.*\S)?", re.DOTALL)  # text without the blanks around it
+BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 SOURCE = re.compile(r"Source: .*", re.DOTALL)
-# sum_j, p_j, f_jk, as people write them in docstrings
-INDEXED = re.compile(r"\b(sum|prod|mean|max|argmax|[^\W\d_]\u0302?)\\?_(\w+|\{[^{}]+\})")
-SIGNS = {"sum": "∑", "prod": "∏"}
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
@@ -41,8 +35,6 @@ def method_pages(reports: Reports) -> dict[str, str]:
 
     Controls and simulations share one page, `bounds`.
     """
-    links, scores = links_of(reports), _scores(reports)
-    board = next((paper.name for paper in reports.papers if paper.boards), "")
     used: dict[str, list[tuple[Paper, str]]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():
@@ -52,9 +44,7 @@ def method_pages(reports: Reports) -> dict[str, str]:
     pages, bounds = {}, []
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
-        own = [label for label, href in links.items() if href == href_of(name) and label in scores]
-        rows = [(*row, label)[: 5 if len(own) > 1 else 4] for label in own for row in scores[label]]
-        text = _page(item, used=used.get(name, []), scores=rows, board=board)
+        text = _page(item, used.get(name, []))
         if _bound(item):
             bounds.append(marked(text))
         else:
@@ -74,7 +64,7 @@ def method_pages(reports: Reports) -> dict[str, str]:
     return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
 
 
-def _page(item: Component, **given: Any) -> str:
+def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
     known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
     options = []
     for param in item.own_params.values():
@@ -100,28 +90,8 @@ def _page(item: Component, **given: Any) -> str:
         sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
         sends=SENDS.get(item.meta["kind"], "It is a simulation."),
         options=options,
-        **given,
+        used=used,
     )
-
-
-def _scores(reports: Reports) -> dict[str, list[Sequence[str]]]:
-    """Return rows by method label, one for each scenario: place, start, accuracy and score.
-
-    All are texts; accuracy is in percent.
-    """
-    rows: dict[str, list[Sequence[str]]] = {}
-    place = ["starts", "data", "case", "clients", "method"]
-    for board in (board for paper in reports.papers for board in paper.boards):
-        single = board.scenarios[board.scenarios["case"] != ALL]
-        for key, own in single.groupby(place, sort=False):
-            starts, data, case, clients, label = map(str, key)
-            means = own.set_index("metric")["mean"].to_dict()
-            if {"accuracy", "score"} & {*means}:
-                accuracy = f"{100 * means['accuracy']:.1f}" if "accuracy" in means else "–"
-                where = f"{data}, {case}, {float(clients):g} clients"
-                found = where, starts, accuracy, number(means.get("score")) or "–"
-                rows.setdefault(label, []).append(found)
-    return rows
 
 
 def _bound(item: Component) -> bool:
@@ -175,19 +145,9 @@ def docstring(text: str) -> str:
             parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
         else:
             pieces = re.split(r"(`[^`]+`)", block)
-            pieces[::2] = [WORDS.sub(lambda words: _plain(words[0]), one) for one in pieces[::2]]
+            pieces[::2] = [MARKED.sub(r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
             parts.append("".join(pieces))
     return "\n\n".join(parts)
-
-
-def _plain(text: str) -> str:
-    """Escape markdown's special signs, and set indices such as the j of p_j as subscripts."""
-
-    def indexed(match: re.Match[str]) -> str:
-        letter = SIGNS.get(match[1], match[1] if len(match[1]) > 2 else f"*{match[1]}*")
-        return f"{letter}{{sub}}`{match[2].strip('{}')}`"
-
-    return INDEXED.sub(indexed, MARKED.sub(r"\\\1", plain(text)))
 
 
 def formula(text: str) -> dict[str, Any]:

@@ -113,39 +113,4 @@
   }
   window.addEventListener("hashchange", open);
   open();
-
-  // ---------------------------------------------------------------- what a found page says there
-  const results = document.getElementById("search-results");
-  if (results) {
-    const asked = (new URLSearchParams(location.search).get("q") || "").toLowerCase().trim();
-    const words = asked.split(/\s+/);
-    const seen = {};
-    let found = 0;
-    if (window.Scorer) window.Scorer.score = function (result) { return result[6] === "object" ? -1 : result[4]; };  // pages first
-    const excerpt = function (item) {
-      const link = item.querySelector("a");
-      if (!link || item.dataset.told) return;
-      item.dataset.told = "yes";
-      const name = link.getAttribute("href").split(/[?#]/)[0];
-      const page = name + link.textContent;  // several words of the index may lead to one
-      if (seen[page]) { item.remove(); return; }
-      seen[page] = true;
-      const text = (window.fedreproExcerpts || {})[name] || "";
-      const places = words.map(function (word) { return text.toLowerCase().indexOf(word); });
-      const whole = words.length > 1 ? text.toLowerCase().indexOf(asked) : -1;  // the words as they were put
-      const at = whole >= 0 ? whole :
-        Math.min.apply(null, places.filter(function (place) { return place > 0; }).concat(text.length));
-      const from = at < text.length ? Math.max(0, at - 70) : 0;
-      const said = document.createElement("p");
-      said.className = "soft small";
-      said.textContent = (from ? "… " : "") + text.slice(from, from + 220) + " …";
-      if (text) item.append(said);
-      if (whole >= 0) item.parentElement.insertBefore(item, item.parentElement.children[found++]);
-    };
-    const all = function () { results.querySelectorAll("li").forEach(excerpt); };
-    script("excerpts.js").then(function () {
-      new MutationObserver(all).observe(results, { childList: true, subtree: true });
-      all();
-    });
-  }
 })();

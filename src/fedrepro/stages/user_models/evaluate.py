@@ -1,4 +1,4 @@
-"""A user's models measured on the user's data: accuracy, loss, confusion."""
+"""A user's models measured on the user's data: accuracy, loss, recall."""
 
 from __future__ import annotations
 
@@ -31,30 +31,25 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The accuracy, loss and confusion matrix of a user's model on examples.
+    """The accuracy, loss and recall of each class of a user's model on examples.
 
     `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
-    `confusion` is int64 (K, K), rows are classes, columns predictions.
+    `held` are the examples of each class, int64 (K,), and `right` its recall, float64 (K,), 0 for a
+    class without examples.
     """
 
     name: str
     accuracy: float
     loss: float | None
-    confusion: np.ndarray
+    held: np.ndarray
+    right: np.ndarray
     parameters: int
     networks: int
 
     @property
-    def right(self) -> np.ndarray:
-        """Return each class's recall, float64 (K,); 0 for a class without examples."""
-        shares: np.ndarray = self.confusion.diagonal() / np.maximum(self.confusion.sum(axis=1), 1)
-        return shares
-
-    @property
     def worst(self) -> int:
         """Return the class with the lowest recall, among those with examples."""
-        held = self.confusion.sum(axis=1) > 0
-        return int(np.where(held, self.right, np.inf).argmin())
+        return int(np.where(self.held > 0, self.right, np.inf).argmin())
 
 
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
@@ -92,12 +87,14 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
             f"{name} gives scores that are not finite to {lost:,} of {len(scores):,} examples: "
             "look for weights or inputs that are too large (--divide), or a division by zero"
         )
-    found = scored(scores, labels)
+    found, matrix = scored(scores, labels), confusion(scores, labels)
+    held = matrix.sum(axis=1)
     return Evaluation(
         name,
         found["accuracy"],
         found["nll"] if model.gate is None and model.ties is None else None,
-        confusion(scores, labels),
+        held,
+        matrix.diagonal() / np.maximum(held, 1),
         model.trained(network.buffers),
         model.networks,
     )
