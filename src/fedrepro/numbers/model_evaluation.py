@@ -270,9 +270,10 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find the first node whose weights are not finite: (index, "mean", "spread" or "weight").
+    """Find a node with weights that are not finite; return its index and which they are.
 
-    `tensors` (nodes, *shape) by name; None if all values are finite.
+    They are "weight", or "mean" or "spread" of a variational weight. None if all are finite.
+    `tensors` has arrays (nodes, *shape) by name.
     """
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)

@@ -88,10 +88,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return measured seconds per multiplication of a network, and their origin.
+    """Return the measured seconds that one multiplication within a network takes, and their origin.
 
-    Keys are a stage with a model, and a stage with "" for all models. Finished jobs come before
-    the record, and what was recorded with the present engine before what is older.
+    Keys are (stage, model), and (stage, "") for all models. Finished jobs are preferred to recorded
+    results (reports/record), and among these those that this version would compute to the byte.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"

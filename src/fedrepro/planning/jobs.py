@@ -374,7 +374,10 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Return the files of local models in a range of trials, as a text of `folders_of`."""
+        """Return the path of the local models' files in a range of trials; plan their training.
+
+        The path may stand for several folders, which `folders_of` lists.
+        """
         base = f"{self._base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them

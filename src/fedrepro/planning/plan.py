@@ -209,7 +209,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the object that names the result folders of this scale's jobs."""
+        """Return the object that names this plan's jobs and their folders of results."""
         return Jobs(
             self.scale,
             self.config.seed,

@@ -204,7 +204,7 @@ class Words:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the generator to minibatch number `inside` of an epoch, and to a piece of it."""
+        """Set the generator to minibatch number `inside` of an epoch, and to its part `piece`."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))

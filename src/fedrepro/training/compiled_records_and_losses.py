@@ -211,10 +211,10 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers into a tensor of variational weights, from its entry `first` on.
+    """Write noise into a tensor: `count` normal numbers, from its entry `first` on.
 
-    `out` is the tensor in memory: rows of `columns` numbers, then padding. Every entry of `places`
-    picks two numbers of the `table` that `normal_pairs` returns.
+    `out` is the tensor in memory: rows of `columns` numbers, then padding. The numbers are the
+    pairs table[places[0]], table[places[1]], …, complex numbers of `normal_pairs`.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:

@@ -136,7 +136,7 @@ class Blocks:
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return the index of the array of the layer's weight that is called `weight`."""
+        """Return where the tensor named `weight` stands in a list of weights and biases in turn."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:

@@ -308,8 +308,9 @@ def statement(
 ) -> Statement:
     """Return the number that a check judges at a point: best of `gains` minus best of `rivals`.
 
-    Without rivals 0 is subtracted. If all rivals are among the gains, the result cannot be
-    negative, and the other way round. `exhibit` and `place` name the figure and the point.
+    Both are values of methods or settings, by trial. Without rivals 0 is subtracted. The number is
+    at least 0 if every rival is among the gains, and at most 0 if every gain is among the rivals.
+    `exhibit` and `place` name the figure and the point.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

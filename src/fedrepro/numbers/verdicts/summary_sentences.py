@@ -76,7 +76,10 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return how a printed value counts (judged, shown, open or not run), and the word for it."""
+    """Return how a paper's printed value counts (an item of `FOUR`), and its verdict.
+
+    For a value that is only shown the second is the reason; for open ones and those not run "".
+    """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
         return word, ""

@@ -68,7 +68,10 @@ class BodyMoments:
         return cls(network, parts, tensors, rows)
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Run inputs x (n, D) through the convolutions; return their outputs, (n, C · H · W)."""
+        """Run inputs x (n, D) through the convolutions; return their outputs, (n, C · H · W).
+
+        The inputs of all layers are kept, for `moments` to read.
+        """
         import torch
 
         from fedrepro.networks.compiled_forward_and_moments import record_convolutions
