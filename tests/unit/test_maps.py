@@ -201,7 +201,7 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
         (["partition", "iid"], "needs a value for its parameter 'clients'"),
         (["partition", "pooled", "--out", "map.pdf"],
          "cannot write map.pdf: its name must end in .svg or .png"),
-        (["partition", "pooled", "--data", "mnist"], "data set 'mnist' is not here"),
+        (["partition", "pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
         (["partition", "one_class+clients~3"], "leave out some of the 10 classes"),
         (["partition", "pooled", "--trial", "-1"], "Invalid value for '--trial'"),
         (["graph", "rign"], "did you mean 'ring'"),

@@ -306,6 +306,9 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
     kind = METHOD_KINDS[meta["kind"]]
     inputs = ["the clients' weights"] if kind.with_data else ["no data: it draws its own"]
     rows = [("kind", kind.words), ("sees", "; ".join([*inputs, *needs]))]
+    if meta["merges"]:
+        words = "averages running statistics with the weights, by its parameter batchnorm otherwise"
+        rows.append(("BatchNorm", words))
     if meta["one_start"]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:
