@@ -20,6 +20,7 @@ from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
 from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
+    added_up,
     given_back,
     largest,
     multiplier_at,
@@ -130,6 +131,7 @@ def convolutions_of(
         c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
         across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
         out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
+        out = max(out, channels * aligned_buffers.padded_to(k * below))  # a row of a kernel
         lower = max(lower, height * width * low, high * wide * stride)
         widest = max(widest, across, low)
     lowest, (channels, height, width), _ = parts.convolutions[0]
@@ -164,16 +166,16 @@ def lay_image(
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
-    at = c[IMAGE] + b * c[NEXT] + edge * (c[ROW] + channels)
+    # x of the source goes to column x - right, or, mirrored, to width - 1 + right - x
+    start, step = ((width - 1 + right), -channels) if mirrored else (-right, channels)
     for i in range(height):
-        for j in range(width):
-            y, x = i + down, (width - 1 - j if mirrored else j) + right
-            to, inside = at + i * c[ROW] + j * channels, 0 <= y < height and 0 <= x < width
+        y, at = i + down, c[IMAGE] + b * c[NEXT] + (i + edge) * c[ROW] + edge * channels
+        images[at : at + width * channels] = 0
+        if 0 <= y < height:
             for k in range(channels):
-                value = images.dtype.type(0)
-                if inside:
-                    value = scaled(source[(k * height + y) * width + x], scale[0], scale[1])
-                images[to + k] = value
+                to, first = at + start * channels + k, (k * height + y) * width
+                for x in range(max(0, right), min(width, width + right)):
+                    images[to + x * step] = scaled(source[first + x], scale[0], scale[1])
 
 
 @inner
@@ -286,15 +288,18 @@ def learn_kernels(
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy all kernels but the lowest, rearranged for the backward pass, to room.flipped.
 
-    They are turned by 180° or transposed, so that the backward pass reads them in order; `weights`
-    is the flat model.
+    They are turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k ·
+    input channels); `weights` is the flat model.
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
-        if c[ADDED]:
-            transpose_kernel(c, weights, room.flipped)
-        else:
-            turn_kernel(c, weights, room.flipped)
+        stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+        for s in range(spots):
+            source = c[WEIGHT] + s * c[BELOW] * stride
+            for o in range(c[CHANNELS]):
+                place = o * spots + s if c[ADDED] else (spots - 1 - s) * stride + o
+                for i in range(c[BELOW]):
+                    room.flipped[c[FLIPPED] + place * low + i] = weights[source + i * stride + o]
 
 
 @inner
@@ -327,21 +332,6 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
     else:
         size = gives(c) // row_of(c[CHANNELS]) * c[CHANNELS]
         unrectify(convs, c, x, b * size, room)
-
-
-@inner
-def turn_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Copy a layer's kernel, turned by 180°, to `flipped`: (k · k · channels, input channels).
-
-    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
-    """
-    stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
-    for s in range(spots):
-        source = c[WEIGHT] + s * c[BELOW] * stride
-        to = c[FLIPPED] + (spots - 1 - s) * stride * low
-        for o in range(c[CHANNELS]):
-            for i in range(c[BELOW]):
-                flipped[to + o * low + i] = weights[source + i * stride + o]
 
 
 @inner
@@ -389,8 +379,11 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
     kernel, columns = (gradient, at, stride), padded_to(c[CHANNELS])
     a = room.images, image, c[ROW], c[BELOW]
-    size = length, c[HEIGHT], c[WIDTH], columns
-    product_at(convs.by, kernel, kernel, a, errors, (convs.lists, c[WINDOW]), size)
+    if c[CHANNELS] <= PAD < c[KERNEL] * c[BELOW]:
+        learn_transposed(convs, c, gradient, image, errors, room)
+    else:
+        size = length, c[HEIGHT], c[WIDTH], columns
+        product_at(convs.by, kernel, kernel, a, errors, (convs.lists, c[WINDOW]), size)
     if convs.biased:
         bias, one = (gradient, at + length * stride, stride), (room.one, 0, 0, 0)
         size = 1, c[HEIGHT], c[WIDTH], columns
@@ -398,25 +391,39 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 
 @inner
+def learn_transposed(
+    convs: Convolutions, c: Array, gradient: Array, image: int, errors: Any, room: Images
+) -> None:
+    """Add a kernel's gradient by products (channels, k · input channels), one for each kernel row.
+
+    They fill the vectors that a few channels would not. Arguments are those of `learn_kernel`.
+    """
+    run, stride = c[KERNEL] * c[BELOW], row_of(c[CHANNELS])
+    width, out = padded_to(run), (room.out, 0, padded_to(run))
+    size = c[CHANNELS], c[HEIGHT], c[WIDTH], width
+    for d in range(c[KERNEL]):
+        at, rows = c[WEIGHT] + d * run * stride, (room.images, image + d * c[ROW], c[ROW], c[BELOW])
+        for n in range(run):
+            for o in range(c[CHANNELS]):
+                room.out[o * width + n] = gradient[at + n * stride + o]
+        product_at(convs.by, out, out, errors, rows, (convs.lists, 0), size)
+        for n in range(run):
+            for o in range(c[CHANNELS]):
+                gradient[at + n * stride + o] = room.out[o * width + n]
+
+
+@inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, from its output (room.upper) to its input.
 
     The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
-    """
-    if c[ADDED]:
-        errors_added(convs, c, room)
-    else:
-        errors_turned(convs, c, room)
-
-
-@inner
-def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
-    """Compute the errors of a convolution's input by convolving room.upper with the turned kernel.
-
-    The result is written to room.lower; c is the layer's row of convs.layers.
+    Usually room.upper is convolved with the turned kernel.
     """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
+    if c[ADDED]:
+        errors_added(convs, c, room)
+        return
     a = room.upper, c[UPPER], c[ACROSS] * stride, 1
     b = room.flipped, c[FLIPPED], run * low, low
     size = c[SPOTS], c[KERNEL], run, padded_to(c[BELOW])
@@ -425,25 +432,11 @@ def errors_turned(convs: Convolutions, c: Array, room: Images) -> None:
 
 
 @inner
-def transpose_kernel(c: Array, weights: Array, flipped: Array) -> None:
-    """Write a layer's kernel to `flipped` as a matrix (channels, k · k · input channels).
-
-    c is the layer's row of `Convolutions.layers`, `weights` the flat model.
-    """
-    stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
-    for o in range(c[CHANNELS]):
-        for s in range(spots):
-            to, source = c[FLIPPED] + (o * spots + s) * low, c[WEIGHT] + s * c[BELOW] * stride + o
-            for i in range(c[BELOW]):
-                flipped[to + i] = weights[source + i * stride]
-
-
-@inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution by windows, and add up where windows overlap.
 
-    From room.upper to room.lower. Used instead of `errors_turned` for layers without padding whose
-    inputs have at most 8 channels; c is the layer's row of convs.layers.
+    From room.upper to room.lower, for layers without padding whose inputs have at most 8 channels;
+    c is the layer's row of convs.layers. Sums of an element go by windows in their order.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1
@@ -451,10 +444,12 @@ def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     size = c[SPOTS], 1, c[CHANNELS], width
     product_at(convs.by, (room.out, 0, width), (room.zeros, 0, 0), a,
                (room.flipped, c[FLIPPED], 0, width), (convs.lists, c[BACK]), size)  # fmt: skip
-    room.lower[: (c[HEIGHT] + k - 1) * across * low] = 0
-    for i in range(c[HEIGHT]):
-        for j in range(c[WIDTH]):
-            for d in range(k):
-                to, source = ((i + d) * across + j) * low, ((i * c[WIDTH] + j) * k + d) * k * low
-                for n in range(k * low):
-                    room.lower[to + n] += room.out[source + n]
+    down, right = (c[WIDTH] * k - 1) * k * low, (k * k - 1) * low
+    for y in range(c[HEIGHT] + k - 1):
+        i = max(0, y - k + 1)
+        for x in range(across):
+            j = max(0, x - k + 1)
+            window = (((i * c[WIDTH] + j) * k + y - i) * k + x - j) * low
+            rows, columns = min(y + 1, c[HEIGHT]) - i, min(x + 1, c[WIDTH]) - j
+            added_up(room.out, window, (rows, down), (columns, right),
+                     room.lower, (y * across + x) * low)  # fmt: skip

@@ -178,6 +178,11 @@ def _tile_of(
         def constant(value: int) -> Any:
             return ir.Constant(index, value)
 
+        def place(at: Any) -> Any:
+            # hidden from LLVM, which would keep a pointer for each row and turn, most in memory
+            known, kind = width >= COLUMNS or not listed, ir.FunctionType(index, [index])
+            return at if known else builder.asm(kind, "", "=r,0", [at], False)
+
         def across(pointer: Any, at: Any) -> list[Any]:
             """Write code for pointers to the vectors of a row; it begins `at` after `pointer`."""
             starts = range(0, width, vector.lanes)
@@ -196,9 +201,9 @@ def _tile_of(
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
                     """Write code that adds the product of term k to each of the vectors `sums`."""
-                    at = builder.add(b_at, builder.mul(k, b_steps[1]))
+                    at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
                     values = [vector.load(pointer) for pointer in across(b, at)]
-                    at, new = builder.add(a_at, builder.mul(k, a_steps[1])), []
+                    at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
                     for r, row in enumerate(each):
                         factor = vector.spread(builder.gep(row, [at]))
                         own = sums[r * len(values) : (r + 1) * len(values)]

@@ -25,6 +25,8 @@ from fedrepro.core.portable_ops.compiled_math import (
     array_at,
     by_address,
     call_address,
+    cgutils,
+    loop,
     named_after,
     tile,
 )
@@ -183,3 +185,34 @@ def _given_back(
 
 
 given_back: Any = intrinsic(_given_back)
+
+
+def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> Any:
+    """Write to out at `to` the sum of a grid of vectors of 8 numbers (PAD), row by row.
+
+    An intrinsic of Numba. rows, columns: (how many, distance in x), the first vector is at `at`.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        x, at, *grid, out, to = arguments
+        kinds, point = signature.args, partial(array_at, context, builder)
+        vector, none = Vectors(builder, kinds[0].dtype, PAD), ir.Constant(at.type, 0)
+        (rows, down), (columns, right) = (cgutils.unpack_tuple(builder, part) for part in grid)
+
+        def add_row(sums: list[Any], i: Any) -> list[Any]:
+            first = builder.add(at, builder.mul(i, down))
+
+            def add(sums: list[Any], j: Any) -> list[Any]:
+                place = point(kinds[0], x, builder.add(first, builder.mul(j, right)))
+                return [builder.fadd(sums[0], vector.load(vector.at(place)))]
+
+            return loop(builder, sums, none, columns, add, 1)[0]
+
+        (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, rows, add_row, 1)
+        vector.store(total, vector.at(point(kinds[4], out, to)))
+        return context.get_dummy_value()
+
+    return types.void(x, at, rows, columns, out, to), generate
+
+
+added_up: Any = intrinsic(_added_up)
