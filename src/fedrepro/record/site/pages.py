@@ -37,20 +37,9 @@ END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (verdicts, boards, costs):
-        made.globals |= vars(names)
-    own = (
-        paper_name,
-        plain_name,
-        picture,
-        exhibit_title,
-        verdict_summary,
-        computed_on,
-        origins,
-        in_order,
-    )
-    for shared in (paper_attribute, same_bytes, printed_counts, settled_counts, sections, *own):
-        made.globals[shared.__name__] = shared
+    for names in (vars(verdicts), vars(boards), vars(costs), globals()):
+        made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
+    made.globals["same_bytes"] = same_bytes
     made.filters |= {
         "along": boards.along,
         "num": boards.number,
