@@ -9,7 +9,7 @@ a row per setting of every method with selection: its criterion and its results.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,8 @@ def summarise(
                         row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
                 numbers += rows_of_numbers
                 if exhibit.by_rounds:
-                    rows = _round_rows(by_setting[chosen], chosen, trials, where)
+                    left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
+                    rows = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
                     numbers += [{**place, **row} for row in rows]
     leading = [*exhibit.swept, *exhibit.shown]
     rounds = [ROUND] if exhibit.by_rounds else []
@@ -173,16 +174,16 @@ def cell_value(value: Value) -> Any:
 
 
 def _round_rows(
-    rows: pd.DataFrame, setting: Setting, trials: int, where: str
+    rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
     """Yield the csv rows of single rounds of one setting; none for one-shot methods.
 
-    `OF_ROUNDS` are skipped. `trials` is the number of trials; `where` names the figure or
+    Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
     table in errors.
     """
     if FAILED in rows["metric"].values:
         return
-    rows = rows[~is_final(rows) & ~rows["metric"].isin(OF_ROUNDS)]
+    rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
     for done in sorted({int(value) for value in rows["round"]}):
         series = by_metric(
             rows[rows["round"] == done], setting.token, trials, f"{where}, round {done}"

@@ -118,7 +118,7 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
         "place": "a run",
         "caption": f"Means over {words.trials} trials, bands one standard deviation.",
         "scales": [SCALE],
-        "drawing": "accuracy-against-rounds",
+        "drawing": "accuracy-and-bytes",
         **entries,
         "sweep": sweep,
         "methods": list(methods.values()),

@@ -77,12 +77,14 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv has single rounds. shows_pairs: whether it can show methods with
-    fewer trials than others. suffix: of the file that people look at.
+    by_rounds: whether the csv has single rounds. of_rounds: the metrics of `OF_ROUNDS` that the csv
+    has in addition. shows_pairs: whether it can show methods with fewer trials than others. suffix:
+    of the file that people look at.
     """
 
     name: ClassVar[str]
     by_rounds: ClassVar[bool] = False
+    of_rounds: ClassVar[tuple[str, ...]] = ()
     shows_pairs: ClassVar[bool] = False
     suffix: ClassVar[str] = ".svg"
 

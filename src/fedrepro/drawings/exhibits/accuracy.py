@@ -1,4 +1,4 @@
-"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds."""
+"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds and bytes."""
 
 from __future__ import annotations
 
@@ -227,6 +227,8 @@ MARKERS = 10
 MANY = 1000  # rounds from which the axis is logarithmic, if there is something to see
 EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
+SENT = ("bytes_up", "bytes_down")
+FAR = 30  # times as many bytes from which on their axis is logarithmic
 
 
 @drawing("accuracy-against-rounds")
@@ -285,6 +287,62 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
                 axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
         limit_pair(whole, close, ends(exhibit, accuracy), "" if CASE in numbers else "b")
+
+
+@drawing("accuracy-and-bytes")
+class AccuracyAndBytes(Figured):
+    """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
+
+    A method without rounds is a level line on the left and a point on the right.
+    """
+
+    by_rounds: ClassVar[bool] = True
+    of_rounds: ClassVar[tuple[str, ...]] = SENT
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        if shown.cases or len(shown.points) > 1:
+            yield "it shows one scenario: draw cases as accuracy-against-rounds, a sweep otherwise"
+        yield from nothing_shown(shown)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        from matplotlib.ticker import FuncFormatter
+
+        look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
+        drawn, ((left, right),) = sheet(exhibit, look, rounds.height, 1, 2, **rounds.sides)
+        by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
+        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
+        values = [value for value in ends if value == value]
+        for axes, curves in ((left, by_rounds), (right, by_bytes)):
+            draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
+            percent(axes)
+            axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
+        left.set_xlabel("communication rounds")
+        left.set_title("a  Test accuracy (%)", loc="left")
+        right.set_xlabel("megabytes that clients and server sent")
+        right.set_title("b  Test accuracy (%) against bytes", loc="left")
+        most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
+        if most and max(most) >= FAR * min(most):
+            right.set_xscale("log")
+        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        return drawn
+
+
+def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
+    """Return test accuracy against megabytes that clients and server sent so far, by method.
+
+    A method without rounds is a single point.
+    """
+    lines: dict[str, Line] = {}
+    for measure in exhibit.measures:
+        rows = numbers[numbers["method"] == measure.label]
+        done = rows[rows[ROUND].notna()]
+        done = done if len(done) else rows
+        accuracy = select_series(done, "accuracy", "test")
+        sent = [select_series(done, metric, "")["mean"].tolist() for metric in SENT]
+        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
+            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
+            lines[measure.label] = line_of(accuracy, megabytes)
+    return lines
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
