@@ -56,9 +56,9 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The data of a figure or table: `numbers` for its csv, `choice` on how settings were selected.
+    """The tables behind a figure: results (`numbers`), and settings that were tried (`choice`).
 
-    The first columns of both are the swept parameters and those that are shown value by value.
+    Both begin with columns for swept parameters, and for those that are shown value by value.
     """
 
     numbers: pd.DataFrame
@@ -175,10 +175,10 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str
 ) -> Iterator[dict[str, Any]]:
-    """Yield the csv rows of single rounds of one setting; none for one-shot methods.
+    """Yield csv rows of one setting for each evaluated round; none for methods without rounds.
 
-    `OF_ROUNDS` are skipped. `trials` is the number of trials; `where` names the figure or
-    table in errors.
+    Metrics that count all rounds together (`OF_ROUNDS`) have no such row. `trials` is the number of
+    trials; `where` names the figure or table in errors.
     """
     if FAILED in rows["metric"].values:
         return
@@ -214,7 +214,7 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns before `method` in a csv of a figure: swept and shown parameters."""
+    """List the columns before `method` in a figure's csv: its swept parameters and those shown."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 

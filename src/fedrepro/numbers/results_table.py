@@ -186,9 +186,9 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for metrics that methods report per round only: their value in the last round.
+    """Yield a row for each metric that a method reports only per round: its value in the last one.
 
-    `shown` has, for each method at a point, a csv row and the metrics that its rows lack.
+    `shown` has for each method at a point: a csv row, the point, metrics that the csv lacks.
     """
     if not shown:
         return
@@ -250,7 +250,7 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List the components that all rows of a table of results share, as "dataset: digits"."""
+    """List the components that all rows of a table of results share, such as "dataset: digits"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
@@ -355,9 +355,10 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired differences of two methods in a figure's csv `table`, one per point.
+    """Yield the paired difference of two methods at each point of a figure's csv `table`.
 
-    Each comes after a tuple of settings and values, by which equal runs in two figures are found.
+    A result is a pair. The second part is the row; the first is a tuple that is equal for equal
+    runs in two figures, so that they are counted once.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
