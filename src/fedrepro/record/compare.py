@@ -131,7 +131,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return the end of a verdict: how many of the differences chance explains.
+    """Return the end of a verdict, which says how many of the differences chance explains.
 
     `errors` has each difference in combined standard errors, nan if unknown; `mine` and `kept` name
     the arithmetic of both sides, since pinned libraries must give equal bytes.

@@ -33,7 +33,7 @@ def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of entries (methods and results that others submit) to one leaderboard."""
+    """Return the folder of a leaderboard's entries: methods with results that others submitted."""
     return reports / paper / f"{version}.entries"
 
 
