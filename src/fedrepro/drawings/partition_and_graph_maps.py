@@ -132,8 +132,8 @@ class PartitionMap:
 class GraphMap:
     """A communication graph of nodes, to be drawn.
 
-    weights: float64 (N, N), with which nodes average what they receive. places: float64 (N, 2),
-    where nodes stand in the unit square.
+    weights: float64 (N, N), by which nodes average what they receive. places: float64 (N, 2), where
+    nodes stand in the unit square.
     """
 
     title: str

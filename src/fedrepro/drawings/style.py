@@ -231,7 +231,7 @@ def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle])
 
 @cache
 def text_width(text: str, size: float) -> float:
-    """Return the width in points of a line of text, at `size` points, in the font of figures."""
+    """Return the width in points of a line of text, written in figures' font at `size` points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

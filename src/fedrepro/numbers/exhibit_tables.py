@@ -219,9 +219,9 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of all runs of a figure or table into one table, each measurement once.
+    """Join the metrics of a figure's runs, given by run, into one table: each measurement once.
 
-    `tables` are by run. Trials that the figure does not use are left out.
+    Trials that the figure does not use are left out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

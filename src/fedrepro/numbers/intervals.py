@@ -115,7 +115,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of the confidence interval of the mean of several contrasts.
+    """Return the lower end of a confidence interval for the mean of several contrasts.
 
     With several gains (methods), the best is not known: `_correct` decides if each is tested, with
     Bonferroni's correction, or the first quarter of the trials selects one that the others test.
@@ -201,7 +201,7 @@ def half_width(series: Array, confidence: float) -> Array:
 
 @cache
 def _factor(trials: int, confidence: float) -> float:
-    """Return half the width of Student's t interval of a mean, in units of one trial's sd."""
+    """Return half the width of Student's t interval for a mean, in multiples of one trial's sd."""
     if trials < 2:
         return math.inf
     from scipy.special import stdtrit

@@ -126,7 +126,7 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return the accuracies (T,) in a scenario of the methods that define scores 0 and 1."""
+        """Return two arrays (T,) for a scenario: accuracies with score 0, and with score 1."""
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
@@ -431,11 +431,11 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores on a leaderboard, float64 (U, T): U scenarios, T trials.
+    """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
 
     `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
-    sets, U counts data sets, with means over their scenarios. With `each_trial` settings are
-    selected in each trial.
+    sets, U counts data sets, with means over their scenarios. With `each_trial` the best setting of
+    each trial is used.
 
     Raises:
         FedreproError: scenarios have different numbers of trials.

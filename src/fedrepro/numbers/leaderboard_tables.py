@@ -105,7 +105,7 @@ def _key(label: str) -> str:
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
     """Return the costs of a method as means over scenarios, by name.
 
-    Bytes are multiples of the bytes of one upload of all clients' models.
+    Bytes are in units of one upload of all clients' models.
     """
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}

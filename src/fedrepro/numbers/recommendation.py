@@ -207,8 +207,8 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    It is |log2| of the quotient of the numbers of clients plus |log2| of that of the alphas; `case`
-    is the scenario's label, which names its alpha.
+    It is |log2(ratio of clients)| + |log2(ratio of alphas)|; `case` is the scenario's label, which
+    names its alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)

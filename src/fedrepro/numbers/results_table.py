@@ -46,7 +46,7 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
 ) -> pd.DataFrame:
-    """Return a table of every method in every scenario of the drawn figures and tables of a scale.
+    """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
     A row is a scenario, method, metric and split. Columns: data set, partition, model, training and
     graph as text with parameters, empty where there is none; number of clients; the method's label,
@@ -69,10 +69,10 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """A filter of rows of the table of results; an empty field keeps all rows.
+    """A filter for the table of results, whose empty fields keep all rows.
 
     Attributes:
-        exhibit: paper/name, or a paper.
+        exhibit: a figure or table (paper/name), or a paper.
         method: label or name.
         split: the examples, such as test; a model's cost, measured on none, stays.
         sort: a column; texts in their order, numbers from the largest.

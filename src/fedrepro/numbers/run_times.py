@@ -24,7 +24,7 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of all tables of run times of a figure or table, from its json `about`."""
+    """List the paths of all run time tables of a figure or table, from its json `about`."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
@@ -34,7 +34,7 @@ def of_methods(timings: Iterable[Path]) -> list[Path]:
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Group paths of tables of times by stage of the pipeline, such as train or aggregate.
+    """Group paths of run time tables by the pipeline's stage, such as train or aggregate.
 
     Local training is left out if one of its tables is missing, as a part would mislead.
     """

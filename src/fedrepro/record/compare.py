@@ -65,7 +65,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Return the `rows` of a `Comparison` of two csv tables of results, in the order of `theirs`.
+    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
     `ours` and `theirs` have a row for each point, method, metric and split, with mean, sd and
     trials.

@@ -216,7 +216,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether a setting of the method has BatchNorm's running statistics measured again."""
+    """Return whether a method's setting has the running statistics of BatchNorm measured again."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 

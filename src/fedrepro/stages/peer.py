@@ -156,7 +156,7 @@ class NodeEvaluator(Evaluator):
         """Return metrics of all nodes' networks: `held` has them "before" and "after" averaging.
 
         Variational networks average `samples` draws of weights. At the end (`ended`) the accuracy
-        of their means is added, and `kept` has confusion matrices, int64 (nodes, K, K).
+        of their means is added, and `kept` has both confusion matrices, int64 (nodes, K, K).
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():

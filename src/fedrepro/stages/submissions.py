@@ -140,10 +140,10 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; `wanted` the label or name of one of the methods
-    that the configuration adds (by `also`), empty for the only one; `by` the author; `out` the
-    folder, by default below the recorded leaderboard. Returns the folder, and a sentence for each
-    table left out and each note.
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method that the
+    configuration adds (by `also`), empty if there is one; `by` the author; `out` the folder, by
+    default below the recorded leaderboard. Returns the folder, and a sentence for each table left
+    out and each note.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no table is

@@ -109,7 +109,7 @@ class AccuracyCloseUp(Figured):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of the axes of the whole range and the close-up, for one scenario."""
+    """Write titles on the axes of one scenario: those of the whole range, and of the close-up."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 

@@ -203,7 +203,7 @@ def _draw(
 
 
 def _second(below: Any, shade: Shade) -> str:
-    """Write the smaller line of a heat map's cell: a standard deviation, or successful trials."""
+    """Write the smaller line of a heat map's cell: an sd, or how many of the trials succeeded."""
     if isinstance(below, list):
         return "" if all(below) else f"{sum(below)} of {len(below)}"
     return "" if math.isnan(below) else f"± {shade.text(below)}"

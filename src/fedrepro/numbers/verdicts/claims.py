@@ -150,7 +150,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in the `content` of a file of claims by numbers that its head gives.
+    """Replace words for bounds in a file of claims (its `content`) by numbers that its head gives.
 
     Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """
@@ -218,8 +218,8 @@ class Judged:
     def trials_needed(self) -> int | None:
         """Estimate how many trials would decide an undecided check, if means and scatter stay.
 
-        None for other verdicts, for numbers that are not means over trials, and beyond the largest
-        of TIMES.
+        None for other verdicts, numbers that are not means over trials, and beyond the largest
+        TIMES.
         """
         if (
             self.deciding is None

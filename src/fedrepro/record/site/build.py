@@ -228,7 +228,7 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
 
 
 def _tables_script() -> str:
-    """Return the JavaScript of sortable tables (DataTables) as a script that loads from disk."""
+    """Return the JavaScript (DataTables) that makes tables sortable, to be loaded from disk."""
     try:
         import itables
     except ImportError as error:

@@ -140,7 +140,7 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Write the numbers of hidden units of models as text, such as "hidden layers of 50 units"."""
+    """Write how many hidden units models have as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
