@@ -120,7 +120,7 @@ def parameter_title(key: str) -> str:
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios that one figure compares; [] for a single scenario."""
+    """Return the labels of the scenarios (cases) that one figure compares; [] if there is one."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -299,7 +299,7 @@ def percent(axes: Axes) -> None:
 
 
 def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """Shade the range from `low` to `high`, which a close-up shows, on the axes of the whole range.
+    """Shade the range from `low` to `high` on the axes of the whole range, as a close-up shows it.
 
     `name` is the letter of the close-up's panel, written at the right.
     """
@@ -309,7 +309,7 @@ def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
-    """Label the horizontal axis by `label`, or if that is empty by the swept parameter."""
+    """Label the horizontal axis by `label`, or else by the swept parameter, with its values."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
     if len(values) <= 8:
@@ -330,7 +330,7 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return each method's name in the legend by label; one of fewer trials says "(paired)"."""
+    """Return each method's name in the legend, by label; one with fewer trials gets "(paired)"."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -338,7 +338,7 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
 def handles_of(
     look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
 ) -> list[Line2D]:
-    """Return a legend's handle for each look, with its label or the label's name in `names`."""
+    """Return a legend's entry for each line style, named by its label or as `names` says."""
     from matplotlib.lines import Line2D
 
     return [

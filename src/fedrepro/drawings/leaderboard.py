@@ -42,7 +42,7 @@ def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Return the leaderboard rows of clients that start as `starts` says, by data set.
+    """Return the leaderboard rows with the start `starts` of clients ("one start"), by data set.
 
     All data sets together, or the only data set, come last.
     """
@@ -51,7 +51,7 @@ def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
 
 
 def _ranked(table: Frame, starts: str) -> Frame:
-    """Return the methods' rows over all data sets for one start of the clients, in order."""
+    """Return the methods' rows over all data sets for one start of the clients, as in `table`."""
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
 
@@ -100,7 +100,7 @@ def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -
 
 
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
-    """Draw the scores and intervals of one data set, a row for each method.
+    """Draw the scores and intervals of one data set on `axes`, a row for each method.
 
     `order` has the methods from top to bottom, and `standings` the data set's rows by method;
     `named` also writes the methods' names at the left.
@@ -242,10 +242,9 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return heights of labels moved at least `gap` apart, by as little as possible.
+    """Move heights of labels at least `gap` apart, by as little as possible, and return them.
 
-    `heights` go from the highest down. Neighbours that would touch become a block around the mean
-    of where they want to be.
+    `heights` go from the highest down. Labels that would touch form a block around their mean.
     """
 
     def end(block: Sequence[float], side: int) -> float:

@@ -75,7 +75,7 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Return the clients in order from the top, int64 (J,); many are sorted by main class."""
+        """Return the order of clients from the top, int64 (J,); many are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
@@ -132,8 +132,8 @@ class PartitionMap:
 class GraphMap:
     """A communication graph of nodes, to be drawn.
 
-    weights: matrix W by which nodes mix what they receive, float64 (N, N); places: float64 (N, 2),
-    where nodes stand in the unit square.
+    weights: float64 (N, N), by which nodes average what they receive. places: float64 (N, 2), where
+    nodes stand in the unit square.
     """
 
     title: str
@@ -145,8 +145,8 @@ class GraphMap:
     def numbers(self) -> dict[str, float]:
         """Compute the numbers that describe the graph, by name; on a long ring that takes seconds.
 
-        nodes and edges are counts; `second_modulus` and `mixing_sum` say how slowly beliefs spread;
-        `least` and `most` are the smallest and largest weight of a node in the long run.
+        nodes and edges are counts; `second_modulus` and `mixing_sum` say how slowly averages
+        spread; `least` and `most` are the smallest and largest weight of a node in the long run.
         """
         weights, limit = self.weights, stationary(self.weights)
         return {
@@ -160,7 +160,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe the graph's edges, weights in the long run, and mixing, in two sentences."""
+        """Describe edges, weights in the long run, and the speed of averaging, in two sentences."""
         found = self.numbers
         second, mixing = (
             f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding

@@ -21,7 +21,7 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The look of a method's line: colour, marker, dash, width and drawing order.
+    """The style of a method's line: colour, marker, dash, width and drawing order.
 
     A reference, such as pooled training, is thin, dashed and without a marker.
     """
@@ -34,7 +34,7 @@ class LineStyle:
 
     @property
     def line(self) -> dict[str, Any]:
-        """Return the look as keyword arguments of matplotlib's `Axes.plot`."""
+        """Return the style as keyword arguments of matplotlib's `Axes.plot`."""
         return {
             "color": self.colour,
             "marker": self.marker,
@@ -158,11 +158,11 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neu
 
 
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
-    """Return the look of each method of a figure, by label, so that no two are alike.
+    """Return the line style of each method of a figure, by label, so that no two are equal.
 
-    A method looks the same in every figure: its first line has the look of its name, whatever its
-    label and the other methods; the line of one node's numbers has that of the node. Further lines
-    of one method have spare looks that follow from their labels.
+    A method looks alike in every figure: its first line has the style of its component, whatever
+    the label. A line of one node's numbers has the style of that node. Further lines of one method
+    have spare styles that follow from their labels.
     """
     by_label: dict[str, LineStyle] = {}
     later: list[ExhibitMethod] = []
@@ -179,7 +179,7 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return the look of a method's line, or, if it shows one node's numbers, the node's look."""
+    """Return the style of a method's line, or of the node if it shows one node's numbers."""
     if measure.node is None or measure.reference:
         return line_style_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
@@ -187,9 +187,9 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 
 
 def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
-    """Return the look of the method `method`: a fixed one, or a spare one that no other method has.
+    """Return the style of the method `method`: a fixed one, or a spare one that no other one has.
 
-    `reference` asks for its look where it is a reference and not a rival.
+    A method has another style as a `reference`, such as pooled training, than as a rival.
     """
     known, spare = (
         (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
@@ -206,7 +206,7 @@ def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the method whose look `method` shares: a variant looks like its original."""
+    """Return the name of the method whose style `method` has: of a variant, its original."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -215,7 +215,7 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first look of `spare`, from index `number` on, that is not in `taken`.
+    """Return the first style of `spare`, from index `number` on, that is not in `taken`.
 
     When all are taken, their colours are combined with the markers and dashes of others.
     """
@@ -231,7 +231,7 @@ def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle])
 
 @cache
 def text_width(text: str, size: float) -> float:
-    """Return the width in points of a line of text, at `size` points, in the font of figures."""
+    """Return the width in points of a line of text, written in figures' font at `size` points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

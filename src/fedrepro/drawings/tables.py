@@ -31,7 +31,7 @@ NONE = "–"  # in place of a missing number
 class NumberForm:
     """How numbers are written: multiplied by `factor`, with `digits` decimals.
 
-    None writes whole numbers without decimals, and others with one.
+    With `digits` None, whole numbers have no decimals and others one.
     """
 
     factor: float = 1.0
@@ -98,8 +98,8 @@ class TableRow:
 class TextTable:
     """A table of texts, which `html` writes.
 
-    heads: for each column of cells, its texts from the top level down; corner: names of the leading
-    columns, which hold the rows' heads.
+    heads: for each column of numbers, its titles from the top level down. corner: titles of the
+    leading columns, which hold the rows' heads.
     """
 
     caption: str
@@ -179,10 +179,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The arrangement of a table: parameters (or method, case) that go down and across, and metric.
+    """Where the numbers of a table stand: which keys go down (`rows`), which across (`columns`).
 
-    best: whether the best is marked in each column or each row, or none. size: name of the model
-    size that stands under each number, or "".
+    A key is a parameter, "method" or "case". best: whether the best is marked in each column, each
+    row, or none. size: name of the model size that stands under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -243,7 +243,7 @@ def table_of(
         return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
     def of_print(row: Row) -> dict[str, Any]:
-        """Return the paper's value for a row as text, its verdict, and numbers of footnotes."""
+        """Return a row's value in the paper as text, its verdict, and numbers of footnotes."""
         for one in known:
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
@@ -290,10 +290,10 @@ def table_of(
 
 
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Write data, parameters of one value, and trials: Digits (8×8) · J = 4 · 2 trials.
+    """Write what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    A reduction against the paper comes last. For measured times the machine stands in place of
-    trials. `about` is the json of a figure or table, and `numbers` its csv.
+    It has data, parameters of one value, trials (for measured times the machine instead), and any
+    reduction against the paper. `about` is the json of a figure or table, and `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
@@ -320,7 +320,7 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Sort the positions of a table's rows or columns (a text for every key), without repeats.
+    """Sort the rows or columns of a table, without repeats; each is a text for every key.
 
     Methods come in the order of `labels`, and other values as they first appear.
     """
@@ -335,7 +335,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Write the texts at the head of a row or column, one a key: `J = 5`, or with `plain` 5."""
+    """Write the texts at the head of a row or column, one per key: "J = 5", or with `plain` "5"."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -384,7 +384,7 @@ def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -
 
 
 def number_form(metric: str) -> NumberForm:
-    """Return the form of a metric's numbers: shares in percent, counts whole, else decimals."""
+    """Return how a metric's numbers are written: shares in percent, counts whole, else decimals."""
     unit = metric_meaning(metric).unit
     return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
 
@@ -395,7 +395,7 @@ def metric_meaning(metric: str) -> Metric:
 
 
 def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
-    """Write the size of the model of `row`, in the unit of the size named `size`; () if unknown."""
+    """Write the model's size in the row `row`, in the unit of the size `size`; () if unknown."""
     wanted = SIZES[size]
     sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
     return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()

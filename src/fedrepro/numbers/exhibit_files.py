@@ -91,7 +91,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Return the rows of the figure's or table's csv, and of measured times, if any."""
+        """Read the csv of the figure or table, and the rows of measured times if there are any."""
         import pandas as pd
 
         numbers = self.table(".csv")
@@ -148,7 +148,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """Return those of the figures and tables `keys` whose files are all in a folder of reports."""
+    """List the figures and tables among `keys` (paper/name) with all their files in `folder`."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -206,7 +206,7 @@ def write_claims(path: Path, text: str) -> list[Path]:
 
 
 def read_claims(path: Path) -> str:
-    """Return the csv text of a paper's judged claims from the file `path`.
+    """Read the csv text with the verdicts on a paper's claims from the file `path`.
 
     Raises:
         FedreproError: the checksum is not the one in its json.

@@ -136,7 +136,7 @@ def _data(
 
 
 def of_features(dataset: Spec) -> str:
-    """Return a sentence if `dataset` has features that stand in for the paper's, else ""."""
+    """Return a sentence if the inputs of `dataset` are other features than the paper's, else ""."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
@@ -163,7 +163,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Describe data set, partition, model, training and graph of a figure or table, by kind.
 
-    A kind has a name and parameters as text; values that vary over points are joined by commas.
+    Each has a `name`, and `values` of its parameters as text; several values are joined by commas.
     """
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
@@ -220,7 +220,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """Map each kind, such as method, to version and parameters of all components that runs used."""
+    """List all components that runs used, with version and parameters, by kind such as method."""
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [

@@ -56,9 +56,9 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The data of a figure or table: `numbers` for its csv, `choice` on how settings were selected.
+    """The tables behind a figure: results (`numbers`), and settings that were tried (`choice`).
 
-    The first columns of both are the swept parameters and those that are shown value by value.
+    Both begin with columns for swept parameters, and for those that are shown value by value.
     """
 
     numbers: pd.DataFrame
@@ -176,7 +176,7 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the csv rows of single rounds of one setting; none for one-shot methods.
+    """Yield csv rows of one setting for each evaluated round; none for methods without rounds.
 
     Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
     table in errors.
@@ -215,14 +215,14 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns before `method` in a csv of a figure: swept and shown parameters."""
+    """List the columns before `method` in a figure's csv: its swept parameters and those shown."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of all runs of a figure or table into one table, each measurement once.
+    """Join the metrics of a figure's runs, given by run, into one table: each measurement once.
 
-    `tables` are by run. Trials that the figure does not use are left out.
+    Trials that the figure does not use are left out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -63,11 +63,11 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """A difference between two best means, max E[gains] - max E[rivals], that a claim is about.
+    """The best mean of some methods or settings minus the best mean of others: max E[g] - max E[r].
 
-    gains, rivals: the measured values of both sides, float64 (trials, members), trials in the same
-    rows; the maximum is over members. least, most: bounds of the difference by definition; a spread
-    is not negative.
+    gains, rivals: measured values of the first and of the others, float64 (trials, methods), with
+    equal trials in equal rows. least, most: limits of the difference by definition, such as least 0
+    for a spread.
     """
 
     gains: Array
@@ -87,9 +87,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return the contrast as it were with `times` as many trials of equal means and sds.
+        """Return a contrast with `times` as many trials, of equal means and sds.
 
-        It shows how narrow an interval would be.
+        It forecasts how narrow an interval would be.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -115,10 +115,10 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of the confidence interval of the mean of several contrasts.
+    """Return the lower end of a confidence interval for the mean of several contrasts.
 
-    With several gains either each is tested, with Bonferroni's correction, or the first quarter of
-    the trials selects one gain and the other trials test it; see `_correct`.
+    With several gains (methods), the best is not known: `_correct` decides if each is tested, with
+    Bonferroni's correction, or the first quarter of the trials selects one that the others test.
     """
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
@@ -136,15 +136,15 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return gain number `gain` minus each rival, in each trial: float64 (trials, rivals)."""
+    """Return column `gain` of a contrast's gains minus each rival: float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Return whether to test all `ways` gains with a correction, instead of one that trials select.
+    """Decide how to test `ways` gains: all with a correction (True), or one that trials select.
 
-    Numbers of trials and gains decide this alone, never measured values.
+    The narrower interval wins. Numbers of trials and gains decide, never measured values.
     """
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
@@ -152,13 +152,13 @@ def _correct(trials: int, ways: int, confidence: float) -> bool:
 
 
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
-    """Return a lower end for the mean over points, whichever rival is the true best at each point.
+    """Return a lower end for the mean over points of one gain minus the best rival of each point.
 
-    `above` has, for each point, one gain minus each rival, float64 (trials, rivals). There are too
-    many combinations of rivals to try. As the sd of a sum is at most the sum of the sds, two
-    numbers lie below all combinations, and the larger one is returned: the mean of the points' own
-    lowest ends (exact for one point), and the end for the rivals that measured best, less what any
-    other rival could add to its half width (exact where no point has a choice).
+    `above` has for each point the gain minus each rival, float64 (trials, rivals). The end holds
+    whichever rivals are best. As there are too many combinations of rivals to try, the larger of
+    two lower limits is returned: the mean of the points' lowest ends (exact for one point), and the
+    end for the rivals that measured best, less the most that others could add to its half width
+    (exact where no point has a choice). The sd of a sum is at most the sum of the sds.
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -201,7 +201,7 @@ def half_width(series: Array, confidence: float) -> Array:
 
 @cache
 def _factor(trials: int, confidence: float) -> float:
-    """Return half the width of Student's t interval of a mean, in units of one trial's sd."""
+    """Return half the width of Student's t interval for a mean, in multiples of one trial's sd."""
     if trials < 2:
         return math.inf
     from scipy.special import stdtrit
@@ -210,9 +210,9 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Return all differences between two columns of `series`, float64 (trials, n(n-1)).
+    """Return the difference of each ordered pair of columns of `series`, float64 (trials, n(n-1)).
 
-    `series` is float64 (trials, n). The largest difference is a spread, as claims state it.
+    `series` is float64 (trials, n). The largest mean difference is the spread that a claim bounds.
     """
     count = series.shape[1]
     first, second = np.nonzero(~np.eye(count, dtype=bool))
@@ -221,12 +221,12 @@ def pairs(series: Array) -> Array:
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """Return the first measured round in which one curve reaches another, with interval.
+    """Return the first measured round in which one curve reaches another, with its interval.
 
-    `behind`, float64 (trials, rounds), is the gap between them; it is closed where its mean is at
-    most 0. The lower end is the first round that may have closed it. For the upper end, rounds are
-    tested from the last one backwards while each is found closed, at the full level (tests in a
-    fixed order): to pick any closed round is to pick the best of many. Infinite if not reached.
+    `behind`, float64 (trials, rounds), is the gap between the curves, closed where its mean is at
+    most 0. The lower end is the first round whose interval reaches 0. For the upper end, rounds are
+    tested from the last one backwards while each is closed; this fixed order needs no correction
+    for multiple tests. Infinite if the curve is not reached.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)

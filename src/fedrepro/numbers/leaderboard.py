@@ -52,9 +52,9 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A scenario of a leaderboard: how clients start, data set, label of the partition, clients.
+    """A scenario of a leaderboard, in which its methods are compared; case: label of the partition.
 
-    exhibit: the name of the table that its numbers are from.
+    starts: "one start" or "different starts" of clients. exhibit: table that has its numbers.
     """
 
     starts: str
@@ -126,13 +126,13 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return the accuracies (T,) in scenario `scene` of the methods with scores 0 and 1."""
+        """Return two arrays (T,) for a scenario: accuracies with score 0, and with score 1."""
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios with defined scores: those whose methods for 0 and 1 differ enough."""
+        """List the scenarios with scores: the methods with scores 0 and 1 differ there enough."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
@@ -184,8 +184,8 @@ def board_data(
     `missing` names tables that are not drawn, `entered` are the submissions.
 
     Raises:
-        FedreproError: a scenario lacks the baseline or ceiling, data are not the board's, or an
-            entry has the label of another method.
+        FedreproError: a scenario lacks the baseline or ceiling, data are not the board's, or a
+            submission has the label of another method.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -284,7 +284,7 @@ def _entry(
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """Return the class in which a method is ranked, such as "one model" or "public data".
 
-    It follows from needs in its json `description`, and rounds and forward passes in `entry`.
+    It follows from needs in its json `description`, and rounds and passes in its result `entry`.
     """
     if description["reference"] or description["kind"] == "control":
         return "reference"
@@ -299,7 +299,7 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Return the leaderboard's rows, from its results `ground`, the best method of a class first.
+    """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
 
     Rows are grouped by start, data set and class; methods without a rank come last. Rows over all
     data sets, with equal weights, follow those of single data sets.
@@ -431,11 +431,11 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores on a leaderboard, float64 (U, T): U scenarios, T trials.
+    """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
 
     `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
-    sets, U counts data sets, with means over their scenarios. With `each_trial` settings are
-    selected in each trial.
+    sets, U counts data sets, with means over their scenarios. With `each_trial` the best setting of
+    each trial is used.
 
     Raises:
         FedreproError: scenarios have different numbers of trials.

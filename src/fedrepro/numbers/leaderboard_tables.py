@@ -89,9 +89,9 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return the cells of an estimate: its value in column `name`, its ends in _low and _high.
+    """Return the cells of an estimate in columns `name`, `name`_low and `name`_high, as a dict.
 
-    All are None without an estimate; `first=1` leaves out the value.
+    The values are None without an estimate; `first=1` leaves out column `name`.
     """
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
@@ -105,7 +105,7 @@ def _key(label: str) -> str:
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
     """Return the costs of a method as means over scenarios, by name.
 
-    Bytes are multiples of the bytes of one upload of all clients' models.
+    Bytes are in units of one upload of all clients' models.
     """
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
@@ -114,9 +114,10 @@ def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> di
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
     """Return the costs of a method in one scenario, without and with the selection of its setting.
 
-    To select, the server sends every candidate to all clients, and accuracies come back in one more
-    exchange; of a method with several networks each goes once. A method with several exchanges
-    repeats them for each setting. The best client is a selection among all models, after these.
+    To select, the server sends all candidate models to all clients, and their accuracies come back
+    in one more exchange. Of a method with several networks each is sent once. A method with several
+    exchanges repeats them for each setting. The best client is selected among all models, after
+    these costs.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs

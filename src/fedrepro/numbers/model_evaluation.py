@@ -24,7 +24,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: averaged over `samples` weight draws by key `place`."""
+    """How a variational network predicts: averaged over `samples` weights drawn by a random key."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -139,7 +139,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Return the accuracy of a variational network's mean weights, as a metric; [] for others."""
+    """Return the accuracy of a variational network with its mean weights; [] for other networks."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -270,9 +270,9 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find a node with weights that are not finite; return its index and which they are.
+    """Find the first node whose weights are not finite; return its index, and the kind of weights.
 
-    They are "weight", or "mean" or "spread" of a variational weight. None if all are finite.
+    The kind is "weight", or "mean" or "spread" of a variational weight. None if all are finite.
     `tensors` has arrays (nodes, *shape) by name.
     """
     for name, value in tensors.items():

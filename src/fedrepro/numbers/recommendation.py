@@ -117,7 +117,7 @@ class Recommendation:
 
     @property
     def best_client_leads(self) -> bool:
-        """Return whether the best client's own model scores above every choice of one model."""
+        """Return whether the best client's own model scores above all recommended single models."""
         line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
         alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
         return bool(alone) and line > max(alone)
@@ -199,7 +199,7 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
 
 
 def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
-    """Return whether a leaderboard `row` is of a method that needs models, example counts only."""
+    """Return whether a leaderboard `row` has a method that needs only models and example counts."""
     sees, sends = ("" if pd.isna(row.get(name)) else str(row[name]) for name in SAYS)
     return not sends and WITH_MODELS.issuperset(sees.split("; "))
 
@@ -207,8 +207,8 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    It is |log2| of the quotient of the numbers of clients plus |log2| of that of the alphas; `case`
-    is the scenario's label, which names its alpha.
+    It is |log2(ratio of clients)| + |log2(ratio of alphas)|; `case` is the scenario's label, which
+    names its alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
@@ -220,7 +220,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return scores, float64 (S, T), of methods that have all S `near` scenarios and T trials."""
+    """Return scores, float64 (S, T), of methods that have all S scenarios `near`, in T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

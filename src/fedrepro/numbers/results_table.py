@@ -46,7 +46,7 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
 ) -> pd.DataFrame:
-    """Return a table of every method in every scenario of the drawn figures and tables of a scale.
+    """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
     A row is a scenario, method, metric and split. Columns: data set, partition, model, training and
     graph as text with parameters, empty where there is none; number of clients; the method's label,
@@ -69,10 +69,10 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """A filter of rows of the table of results; an empty field keeps all rows.
+    """A filter for the table of results, whose empty fields keep all rows.
 
     Attributes:
-        exhibit: paper/name, or a paper.
+        exhibit: a figure or table (paper/name), or a paper.
         method: label or name.
         split: the examples, such as test; a model's cost, measured on none, stays.
         sort: a column; texts in their order, numbers from the largest.
@@ -186,9 +186,9 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows for metrics that methods report per round only: their value in the last round.
+    """Yield a row for each metric that a method reports only per round: its value in the last one.
 
-    `shown` has, for each method at a point, a csv row and the metrics that its rows lack.
+    `shown` has for each method at a point: a csv row, the point, metrics that the csv lacks.
     """
     if not shown:
         return
@@ -250,7 +250,7 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List the components that all rows of a table of results share, as "dataset: digits"."""
+    """List the components that all rows of a table of results share, such as "dataset: digits"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
@@ -355,9 +355,10 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired differences of two methods in a figure's csv `table`, one per point.
+    """Yield the paired difference of two methods at each point of a figure's csv `table`.
 
-    Each comes after a tuple of settings and values, by which equal runs in two figures are found.
+    A result is a pair. The second part is the row; the first is a tuple that is equal for equal
+    runs in two figures, so that they are counted once.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}

@@ -24,17 +24,17 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of all tables of run times of a figure or table, from its json `about`."""
+    """List the paths of all run time tables of a figure or table, from its json `about`."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return those of the tables of run times that are of methods, not of local training."""
+    """Return those paths in `timings` that have the run times of methods, not of local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Group paths of tables of times by stage of the pipeline, such as train or aggregate.
+    """Group paths of run time tables by the pipeline's stage, such as train or aggregate.
 
     Local training is left out if one of its tables is missing, as a part would mislead.
     """
@@ -92,9 +92,9 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
 
-    `seconds` are over the rounds of all trials except the FIRST of each; `overhead` is how much
-    longer rounds take than those of the figure's first method, in percent. `files` are the paths of
-    each run's metrics, next to which the times lie.
+    `seconds` has all rounds of all trials but the first, which also prepares memory; `overhead` is
+    how much longer rounds take than those of the figure's first method, in percent. `files` are the
+    paths of each run's metrics, next to which the times lie.
     """
     import pandas as pd
 
@@ -123,7 +123,7 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return server and client seconds of the settings in a figure's csv, as rows of such a csv.
+    """Return server and client seconds of the settings that a figure shows, as rows for its csv.
 
     Metrics are `server_seconds` and `client_seconds` of each trial, where they were measured.
     `files` are the paths of each run's metrics, next to which the times lie; `numbers` is the csv.
@@ -153,9 +153,9 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Return the rows of the tables of run times that lie next to these files of metrics.
+    """Read the tables of run times next to the files `metrics`, and return all their rows.
 
-    `needed` is a column that must be there; raise FedreproError if it is not.
+    Raise FedreproError if a table lacks the column `needed`.
     """
     rows = []
     for path in metrics:

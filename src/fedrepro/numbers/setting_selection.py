@@ -239,17 +239,17 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:
-    """Return the positions of the selected settings in rows `tried` of a .choice.csv."""
+    """Return the indices of the selected settings among the rows `tried` of a .choice.csv."""
     if not len(tried):  # no method has several settings: there are no columns either
         return []
     return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Return which parameters of each selected setting are at the lower or upper end of a grid.
+    """Find selected values at an end of their grid, where a wider grid could have been better.
 
-    `tried` are rows of a .choice.csv, `chosen` positions in them. The result has for each position
-    {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
+    `tried` are rows of a .choice.csv, `chosen` indices of the selected ones. Returns for each of
+    these {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -275,9 +275,9 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return final accuracies, one dict a scenario: {(split, setting): float64 (T,) over trials}.
+    """Return the final accuracies of all settings, {(split, setting): (T,)}, one dict per scenario.
 
-    `metrics` is a figure's or table's frame of all measurements.
+    They are float64 over T trials; `metrics` has all measurements of a figure or table.
     """
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
@@ -297,8 +297,9 @@ def in_each_trial(
 ) -> tuple[list[int], np.ndarray]:
     """Select a setting in each trial by validation accuracy, rather than once over all trials.
 
-    Returns the positions of the selected rows of `tried` (rows of a .choice.csv of one method) and
-    test accuracies, float64 (T,). Of `scenarios`, the one with the means in `tried` is taken.
+    `tried` are a method's rows of a .choice.csv. `scenarios` are as from `of_settings`; the one
+    whose mean accuracies are in `tried` is used. Returns the indices in `tried` of the selected
+    rows, and their test accuracies, float64 (T,).
 
     Raises:
         FedreproError: none of the scenarios has the means of `tried`.

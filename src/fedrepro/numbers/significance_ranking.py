@@ -49,9 +49,9 @@ class Standing:
         chance: p value of `above` after Holm's correction.
         verdict: better, worse or not shown.
         group: 1 is the best; None where nothing is compared.
-        rank_low, rank_high: the ranks that tests leave open.
+        rank_low, rank_high: the best and the worst rank that the tests allow.
         not_significantly_different: the methods of its class that do not differ from it.
-        usual: its group by other tests.
+        usual: its group by each of the other tests, such as Wilcoxon's.
     """
 
     method: str
@@ -230,10 +230,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Divide methods into groups, from 1: the best one left, and all that do not differ from it.
+    """Divide methods into groups: the best one left and all that do not differ from it, repeatedly.
 
-    `best` has the indices of methods from the best on, `apart`, bool (M, M), which pairs differ.
-    Returns the group of each index.
+    `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ. Returns
+    the group of each index, from 1.
     """
     groups: dict[int, int] = {}
     left, number = list(best), 0

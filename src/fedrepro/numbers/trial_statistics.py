@@ -49,8 +49,8 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
-    `node` counts from 1; means over nodes are then dropped, other metrics without a node kept.
-    `belief` is the split renamed to `test`: nodes are tested before and after averaging.
+    `node` counts from 1; means over nodes are then dropped, metrics without a node kept. `belief`
+    is the split renamed to `test`, since nodes are tested before and after averaging.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -116,11 +116,11 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Return each metric's mean over the last `rounds` evaluated rounds, for each trial.
+    """Average each metric over the last `rounds` evaluated rounds, in each trial.
 
-    Keys are (metric, split); `own` are one setting's measurements. `accuracy_scatter` is the sample
-    sd of the averaged accuracies. Counts over all rounds are left out; {} for a failed setting or a
-    method without rounds.
+    `own` are one setting's measurements; keys of the result are (metric, split). It also has
+    `accuracy_scatter`, the sample sd of the accuracies that were averaged. Counts over all rounds
+    are left out. {} for a failed setting or a method without rounds.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -146,7 +146,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return the csv cells of a number with `values` in trials: mean, sd, trials, by_trial."""
+    """Return the csv cells of a number that has `values` in trials: mean, sd, trials, by_trial."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 
@@ -168,12 +168,12 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 def with_pairs(
     rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
-    """Add the columns `paired_mean` and `paired_with` to csv rows of methods with fewer trials.
+    """Add the columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    Such a method is paired with one of more trials (`pairs`): its paired mean is the other's mean
-    over all trials, plus the mean difference in the trials of both, so variation of a trial
-    cancels. `leading` are the columns that tell points apart. Single rounds are paired with the
-    other's final value, if it has no rounds.
+    `pairs` names for such a method another one with more trials. Its paired mean is the other's
+    mean over all trials plus the mean difference in the trials of both, so that easy or hard trials
+    do not favour it. Values of single rounds are paired with the other's final value if that has no
+    rounds. `leading` are the columns that identify a point.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -200,10 +200,10 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return one setting's sd over clients, of each client's mean over the first `trials` trials.
+    """Return how one setting varies among clients: the sd over clients of their means over trials.
 
-    Values are final; keys are (metric, split). `table` has the run's metrics; `token` and `where`
-    name setting and figure in errors.
+    The first `trials` trials count, with final values; keys are (metric, split). `table` has the
+    run's metrics; `token` and `where` name setting and figure in errors.
 
     Raises:
         FedreproError: the method has no numbers of single clients.
@@ -225,7 +225,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean and sd in csv rows by paired means and sds over clients, as figures show."""
+    """Replace mean and sd in csv rows, as figures do, by paired means and by sds over clients."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

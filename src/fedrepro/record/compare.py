@@ -65,7 +65,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Return the `rows` of a `Comparison` of two csv tables of results, in the order of `theirs`.
+    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
     `ours` and `theirs` have a row for each point, method, metric and split, with mean, sd and
     trials.
@@ -131,7 +131,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return the end of a verdict: how many of the differences chance explains.
+    """Return the end of a verdict, which says how many of the differences chance explains.
 
     `errors` has each difference in combined standard errors, nan if unknown; `mine` and `kept` name
     the arithmetic of both sides, since pinned libraries must give equal bytes.

@@ -33,7 +33,7 @@ def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of entries (methods and results that others submit) to one leaderboard."""
+    """Return the folder of a leaderboard's entries: methods with results that others submitted."""
     return reports / paper / f"{version}.entries"
 
 
@@ -69,7 +69,7 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
 
 
 def write_boards(file: ExhibitFile, scale: str, reports: Path) -> list[Path]:
-    """Write all leaderboards of a paper that have a figure or table in `reports`; return paths."""
+    """Write a paper's leaderboards that have a figure or table in `reports`; return their paths."""
     versions = [version for version in file.boards if parts_in(file, version, scale, reports)]
     return [path for version in versions for path in write_board(file, version, scale, reports)]
 

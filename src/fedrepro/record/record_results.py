@@ -50,9 +50,9 @@ def record(
     """Copy results from `<source>/<scale>` to the record `<target>/<scale>`; all without `keys`.
 
     `keys` names figures and tables as paper/name. All files are read and checked before any is
-    written, so that nothing is recorded if one is refused. A source that has run times and a
-    machine of its own keeps them: it is a record itself. Then the papers' claims are judged, and
-    leaderboards written, from all that is recorded.
+    written, so that nothing is recorded if one is refused. If `source` is a record itself, its run
+    times and machines are kept. Then the papers' claims are judged, and leaderboards written, from
+    all that is recorded.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -89,10 +89,10 @@ def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files of a figure or table that the record keeps, by suffix, json last.
+    """Read and check the files of a figure or table that the record keeps; return bytes by suffix.
 
-    The json gets checksums, run times and machines, and any table that has a heading and no row.
-    `key` is paper/name below `<source>/<scale>`; sentences for readers are appended to `warnings`.
+    Last comes the json, with checksums, run times, machines, and tables that have no row. `key` is
+    paper/name below `<source>/<scale>`; sentences for readers are appended to `warnings`.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -118,7 +118,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Return warnings if a result (its json `about`) is of uncommitted or changing code."""
+    """Return warnings if a result (its json `about`) is of code that was uncommitted or changed."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [

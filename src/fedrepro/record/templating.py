@@ -136,7 +136,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Return a table's row with its cells filled in from the record.
+    """Fill in the cells of one line of a markdown table from the record, and return the line.
 
     `heads` has the question of each column, or None for a column of plain text.
     """
@@ -194,9 +194,9 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Return the rows of a recorded csv or parquet file by metric, or under "" without metrics.
+    """Read the rows of a recorded csv or parquet file, by metric, or under "" without metrics.
 
-    Results are kept in memory, since pages ask the same files again and again.
+    They are kept in memory, since pages ask the same files again and again.
     """
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
@@ -210,7 +210,7 @@ def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
 
 
 def format_like(value: float, like: str) -> str:
-    """Write a number with as many digits as the text `like`, and its plus, long minus or commas."""
+    """Write a number like the text `like`: with its decimals, plus sign, long minus and commas."""
     whole, point, digits = like.partition(".")
     sign = "+" if like.startswith("+") else ""
     comma = "," if "," in like or len(whole) < 4 else ""
@@ -230,10 +230,10 @@ def _group(asked: RecordQuery, board: pd.DataFrame, group: re.Match[str]) -> str
 
 @dataclass(frozen=True)
 class Measurement:
-    """The numbers of one row of a results table: mean, value of each trial, and interval.
+    """The numbers of one row of a results table: `value` (the mean), its trials, its interval.
 
-    value: the mean; trials: float64 (trials,), empty if not kept; ends: low and high end of a
-    recorded interval, and its level.
+    trials: float64 (trials,), empty if not kept. ends: the low and high end of a recorded interval,
+    and its confidence.
     """
 
     value: float
@@ -241,7 +241,7 @@ class Measurement:
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Measurement, sign: str) -> Measurement:
-        """Return this measurement minus, over or beyond `other`, as the operator `sign` says.
+        """Compare this measurement with `other` by the operator `sign` of a link's question.
 
         "minus" is the difference in the trials that the two have; "over" is the quotient of the
         means, and "beyond" the quotient less one.
@@ -284,12 +284,12 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Reduce measurements to the numbers that a link asks for, such as their least or mean.
+    """Return the numbers that a link asks for, such as the least or the mean of measurements.
 
     Args:
         rows: the measurements that fit the question.
-        end: the word of the question, such as least, range, each, sd or interval.
-        many: how many numbers the text has.
+        end: the word that says which numbers, such as least, range, each, sd or interval.
+        many: how many numbers the link's text has.
         factor: by which numbers are multiplied, such as 100 for percent.
     """
     values = [factor * row.value for row in rows]
@@ -314,8 +314,8 @@ def _rows(
 ) -> list[Measurement]:
     """Return the measurements of a results file that fit one side of a link's question, in order.
 
-    `side` has the side's metric, split, method, exhibit and cell. In a file of printed values,
-    `ours` takes our number in place of the paper's.
+    `side` has the side's metric, split, method, figure (or table) and point. In a file of printed
+    values, `ours` takes our number in place of the paper's.
     """
     path = _file(asked, record, side["exhibit"])
     table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"
@@ -354,8 +354,8 @@ def _fitting(
 ) -> Sequence[Cells]:
     """Return the rows whose columns have the values that `text` names, as "clients=25, alpha=0.5".
 
-    With `empty`, a row without a value in a column fits any value, and rounds before the last do
-    not.
+    With `empty`, an empty cell fits any value, and only final values are returned unless `text`
+    names a round.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:

@@ -89,10 +89,10 @@ def _trial(
 ) -> Iterator[Measured]:
     """Run every setting of a method in one trial, and yield its metrics and times.
 
-    Each result is a tuple: setting; metrics, those of single clients last; seconds of all; seconds
-    of clients and of the server; and how and on which sample the model was fine-tuned, None if not.
-    Preparations shared by settings count fully for each. A setting that fails with an error of its
-    own has the metric `failed` alone, and a note in `failures`.
+    A result is a tuple: setting; metrics, those of single clients last; seconds of all; (seconds of
+    clients, of the server); the fine-tuning and the number of its sample, None without. Work that
+    settings share counts fully for each. A setting that fails with an error of its own has only the
+    metric `failed`, and a note in `failures`.
     """
     method, public = job.specs["method"], Path(job.public) if job.public else None
     local, info = method_inputs(job.scenario, method, data, models, public)
@@ -126,8 +126,8 @@ def _trial(
 class SettingResult:
     """The models that one setting of a one-shot method made, and their cost.
 
-    seconds: of server and clients, with a preparation that was done now. server: of the server
-    alone, with its preparation. further: work of clients besides sending their models. cost:
+    seconds: of server and clients, with a preparation only if it ran now. server: of the server
+    alone, with its preparation. further: clients' work besides sending their models. cost:
     exchanges, messages, bytes and passes, as metrics.
     """
 
@@ -179,7 +179,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method returned global models with their architecture's tensors.
+    """Raise FedreproError unless a method returned global models with tensors for their networks.
 
     `made` is its result, `setting` names it in errors; `local` are the clients' models.
     """
@@ -216,7 +216,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether a setting of the method measures BatchNorm's running statistics again."""
+    """Return whether a method's setting has the running statistics of BatchNorm measured again."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
@@ -299,7 +299,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return a setting's exchanges and messages, which its model declares or which were counted."""
+    """Return how many exchanges and messages a setting took, as its model says or as counted."""
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":
@@ -361,7 +361,7 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return what the preparation costs clients, counted fully for each setting."""
+        """Return the clients' costs of the preparation, counted fully for each setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
@@ -383,5 +383,5 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of clients' work for a one-shot method; an empty one without clients."""
+    """Return the counter of the clients' costs in a one-shot method; a new one without clients."""
     return info.clients.ledger if info.clients else CostCounter()

@@ -38,12 +38,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """Return parameters and versions of a data set and its features as text, to notice changes."""
+    """Return a text that changes with parameters or versions of a data set or of its features."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Return whether `folder` has this data set's arrays, of present parameters and versions."""
+    """Return whether `folder` has this data set's arrays, with present parameters and versions."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -67,7 +67,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    """Return the device for preparing a data set, a GPU for features by networks, if any."""
+    """Return the device to prepare a data set on: a GPU, if any, for features by networks."""
     from fedrepro.components.features.by_networks import best_device
 
     return "cpu" if always_on_cpu(dataset) else best_device()

@@ -117,10 +117,10 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Convert a global model to a PyTorch state dict; a mixture to all its networks and weights.
+    """Convert a global model to a PyTorch state dict, or a mixture to a dict of its state dicts.
 
-    The weights are (networks, classes). The key `vote` is there if networks vote, rather than
-    average their probabilities.
+    That dict also has the weights, (networks, classes), and any gate. It has the key `vote` if
+    networks vote, rather than average their probabilities.
     """
     import torch
 

@@ -69,7 +69,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics of one model on all splits, or mean and worst over one model per client."""
+    """Return metrics on all splits: of one model, or mean and worst over clients' own models."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

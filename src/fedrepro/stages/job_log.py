@@ -25,7 +25,7 @@ def log(line: str) -> None:
 
 
 class Failures(dict[str, str]):
-    """Sentences on settings that failed by an error in the method's code, by the setting's text."""
+    """Sentences on settings that failed by an error in the method's code, by setting."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
         """Record that a setting failed in a trial, with file, line and message; print the trace.

@@ -44,8 +44,8 @@ def run(job: Job, device: str = "cpu") -> None:
     """Run a method on a graph without server: every trial of a job to its last round.
 
     A killed job continues from its checkpoints. In successive halving, method and training may have
-    several settings, and some stop early. `confusion.parquet` gets the final confusion of classes,
-    `nodes.pt` each node's last network (its belief: weights, or distributions of weights).
+    several settings, and some stop early. `confusion.parquet` gets the final confusion matrices of
+    classes, and `nodes.pt` each node's last network, whose weights may be distributions.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -76,8 +76,8 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 class NodeEvaluator(Evaluator):
     """Evaluates each node's network (belief), before and after it averages with its neighbours.
 
-    On test examples, splits `before` and `after` have the metrics of each, per node (client) and
-    over all; split `test` repeats `before`, as other methods have `test`.
+    Test metrics of both, per node and over all, are recorded as splits `before` and `after`. Split
+    `test` repeats `before`, to be compared with other methods.
     """
 
     clients: GraphNodes
@@ -85,7 +85,7 @@ class NodeEvaluator(Evaluator):
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Evaluate each node's network before and after averaging, on the test examples.
 
-        On other splits only the network before averaging is evaluated.
+        On other splits it is evaluated before averaging only.
         """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
@@ -94,7 +94,7 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return nodes' metrics after the last round, sizes and traffic, and their networks."""
+        """Return nodes' metrics after the last round, sizes and traffic, and networks to keep."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -114,7 +114,7 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return the messages of one round: a network along every edge of the graph."""
+        """Return the traffic of one round: a network is sent along every edge of the graph."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
@@ -153,10 +153,10 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Return metrics of all nodes' networks `held`, "before" and "after" they averaged.
+        """Return metrics of all nodes' networks: `held` has them "before" and "after" averaging.
 
-        `samples` draws of weights are averaged. At the end (`ended`) the accuracy of weights' means
-        is added, and `kept` has the confusion of classes, int64 (nodes, K, K) for each.
+        Variational networks average `samples` draws of weights. At the end (`ended`) the accuracy
+        of their means is added, and `kept` has both confusion matrices, int64 (nodes, K, K).
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():

@@ -91,7 +91,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """Return the rows of methods `labels`, without leading columns that have no value there."""
+    """Return the rows of methods `labels`; leading columns that are empty there are left out."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
@@ -112,7 +112,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Check that the recorded numbers have the methods, points and trials of the present config."""
+    """Check that recorded numbers have all methods, points and trials that are configured now."""
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

@@ -36,9 +36,9 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A setting of method and training in a job; number: its index, None if it is the only one.
+    """A setting of method and training that a job runs.
 
-    name: the setting's text in the column `setting` of metrics.
+    number: its index, None for the only one. name: the text that identifies it in metrics.
     """
 
     number: int | None
@@ -74,8 +74,8 @@ def run_rounds(
     """Run every trial of a job of a method in rounds, and write tables of times and metrics.
 
     A setting whose code fails stops, with the metric `failed`. A killed job continues from its
-    checkpoints. `evaluator_of` builds the evaluator of a trial; keep(finished, provenance) writes
-    further files, from the trials with plain data to keep.
+    checkpoints. `evaluator_of` builds the evaluator of a trial. `keep` writes further files, from
+    (trials with data to keep, provenance).
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -110,7 +110,7 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of setting `at` after its last round, or where it `stopped`."""
+        """Return the measurements of setting number `at`, at its end or where it `stopped`."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -135,7 +135,7 @@ def run_rounds(
     ) -> FinishedTrial | None:
         """Run setting number `at` to round `rung` of successive halving, and return None.
 
-        Without `rung` run it to its end, and return its measurements.
+        Without `rung` run it to its end, and return its measurements. If it fails, note that.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -197,7 +197,7 @@ def run_rounds(
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
     """List a job's settings: every setting of the method with every setting of local training.
 
-    `race` are the rounds of successive halving, 0 without.
+    `race` is the number of rounds of successive halving, 0 without.
 
     Raises:
         FedreproError: successive halving takes more rounds than settings run for.
@@ -216,7 +216,7 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 def checkpoint_fingerprint(
     given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Return a text of all that a run depends on: checkpoints with another text are not used.
+    """Return a text of all that a run depends on, so that it uses no checkpoint of another run.
 
     These are data (`given`), method, evaluation (`measuring`, `follow`) and code, but not the
     machine, so that a job that is moved to another one continues.

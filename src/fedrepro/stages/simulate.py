@@ -42,7 +42,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield rows of metrics of a simulation: of each step, the last one as final, the whole."""
+    """Yield rows of metrics of a simulation: of each step, of the last step, and of the whole."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

@@ -78,7 +78,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and job size, so that paths are equal."""
+        """Return the configuration with the author's seed and job size, for equal paths."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -102,9 +102,9 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's file of tables, in which the submitted method is the only one.
+    """Return a leaderboard's tables with the submitted method as the only one.
 
-    `says` is the submission's description of the method.
+    `says` describes the method: its name, label and settings.
 
     Raises:
         FedreproError: it sets more than a method and its settings, such as another partition.
@@ -140,10 +140,10 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; `wanted` the label or name of one of the methods
-    that the configuration adds (by `also`), empty for the only one; `by` the author; `out` the
-    folder, by default below the recorded leaderboard. Returns the folder, and a sentence for each
-    table left out and each note.
+    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method that the
+    configuration adds (by `also`), empty if there is one; `by` the author; `out` the folder, by
+    default below the recorded leaderboard. Returns the folder, and a sentence for each table left
+    out and each note.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no table is
@@ -314,7 +314,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a new working folder for a submitted method, and yield the plan of its tables."""
+    """Set up a new working folder for a submitted method; yield the plan of its tables there."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -345,7 +345,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List the suffixes of a table's submitted files (`theirs`) unlike those drawn here (`ours`).
+    """List the suffixes of a table's files that differ between submission and this machine.
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.
@@ -358,7 +358,7 @@ def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Return a phrase on how two tables of metrics differ; empty if all values are equal."""
+    """Return a phrase on the first difference between two tables of metrics; empty if equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]
@@ -373,9 +373,9 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard in whose folder a submitted method lies, and keep its verdict.
+    """Draw the leaderboard in whose folder a submitted method lies, and write its verdict there.
 
-    The verdict is kept only if metrics were computed again (chosen by `seed`). Returns the
+    The verdict is written only if metrics were computed again (chosen by `seed`). Returns the
     leaderboard's files.
 
     Raises:

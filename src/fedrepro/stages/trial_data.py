@@ -83,7 +83,7 @@ class ScenarioData:
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
-        """Read the partition of one trial, and return the trial's data."""
+        """Read the partition of trial number `trial`, and return the trial's data."""
         own = self.scenario
         members = read_members(self.partition, trial, own.dataset, own.partition)
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
@@ -91,7 +91,7 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance of results: versions, seed, data, partition, and `files` read."""
+        """Return the provenance to write into results: versions, seed, data, partition, `files`."""
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -115,9 +115,10 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial as its clients and the server have them; rng is of seed and trial.
+    """The data of one trial, as its clients and the server have them.
 
-    Training examples include the noise that a partition adds at clients.
+    members: each client's examples, by index. rng: the random key of seed and trial. Training
+    examples include the noise that a partition adds at clients.
     """
 
     prepared: Prepared
@@ -138,10 +139,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """Return each client's validation rows, and the examples that the rows index.
+        """Return (indices of each client's validation examples, the examples that they index).
 
-        Rows are of `held` if the partition sets examples aside at clients (then the second is
-        None), or else of the data set's validation split; without either there are no rows.
+        These are training examples that the partition sets aside at clients (then the second is
+        None), or else of the data set's validation split; without either there are no indices.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -211,7 +212,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return the clients of the trial, who train and answer as the method's needs allow.
+        """Return the clients, who train and answer in this trial as the method's needs allow.
 
         `trained` are the clients' local models (J, *shape) by name, if they trained before.
         """
@@ -228,7 +229,7 @@ class TrialData:
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
         """Return the information on clients that the method declared in `needs`, and no other.
 
-        `training` is the local training procedure; `clients` do work for one-shot methods.
+        `training` is the local training procedure; `clients` compute for one-shot methods.
 
         Raises:
             FedreproError: the method needs examples at the server, and the partition sets none

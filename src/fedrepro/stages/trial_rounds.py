@@ -36,11 +36,11 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """Progress of a trial: rounds done, the method's state, and its metrics so far (`recorded`).
 
-    seconds: of all rounds and the start; client_seconds: of clients among them; each: of single
-    rounds. exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row in which every
-    update was rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`,
-    too many idle rounds, or empty. target: the progress when the target was reached, if successive
-    halving went on.
+    seconds: of all rounds and the start; client_seconds: the clients' part; each: of single rounds.
+    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row in which every update
+    was rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`, too many
+    idle rounds, or empty. target: the progress when the target was reached, if successive halving
+    went on.
     """
 
     done: int
@@ -67,7 +67,7 @@ class Progress:
         }
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
-        """Return the last accuracy on a split, or that after round `rung`; NaN if there is none."""
+        """Return the last accuracy on a split, or the one of round `rung`; NaN if there is none."""
         values = (
             number.value
             for number in reversed(self.recorded)
@@ -99,14 +99,14 @@ class Progress:
 
 
 class Checkpointer:
-    """Writes and reads checkpoints of one trial: one every `seconds` at most, and the last."""
+    """Writes and reads checkpoints of one trial: at most one in `seconds`, and always the last."""
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
         self.path, self.meaning, self.seconds = path, meaning, seconds
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Return the progress in the checkpoint; None if missing, damaged or of another run."""
+        """Read the progress in the checkpoint; None if missing, damaged or of another run."""
         if not self.path.exists():
             return None
         try:
@@ -146,7 +146,7 @@ class Evaluator(ABC):
 
     @cached_property
     def made(self) -> Any:
-        """Return the method's object, with its parameters, which has functions such as `round`."""
+        """Return the method's object with its parameters, which has `init` and `round`."""
         return self.method.component.fn(**self.method.values)
 
     def sent(self) -> Traffic:
@@ -202,7 +202,7 @@ class TrialRounds:
         return progress
 
     def _begun(self, rng: RngKey) -> Progress:
-        """Return the progress before the first round: the state that the method's `init` makes."""
+        """Call the method's `init`, and return the progress with its state before round one."""
         clients, ledger = self.evaluator.clients, self.evaluator.clients.ledger
         ledger.begin()
         began = time.perf_counter()
@@ -272,7 +272,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Return `progress` with this round's metrics, and with why the trial ends, if so."""
+        """Evaluate the state, add the round's metrics to `progress`, and say if the trial ends."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

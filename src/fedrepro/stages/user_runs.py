@@ -224,7 +224,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return the YAML file to save a run's options in, and its text; no other run has that file."""
+    """Return the path and the text of the YAML file that saves a run's options, without a clash."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
@@ -313,7 +313,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """Return the finished fraction of the job that writes file `metrics`, and its last accuracy."""
+    """Return the finished fraction of the job that writes `metrics`, and its last accuracy."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):

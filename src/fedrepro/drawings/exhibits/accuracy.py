@@ -109,7 +109,7 @@ class AccuracyCloseUp(Figured):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of the axes of the whole range and the close-up, for one scenario."""
+    """Write titles on the axes of one scenario: those of the whole range, and of the close-up."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -195,10 +195,10 @@ class AccuracyAndSize(Figured):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
-    """Group methods whose models are equally large everywhere; return (methods, line of the size).
+    """Group methods whose models are equally large at all points: they share a line of the size.
 
-    A method that matches units keeps its own line: that its size equals another's is a result.
-    References come first in their group. A method of size zero is left out.
+    Returns (methods, line) with references first. A method that matches units keeps its own line:
+    that its size equals another's is a result. A method of size zero is left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     sizes = size_lines(exhibit, numbers)
@@ -365,7 +365,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return the vertical range of a close-up in which all but far worse methods' lines end."""
+    """Return the vertical range of a close-up, which has all lines' ends but those far below."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
     known = {label: means for label, means in found.items() if means}  # others failed at once

@@ -89,9 +89,9 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return each method's line of test accuracy against model size, over its settings, by label.
+    """Return each method's line of test accuracy against model size, a point per setting, by label.
 
-    A pair of the shown parameter's values ([] if none is shown) and the line.
+    Each is a pair: values of the shown parameter ([] if none is shown), and the line.
     """
     rows, size = final(numbers), exhibit.size
     paths: dict[str, Path] = {}
@@ -155,7 +155,7 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """Return `line` with a gap (nan) at each of `sizes` where the line has no result."""
+    """Return `line` with a gap (nan) at each of `sizes` without a result, to be drawn in pieces."""
     means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
     mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
     return Line(list(sizes), mean, sd)

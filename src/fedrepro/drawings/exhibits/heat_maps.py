@@ -76,7 +76,7 @@ class Map:
 class HeatMaps(Figured):
     """A figure of accuracy and model size over each pair of a method's varied parameters.
 
-    A row of maps for each of the two; side by side where there is a single pair.
+    It has a row of maps for accuracy and one for size; side by side for a single pair.
     """
 
     split: Literal["train", "test"] = Field("train", description="split of the accuracies")
@@ -177,9 +177,9 @@ def _draw(
     heat_map: Map,
     limits: tuple[float, float],
 ) -> None:
-    """Draw a heat map on `axes`, with its colours between `limits`.
+    """Draw a heat map of the values in `table` on `axes`, with colours between `limits`.
 
-    `below` has for each cell its standard deviation, or whether each trial succeeded.
+    `below` has for each cell its standard deviation, or a list on which trials succeeded.
     """
     failed = below.map(lambda one: isinstance(one, list) and not any(one))
     colours = table.astype(float).mask(failed)
@@ -203,7 +203,7 @@ def _draw(
 
 
 def _second(below: Any, shade: Shade) -> str:
-    """Write the smaller line of a heat map's cell: a standard deviation, or successful trials."""
+    """Write the smaller line of a heat map's cell: an sd, or how many of the trials succeeded."""
     if isinstance(below, list):
         return "" if all(below) else f"{sum(below)} of {len(below)}"
     return "" if math.isnan(below) else f"± {shade.text(below)}"

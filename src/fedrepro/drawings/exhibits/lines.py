@@ -67,7 +67,7 @@ class Panel(Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return the csv's rows of a metric for each line, with `x`, the place on the axis."""
+        """Return a metric's csv rows by line (case, method); column `x` is where they stand."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
@@ -85,9 +85,9 @@ class Panel(Strict):
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
-        """Return the panel's lines, those of the first method first.
+        """Return the panel's lines by (case, method), those of the first method first.
 
-        A reference whose lines are alike in all cases has one, without a case.
+        A reference with equal lines in all cases has only one line, under the case "".
         """
         labels = [measure.label for measure in exhibit.measures]
         found = self.rows(numbers, self.metric, self.split)
@@ -109,9 +109,9 @@ class Panel(Strict):
         lines: Mapping[Key, canvas.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw lines on `axes` in their looks, and below them dots, upright lines and the bound.
+        """Draw `lines` on `axes`, and behind them dots of trials, upright lines and the bound.
 
-        `numbers` is the csv.
+        `numbers` is the csv, `look` the style of each line.
         """
         from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
@@ -159,9 +159,8 @@ class Panel(Strict):
 class Lines(canvas.Figured):
     """A figure of metrics, a panel for each, with a line for each case and method.
 
-    Bands are one standard deviation over trials. A line with several numbers at one place is left
-    out, and so are lines of a single number where another one has more. Panels of one unit have
-    one scale.
+    Bands are one standard deviation over trials. A line is left out if it has several numbers at
+    one x, or a single number where other lines have more. Panels of one unit have one scale.
     """
 
     panels: list[Panel] = Field(

@@ -52,7 +52,7 @@ class TableDrawing(Drawing):
             yield from _timed(shown)
 
     def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Yield a sentence for each parameter that is not placed once in the rows or columns."""
+        """Yield an error for each parameter that is not once in the table's rows and columns."""
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])

@@ -78,10 +78,10 @@ class Bounds(Strict):
 
 
 class Form(Bounds):
-    """A check of a paper's claim: whether numbers of a method (`of`), in `exhibits`, keep bounds.
+    """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    exhibits: figures or tables. points: which of the points there, restricted by `where`, must keep
-    the bounds. Subclasses compute the number, such as a difference of two methods.
+    points: whether every point of these figures and tables, some, most, or the points' mean must
+    keep the bounds. Subclasses compute the number, such as a difference of two methods.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -254,9 +254,9 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the ratio of the means of `one` and `other` over trials, with interval, at a point.
+    """Return the mean of `one` over trials divided by that of `other`, with its interval.
 
-    The interval is that of the ratio linearised in each trial. `place` is the point.
+    The interval is of the ratio linearised in each trial. `exhibit`, `place`: figure and point.
     """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
@@ -288,7 +288,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Yield each number in `cells` minus the number in `others` at its point, trial by trial."""
+    """Subtract from each number in `cells` the number in `others` at its point, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T

@@ -150,7 +150,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in the `content` of a file of claims by numbers that its head gives.
+    """Replace words for bounds in a file of claims (its `content`) by numbers that its head gives.
 
     Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
     """
@@ -216,9 +216,10 @@ class Judged:
 
     @property
     def trials_needed(self) -> int | None:
-        """Estimate how many trials would decide an undecided check, were means and scatter to stay.
+        """Estimate how many trials would decide an undecided check, if means and scatter stay.
 
-        None for other verdicts, numbers that are not means over trials, and beyond TIMES as many.
+        None for other verdicts, numbers that are not means over trials, and beyond the largest
+        TIMES.
         """
         if (
             self.deciding is None
@@ -242,11 +243,11 @@ class Judged:
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """Return a verdict for each of `checks`, which decide one claim or one reading of it together.
+    """Return a verdict for each of `checks`, which together decide one claim or one reading of it.
 
-    Together, because each point of any of them could refute the claim, which the confidence has to
-    allow for. `numbers` are of figures and tables by name; `stand_ins` names those on other data or
-    of less than the paper's size.
+    Any point of any check could refute the claim, so the confidence of each depends on all of them.
+    `numbers` are of figures and tables by name; `stand_ins` names those on other data or of less
+    than the paper's size.
 
     Raises:
         FedreproError: for a column that a figure or table lacks.
@@ -267,7 +268,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Gather what a check lacks (in a Judged), its numbers at all points, and if data stand in."""
+    """Return what a check lacks (in a Judged), its numbers, and whether all data are stand-ins."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -305,7 +306,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Return a check's verdict by its number at each point; `ways` points can refute its claim."""
+    """Return a check's verdict by its numbers; `ways` is how many could refute its whole claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -315,7 +316,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     whole = whole_verdict([point.verdict for point in points], check.points)
 
     def margin(point: Finding) -> float:
-        """Return the distance of a point's value to the nearer bound, negative if it breaks one."""
+        """Return how far a point's value is within the nearest bound; negative if it breaks one."""
         value = point.interval.value
         return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
@@ -339,17 +340,17 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] keeps all bounds; with ends exchanged, if it breaks none."""
+    """Return whether [least, most] keeps all bounds; called with swapped ends, if a part does."""
     bounds = check.bounds.items()
     return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
 
 def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
-    """Combine verdicts: of all points of a check into one, or of all checks of a claim.
+    """Combine verdicts on points into that on a check, or verdicts on checks into that on a claim.
 
-    "every" needs all to hold (stand-ins aside), and one refuted refutes; "some" needs one that
-    holds; "most" needs more than half, and half that are refuted refute. "readings" combines
-    those of a claim's readings: where one holds and another is refuted, it depends.
+    `points` says how. "every": all must hold (stand-ins aside), and one refuted refutes. "some":
+    one must hold. "most": more than half must hold, and half refuted refute. "readings" combines
+    the readings of a claim: "depends" if one holds and another is refuted.
     """
     every = list(verdicts)
     if points in ("some", "most"):

@@ -73,9 +73,9 @@ class Cell:
 class Numbers:
     """The numbers of one figure or table as claims read them, and which ones there should be.
 
-    frame: its csv. grid: for each method and column, the values that should be there. every: for
-    each method, when it is measured, as in the configuration. If they are empty only the csv is
-    known. stand_ins: scenarios on other data than the paper's, among several.
+    frame: its csv. grid: the values that each column should have for each method. every: how often
+    each method is evaluated, as in the configuration. Without these two only the csv is known.
+    stand_ins: labels of scenarios on other data than the paper's, if there are others too.
     """
 
     frame: pd.DataFrame
@@ -127,7 +127,7 @@ class Numbers:
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return the values after rounds: {point, as its items: {round: value in each trial}}."""
+        """Return values in each trial after single rounds: {items of a point: {round: values}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -135,11 +135,11 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """Return the points at which the method by its definition gave no model."""
+        """Return the points at which the method is not defined, and so gave no model."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds up to the last `measured` one that lack a measurement of `method`."""
+        """Return the rounds, up to the last `measured` one, at which a measurement is missing."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -148,7 +148,7 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Return the points that a method should have, by the json, or else from its `places`."""
+        """Return the points that `method` should have: by the json, or else from its `places`."""
         grid = self.grid.get(method)
         if not grid:
             first: CellKey = dict(*places[:1])
@@ -200,7 +200,7 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
     """Return the points in `places` that satisfy `where`: column -> values, range, first or last.
 
-    A point without the column passes.
+    A point without the column satisfies it.
     """
     kept = list(places)
     for key, wanted in where.items():
@@ -219,9 +219,9 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each number in `cells` with all of `others` at the same point.
+    """Yield each number in `cells` with the list of those in `others` at the same point.
 
-    Points are compared in the columns that both have.
+    Two points are the same if they agree in the columns that both have.
     """
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
@@ -242,7 +242,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Group numbers that differ in the columns `over` alone; return (other columns, numbers)."""
+    """Group numbers whose points differ in columns `over` only; return (other columns, numbers)."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -260,7 +260,7 @@ def absent(
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a sort key for a parameter's value: numbers by size, 50@50 by layers, then units."""
+    """Return a key to sort a parameter's values: numbers by size, 50@50 by layers, then units."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -285,10 +285,10 @@ def _given(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Statement:
-    """A number that a check judges at one point (`at`, in words), with its number of trials.
+    """A number that a check judges at one point, with its interval at any confidence.
 
-    `interval` is a function from a confidence to the interval. `parts` are the contrasts whose mean
-    the number is, empty if it is none.
+    at: figure and point, in words. interval: a function from a confidence to the interval. parts:
+    the contrasts whose mean the number is; empty if it is another number.
     """
 
     at: str
@@ -298,7 +298,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the number that a check judges at point `at`: the mean of the differences `parts`."""
+    """Return the mean of the contrasts `parts` as a number to be judged; `at` names the point."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -306,9 +306,9 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the number that a check judges at a point: best of `gains` minus best of `rivals`.
+    """Return the best of `gains` minus the best of `rivals`, at a point, as a number to be judged.
 
-    Both are values of methods or settings, by trial. Without rivals 0 is subtracted. The number is
+    Both have values by trial, of methods or settings. Without rivals 0 is subtracted. The number is
     at least 0 if every rival is among the gains, and at most 0 if every gain is among the rivals.
     `exhibit` and `place` name the figure and the point.
     """

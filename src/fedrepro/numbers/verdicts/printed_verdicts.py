@@ -70,9 +70,9 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     exhibit: the figure or table. cell: the point, as column -> value. where: file and line, for
-    errors. apart: one of APART and the reason, after a colon, or nothing. set_up: the figure or
-    table, and values of its columns, in which a setting varies that the paper does not give, and
-    the reason. source: where the number was read, one of SOURCES or nothing.
+    errors. apart: why it is counted separately, one of APART with a reason, or nothing. set_up: the
+    figure or table, and values of its columns, in which a setting varies that the paper does not
+    give, and the reason. source: where the number was read, one of SOURCES or nothing.
     """
 
     exhibit: str
@@ -92,7 +92,7 @@ class PrintedValue:
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """Return claim and check (number from 1) that judge this value in its place, or None."""
+        """Return the check that judges this value, as (claim, number from 1), or None."""
         return check_of(self.apart)
 
 
@@ -202,7 +202,7 @@ ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
-    """Return the points of a figure or table that a printed value may be of.
+    """Return the points of a figure or table at which a printed value may lie.
 
     Numbers are compared by value, a scenario by its key or label.
     """
@@ -224,12 +224,12 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Tell whether two values of tables are equal: numbers by value, anything else as text."""
+    """Return whether two values of tables are equal: numbers by value, anything else as text."""
     return comparable_text(value) == comparable_text(other)
 
 
 def fits(value: Any, pattern: str) -> bool:
-    """Tell whether a value equals a text, or matches it as a pattern, such as "Dirichlet *"."""
+    """Return whether a value equals a text, or matches it as a pattern, such as "Dirichlet *"."""
     return same(value, pattern) or fnmatchcase(comparable_text(value), pattern)
 
 
@@ -311,7 +311,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the values that the printed setting (such as trials, method.lr) has at a point here.
+    """Return the values here, at a point, of a setting that the paper names, such as method.lr.
 
     NaN stands for a value that is not one number.
     """
@@ -339,7 +339,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return the difference from print that is allowed by the metric's unit; None if not judged."""
+    """Return how far ours may be from a printed value, by the metric's unit; None if not judged."""
     unit = all_metrics()[printed.metric].unit
     if unit in ABSOLUTE:
         return ABSOLUTE[unit]
@@ -368,10 +368,10 @@ def difference(ours: float, printed: float) -> float:
 
 
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
-    """Return the sd of the difference of two correct implementations that scatter as ours.
+    """Return the sd that our number minus the printed one would have between two correct programs.
 
-    It tells whether the trials suffice for a verdict. A printed value without a number of trials
-    counts as one trial. NaN if ours has no sd.
+    It tells whether the trials suffice for a verdict. Trials scatter as ours do; a printed value
+    without a number of trials counts as one trial. NaN if ours has no sd.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -459,7 +459,7 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value of tables has its point and method, or a note on why not.
+    """Check that each printed value has its point and method in `tables`, or a note on why not.
 
     Raises:
         FedreproError: that names the row.

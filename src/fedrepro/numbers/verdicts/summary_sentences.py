@@ -70,15 +70,15 @@ LABELS = {
 
 
 def word_of(row: Row) -> str:
-    """Return the verdict in a row of printed.csv, with the reason why it counts apart, if any."""
+    """Return the verdict in a row of printed.csv, and any reason why it is counted separately."""
     word = row["verdict"]
     return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return how a paper's printed value counts (an item of `FOUR`), and its verdict.
+    """Return how a printed value counts, such as "judged" (one of `FOUR`), and its verdict.
 
-    For a value that is only shown the second is the reason; for open ones and those not run "".
+    Values that are only shown have a reason as second part; those open or not run have "".
     """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
@@ -89,7 +89,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values, rows of printed.csv, by how they count and by verdict.
+    """Count printed values, the rows of a printed.csv, by how they count (`FOUR`) and by verdict.
 
     A value that is judged in another figure or table is left out here.
     """
@@ -102,7 +102,7 @@ def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 
 def reasons(row: Row) -> str:
-    """Join what explains a verdict on a printed value: note, why it counts apart, open settings."""
+    """Join what explains a verdict on a printed value: note, separate counting, open settings."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -119,7 +119,7 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on how many values a paper printed, what became of them, where they stood.
+    """Return sentences on how many values a paper printed, their verdicts, and where they stood.
 
     `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
@@ -157,7 +157,7 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the checks of a claim by the reading (meaning of its sentence) that they are for."""
+    """Group the checks of a claim by reading, which is one meaning that its sentence may have."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -208,10 +208,12 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Return a row of printed.csv with an open verdict closed, if other numbers decide it.
+    """Replace the verdict "set-up open" in a row of printed.csv if other numbers decide it.
+
+    A number that a paper's sentence has gets the value and the verdict of a claim's check.
 
     Args:
-        row: the printed value.
+        row: the printed value, returned with the new verdict.
         exhibits: a function from the name of a figure or table to its numbers, None without.
         claims: of the paper, each as the rows of its checks in a claims.csv.
         rows: all rows of its table.
@@ -234,7 +236,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Tell whether a setting moves no other method's value too far from its printed one."""
+        """Return whether setting number `setting` keeps other methods near their printed values."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -255,7 +257,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return the columns, with the verdict, of a printed number that a check of a claim computes.
+    """Return the columns, with verdict, of a printed number that a check of a claim computes.
 
     {} if the check was not run.
     """
@@ -276,12 +278,12 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return, for each value of an open setting, how far it moves our number towards print.
+    """Return how far each value of a setting that the paper leaves open moves ours towards print.
 
-    An open setting is one that the paper does not give; `set_up` names the figure and the point
-    with our number for each of its values. The move is counted from the value that has our number,
-    or else from the first, which may have other trials or examples. A target that was not reached
-    counts as the rounds that were run. [] if there are not two values with a number.
+    `set_up` names the figure that varies the setting, and our number's point there. Moves are
+    counted from the value that has our number, or else from the first, which may have other trials
+    or examples. A target that was not reached counts as the rounds that were run. [] if there are
+    not two values with a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")

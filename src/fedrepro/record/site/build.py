@@ -157,7 +157,7 @@ def _package(name: str) -> str:
 
 
 def _guides(root: Path) -> dict[str, str]:
-    """Return the markdown file of each page of docs/, config and findings, by the page's path."""
+    """Return the markdown files of docs/, config and findings, by the path of their page."""
     paths = [path.relative_to(root).as_posix() for path in (root / "docs").glob("**/*.md")]
     paths += ["config/README.md"] if (root / "config/README.md").exists() else []
     found = {f"{FINDINGS}{name}.md": file.as_posix() for name, file in findings_in(root).items()}
@@ -171,7 +171,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return two dicts by paper: its main finding as a sentence, and the opening of its page.
+    """Return two dicts by paper, for pages: its main finding in a sentence, and its opening text.
 
     `findings` are paths of pages of findings, and `files` has the markdown file of each page.
     """
@@ -228,7 +228,7 @@ def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[s
 
 
 def _tables_script() -> str:
-    """Return the JavaScript of sortable tables (DataTables) as a script that loads from disk."""
+    """Return the JavaScript (DataTables) that makes tables sortable, to be loaded from disk."""
     try:
         import itables
     except ImportError as error:
@@ -309,7 +309,7 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
     def mark_worded(app: object, doctree: Any) -> None:
-        """Give tables whose last column is sentences a class, by which small screens wrap them."""
+        """Mark tables whose last column has sentences by a class, so that small screens wrap it."""
         for table in doctree.findall(nodes.table):
             rows = [row for body in table.findall(nodes.tbody) for row in body]
             if any(len(TAGS.sub("", row[-1].astext())) > SENTENCE for row in rows):

@@ -22,10 +22,9 @@ HOME = ("README.md", "reports/record", ".")  # for these the site has its first 
 class Guides:
     """Turns markdown documents of the repository into pages of the website.
 
-    root: the repository; record: folder of recorded results, from which numbers are filled in.
-    elsewhere: documents that are pages at another path than their own: file -> page. without:
-    beginnings of the names of pages that this site lacks. copies: files of the repository that
-    pages link to, found so far.
+    root: the repository. record: folder of recorded results, which numbers are filled in from.
+    elsewhere: document -> page, where their paths differ. without: paths of pages that this site
+    lacks, or how they begin. copies: files of the repository that pages link to, found so far.
     """
 
     root: Path

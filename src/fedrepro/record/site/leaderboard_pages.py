@@ -32,7 +32,7 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
 
 
 def along(score: float | None) -> float:
-    """Return where a score stands on a drawn bar, in percent of the bar; 0 for a missing score."""
+    """Return where pages draw a score on a bar, in percent of its length; 0 for a missing score."""
     inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
@@ -46,10 +46,10 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    data: names of data sets. picture: the rows of methods over all data sets. leaders: for each
-    class (kind) of methods, the first data set that separates some of its methods (or the first),
-    the best group there, and the highest score. above: data set -> methods shown to be above the
-    best client. line: the method they are compared with, and `at` its score.
+    data: names of data sets. picture: rows of the methods over all data sets. leaders: for each
+    class of methods, the first data set that separates some of them (or the first), the best group
+    there, and the highest score. above: data set -> methods shown to be above the best client.
+    line: the method to beat, and `at` its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -84,7 +84,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write a leaderboard's number of exhibits, and scenarios without a score, from its json."""
+    """Write how many tables a leaderboard is made from, and which scenarios have no score."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -94,9 +94,9 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what the intervals of a leaderboard's table range over, and where other tests disagree.
+    """Write what a leaderboard's intervals allow for (trials, scenarios), and other tests' groups.
 
-    Another test disagrees if it puts other methods into the first group of a class of methods.
+    Another test is named if it puts other methods into the first group of a class of methods.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -114,7 +114,7 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return the scenarios of clients of a start, and each method's numbers in each of them.
+    """Return a table of clients with one kind of start: scenarios, and each method's numbers there.
 
     A row has the method and a text for each scenario: test accuracy in percent, and the score in
     brackets; "–" where it was not run.

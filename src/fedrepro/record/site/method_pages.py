@@ -124,10 +124,10 @@ def links_of(reports: Reports) -> dict[str, str]:
 
 
 def about(item: Component) -> tuple[str, str]:
-    """Return the first sentence of a method's docstring and the rest of the docstring, as markdown.
+    """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
 
-    Where the page typesets the equation, a sentence stands in place of the docstring's first
-    paragraph, which has the equation as text; its source stays.
+    Where the page typesets the equation, a sentence stands in place of the first paragraph, which
+    has the equation as text; its source is kept.
     """
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     said = KNOWN.get(item.name, {}).get("about")

@@ -157,7 +157,7 @@ def verdict_summary(paper: Paper) -> str:
 
 
 def telling(text: str) -> str:
-    """Return the first sentence of `text` with a recorded number, or else its first sentence."""
+    """Return the sentence of `text` for a card: the first with a recorded number, or the first."""
     found = END.split(text.strip())
     return " ".join(next((one for one in found if 'class="number"' in one), found[0]).split())
 
@@ -175,7 +175,7 @@ def paper_page(
         paper: its exhibits, printed values and claims.
         answer: its finding.
         details: titles and paths of pages of findings.
-        links: places of a leaderboard's methods by label.
+        links: addresses of pages on a leaderboard's methods, by label.
         guide: the page that says how a leaderboard is decided.
     """
     given = {"details": details, "links": links or {}, "guide": guide}
@@ -219,7 +219,7 @@ def exhibit_title(paper: Paper, name: str) -> str:
 
 
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (title, text) on revisions, machines and packages, from an exhibit's json."""
+    """Return rows (title, text) on revisions, machines and packages, from a figure's json."""
     rows = []
     drawn = ("Drawn", about.get("drawn", about))
     for what, made in (*(("Computed", one) for one in about["computed"]), drawn):

@@ -83,13 +83,13 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return seconds of trials by setting (method with parameters); {} for a record."""
+        """Return mean seconds of a trial by setting, one per table of times; {} for a record."""
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
     @property
     def held(self) -> str:
-        """Write the data sets, parameters that take a single value, and number of trials."""
+        """Write what all numbers share: data sets, parameters of one value, number of trials."""
         return fixed_keys(self.about, self.numbers)
 
     @property
@@ -238,7 +238,7 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
-    """Return the rows of a claims.csv, each a check of a claim, as a list for each claim."""
+    """Read the rows of a claims.csv, each a check of a claim; return a list of rows per claim."""
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in _rows(text):
         # records of an earlier form lack some columns
@@ -247,7 +247,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Return entries on the drawings of `kind` (partitions or graphs) that `folder` lists."""
+    """Read which drawings of `kind` (partitions or graphs) are in `folder`, with their images."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

@@ -105,8 +105,7 @@ def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
     """Return how many of a paper's printed values have each verdict.
 
-    A value that is printed twice counts once, and one that another figure or table judges counts
-    there.
+    A value that is printed twice, or judged in another figure or table, counts only once.
     """
     once = (row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE)))
     return verdict_counts(map(verdict_of, once), PRINTED)
@@ -151,9 +150,9 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return what a page shows of a printed value: place, method, numbers, verdict and reasons.
+    """Return texts on a printed value for its page: point, method, numbers, verdict, reasons.
 
-    `row` is the row of a printed.csv. A verdict is a triple of words, style and verdict alone.
+    `row` is the row of a printed.csv. The verdict is a triple: words, style, verdict alone.
     """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
@@ -204,10 +203,10 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return the check that decides each reading of a claim, by text as "one start: refuted".
+    """Return the check that decides each reading of a claim, by text such as "one start: refuted".
 
-    A reading is one way to understand the claim. With one reading, or equal verdicts, the check
-    that decides the claim is under "".
+    A reading is one way to understand the claim. If there is one, or all have equal verdicts, the
+    only key is "", with the check that decides the claim.
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
@@ -224,7 +223,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return (factor, unit) for showing the numbers of a claims.csv row, as (100.0, " points")."""
+    """Return factor and unit of the numbers in a claims.csv row on pages, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"

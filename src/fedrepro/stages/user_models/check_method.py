@@ -169,8 +169,7 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
     """Try one rule on a method; return why it is broken, or "".
 
-    If the method failed on a None, name the field of `info` that its file reads and does not
-    declare.
+    A method may fail because a field of `info` that it does not declare is None: name that field.
     """
     try:
         run(item, problem)

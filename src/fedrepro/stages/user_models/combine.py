@@ -70,9 +70,9 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method (`setting`) to a user's models and the data known of them.
+    """Apply a one-shot method (`setting`) to a user's models, with the data known of them.
 
-    `context` has both; `seed` is of random numbers.
+    `context` has both; `seed` is that of random numbers.
 
     Raises:
         FedreproError: the method cannot be applied.
@@ -92,7 +92,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return a method's costly preparation on the models in `context`, shared by all settings."""
+    """Return the preparation of a method for the models in `context`, which its settings share."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
@@ -182,8 +182,8 @@ NUMBERS = (
 class AppliedMethod:
     """The result of a method on a user's models: setting, models and NUMBERS; or `why` it failed.
 
-    `seconds` are of all settings that were tried, `client_seconds` within them; `times_the_models`
-    is what clients send, in multiples of all their models.
+    Of the numbers, `seconds` are of all settings that were tried, `client_seconds` the clients'
+    part, and `times_the_models` is what clients send, in multiples of all their models.
     """
 
     item: Component

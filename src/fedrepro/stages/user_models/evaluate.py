@@ -34,8 +34,8 @@ class Evaluation:
     """The accuracy, loss and recall of each class of a user's model on examples.
 
     `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
-    `held` are the examples of each class, int64 (K,), and `right` its recall, float64 (K,), 0 for a
-    class without examples.
+    `held` are the numbers of examples by class, int64 (K,), and `right` their recall, float64 (K,),
+    0 for a class without examples.
     """
 
     name: str

@@ -79,8 +79,9 @@ def problem_of(
 ) -> SmallProblem:
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
-    `pairs` are inputs float32 (n, D) and labels int64 (n,), by purpose: `train` (rows[j] are those
-    of client j), `clients` (it validates with validation[j]), `server`, `public`, `test`.
+    `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for their
+    validation), `server`, `public`, `test`. Client j has the rows rows[j] and validation[j] of the
+    first two.
     """
     examples = {
         name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
@@ -122,7 +123,7 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
     """Make a small federation: five clients with digits of unlike classes, or one with all.
 
-    `pooled` asks for one client; `training` has changes of the local training, adam for 10 epochs.
+    `pooled` asks for one client; `training` changes the local training, adam for 10 epochs.
     """
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
     made = spec.component.make(Arrays, Path(), **spec.values)
@@ -155,7 +156,7 @@ def require(whether: bool, sentence: str) -> None:
 
 
 class _Watched:
-    """Clients that raise ContractError if a method's code reads their data."""
+    """Clients that raise ContractError when a method's code reads their data, to find cheating."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "data":
@@ -176,7 +177,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Return clients that do only the work that a method declares, and never show their data."""
+    """Return the clients, but restricted to work that a method declares, and with data hidden."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -186,7 +187,7 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Return the information that a method declares, with clients that never show their data."""
+    """Return the part of `info` that a method declares, with clients that hide their data."""
     part = declared_part(info, item)
     return replace(part, clients=part.clients and watched(item, part.clients))
 
@@ -226,7 +227,7 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """A rule for methods, in words, with the kinds of methods that it is for and its test.
+    """A rule that methods have to keep, in words; `kinds` are the kinds of methods that it is for.
 
     `run` takes a method and a small problem, and raises ContractError if the rule is broken.
     """
@@ -259,7 +260,7 @@ def checks_of(item: Component) -> list[ContractCheck]:
 
 @_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require known needs, a label, a docstring, and evaluation on test examples."""
+    """Require known needs, a label, a docstring, and evaluation on test examples from a method."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
     require(not strange, f"it declares unknown needs: {', '.join(strange)}")
@@ -311,9 +312,9 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
-    """Run one round of a method that gets only what it declares.
+    """Run one round of a method that gets only what it declares, to see if it works.
 
-    Requires known metrics and finite predictions.
+    Require known metrics and finite predictions.
     """
     made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
@@ -322,7 +323,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
-    """Run a round on a graph; require finite float32 networks of all nodes, before and after."""
+    """Run a round on a graph; require finite float32 networks of all nodes before and after it."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
@@ -339,7 +340,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Require that a round does not change its input state, and can start from a saved one."""
+    """Require that a round leaves its input state unchanged, and can start from a saved state."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"

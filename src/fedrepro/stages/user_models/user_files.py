@@ -168,7 +168,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
 
 
 def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
-    """Map the name of each class in files to an output of the networks; return notes too."""
+    """Map each class in the files, by name, to an output of the networks; return notes too."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
         names = sorted(where)
@@ -218,7 +218,7 @@ def _examples(
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Sort files in the order of the models that they belong to by name; return a note too.
+    """Sort files in the order of the models that they belong to, by name; return a note too.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
     each model, the order stays. `option` names the files in errors.
@@ -243,9 +243,9 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
 ) -> list[str]:
-    """Return a note on which part belongs to which model, if the user says that both are in order.
+    """Return a note on which part belongs to which model, given that both are `in_order`.
 
-    Otherwise raise FedreproError with the text `refusal`.
+    If the user does not say so, raise FedreproError with the text `refusal`.
     """
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS

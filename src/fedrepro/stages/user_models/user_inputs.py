@@ -70,7 +70,7 @@ class ModelContext:
     """A user's models, and all that is known of their clients; a method gets what it declares.
 
     one_start: whether all models trained from one start. counted: whether the clients' numbers of
-    examples are known; otherwise all weigh the same.
+    examples are known; otherwise all have equal weights.
     """
 
     models: LocalModels
@@ -92,7 +92,7 @@ class ModelContext:
         return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
-        """Return why a method cannot be applied, as words after its name, or "" if it can be."""
+        """Return why a method cannot be applied, in words to follow its name; "" if it can."""
         meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -130,7 +130,7 @@ class ModelContext:
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return the information that a method declared, and what its BatchNorm rule needs."""
+        """Return the information that a method declared, or that its rule for BatchNorm needs."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -140,7 +140,7 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Write the numbers of hidden units of models as text, such as "hidden layers of 50 units"."""
+    """Write how many hidden units models have as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -195,7 +195,7 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read all files of a command: models with their context, examples to measure on, notes.
+    """Read all files of a command; return models with context, examples to measure on, notes.
 
     Raises:
         FedreproError: files cannot be read, or do not fit each other.
