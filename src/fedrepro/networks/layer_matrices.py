@@ -27,7 +27,7 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """A layer seen as one matrix, (inputs [+ 1 for the bias], outputs): tensors' names, and form.
+    """The names of a layer's tensors, and how they form a matrix (inputs [+ 1 for bias], outputs).
 
     Attributes:
         kernel: (channels in, side, side) of a convolution.

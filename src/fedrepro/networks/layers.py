@@ -73,7 +73,7 @@ class Pass:
         keep: record `activations` (the input, the output of each non-linearity after its pooling,
             the logits) and `pooled` (the pooling of each of these, or None).
         chosen: the pooling whose output has not been recorded yet.
-        rows: examples of each model that count, the first ones, if others would change its buffers.
+        rows: how many of each model's examples are no padding, if padding would change buffers.
     """
 
     convolution: Convolution = "grouped"

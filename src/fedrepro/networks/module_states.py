@@ -63,7 +63,7 @@ class StateForm:
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """Return the state dict of network number `network` among tensors (m, *shape)."""
+        """Convert network number `network` among stacked tensors (m, *shape) to a state dict."""
         import torch
 
         state = {}
@@ -170,7 +170,10 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack the parameters of state dicts, and the buffers that differ or that training changes."""
+    """Stack state dicts of a module; return their form, and tensors (J, *shape) by name.
+
+    Stacked are parameters, and buffers that differ between models or that training changes.
+    """
     import torch
 
     module, names = network.module, _names(network.module)

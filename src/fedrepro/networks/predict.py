@@ -41,7 +41,7 @@ def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Make a network, cached; `component` tells models of one name in changed files apart."""
+    """Make a network, cached; `component` is in the key because its file may have changed."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 

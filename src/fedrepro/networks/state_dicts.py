@@ -339,8 +339,8 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that take clients' networks as they are.
 
-    A model has the tensors of all architectures, named by number, and an entry that says which one
-    it uses; the tensors of the others are zeros.
+    A model has the tensors of all architectures, named by number, and one more that says which of
+    them it uses; the tensors of the others are zeros.
     """
 
     members: tuple[Network, ...] = ()
