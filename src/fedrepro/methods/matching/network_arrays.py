@@ -136,7 +136,7 @@ class Blocks:
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return where the tensor named `weight` stands in a list of weights and biases in turn."""
+        """Return the index of the tensor named `weight` among a network's arrays."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:

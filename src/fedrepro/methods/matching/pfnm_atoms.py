@@ -31,8 +31,9 @@ class Gaussians:
     """Hidden units, or atoms (common units), as n Gaussians in natural parameters; all float64.
 
     A unit's uniform coordinates have one precision, its classed ones (weights to classes) one each.
-    lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), there.
-    classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
+    lengths: (n,), squared length of precision times value on the uniform coordinates; precision:
+    (n,) or (1,), there. classed: (n, Q), precision times value, and classed_precision: (n, Q) or
+    (1, Q), on the others.
     """
 
     lengths: Array
