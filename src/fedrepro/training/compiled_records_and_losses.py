@@ -64,7 +64,7 @@ class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
     A large minibatch is computed in pieces of `piece` rows. Random words are made from keys, uint64
-    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the key, and step within the
+    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the step's key, number in the
     epoch. crops: int64 per row, how an image is moved (`augmentation_and_noise.py`), or empty.
     """
 

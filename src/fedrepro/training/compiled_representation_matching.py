@@ -235,9 +235,9 @@ def give_back(
 ) -> None:  # fmt: skip
     """Compute the matching loss's gradients by image activations and by all maps f_j.
 
-    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra,
-    by the maps to their place in the flat array `to` (added if `add`); `step` is a factor on them.
-    x are the inputs of the affine maps.
+    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra;
+    gradients by the maps go to the flat array `to`, added if `add`. `step` is a factor on both. x
+    are the inputs of the affine maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]

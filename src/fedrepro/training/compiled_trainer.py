@@ -110,7 +110,7 @@ class CompiledTrainer:
 
     @property
     def size(self) -> int:
-        """Return the length of a vector of optimiser state (such as momentum) of one model."""
+        """Return the length of one model's vector in the optimiser's state, such as momentum."""
         return self.rows.size
 
     def parts(

@@ -183,8 +183,8 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 def second_modulus(weights: np.ndarray) -> float:
     """Return the second largest modulus of W's eigenvalues: the rate at which averaging converges.
 
-    It is 0 for one node. Computed as the largest of W - 1v', which has W's eigenvalues with 0 in
-    place of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
+    It is 0 for one node. Computed as the largest modulus of W - 1v', whose eigenvalues are those of
+    W but 0 instead of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
