@@ -99,7 +99,7 @@ class Layer(Protocol):
         """Return the layer's tensors by local name, such as "weight", for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of one example's output of the layer, for inputs of this shape."""
+        """Return the shape of the layer's output for one example, from its input's shape."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 

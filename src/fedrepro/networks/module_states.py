@@ -46,7 +46,7 @@ class StackedModels:
 
 @dataclass(frozen=True)
 class StateForm:
-    """The keys of state dicts of a user's PyTorch module, to read and write models of it.
+    """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
     `names` map each key to the name of its tensor (tied keys to one tensor). `fixed` are buffers
     that are equal in all state dicts, by key; `varying` names and types of the other buffers.

@@ -132,7 +132,7 @@ class Network:
 
     @property
     def all_drawn(self) -> bool:
-        """Return whether the network is a perceptron all of whose weights are variational."""
+        """Return whether the network is a perceptron with variational weights only."""
         kinds = {type(layer) for layer in self.layers}
         return Variational in kinds and kinds <= {Variational, Relu}
 

@@ -35,7 +35,7 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """Return the network of a model component for examples of this shape and number of classes."""
+    """Return a model component's network, for examples of this shape and a number of classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 

@@ -219,7 +219,7 @@ class ModuleNetwork(Network):
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Return the names of buffers of whole numbers, such as the count of batches seen."""
+        """Return the names of buffers that hold whole numbers, such as a count of batches."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
