@@ -174,7 +174,7 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return the number of units of each hidden layer of a network, the lowest first."""
+    """Return how many units each hidden layer of a network has, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 

@@ -135,7 +135,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class MatchedLayer:
-    """The hidden units of one layer of J clients, and the Gaussian model of their noise and prior.
+    """One layer's hidden units at J clients, and the Gaussian noise and prior to match them by.
 
     uniform[j]: float64 (L_j, P), a unit's weights with equal precision; classed[j]: float64 (L_j,
     Q), its weights to classes. variance: of the noise on the uniform ones. classed_precision:
@@ -223,7 +223,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """PFNM's running sums of the units in each atom (common unit), for rewards of further units.
+    """PFNM's running sums over the units in each atom (common unit), to compute rewards from.
 
     An atom occupies a slot, a row of every array; atoms of the past have the first slots.
     """

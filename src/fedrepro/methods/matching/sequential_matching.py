@@ -241,7 +241,7 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column of equation (9)'s rewards for each unit of a client, others fixed."""
+        """Return the best column of the rewards (9) for each unit of a client, all others fixed."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
