@@ -82,7 +82,7 @@ class Smallest(Form):
 class Effect(Form):
     """A check of a claim on a parameter's effect: the spread of means along `over`, less others'.
 
-    `than` lists the other parameters' columns, of which the largest spread is subtracted.
+    `than` lists the other parameters' columns; the largest of their spreads is subtracted.
     """
 
     over_columns = ("over", "than")
