@@ -211,7 +211,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffe
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MapBuffers
 ) -> None:
-    """Compute the received network's convolutions on the minibatch in `mine`, as matching targets.
+    """Run the received network's convolutions on the minibatch in `mine`, for the matching targets.
 
     `weights` is the received network as a flat array. Outputs go to room.x, (rows, pixel, channel),
     and transposed to room.shown, (rows, channel, pixel).

@@ -57,7 +57,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of a training procedure, given as a scenario names it."""
+    """Return the settings of a training procedure, `training` as a scenario names it."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
