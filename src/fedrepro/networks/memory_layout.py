@@ -125,7 +125,7 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and for each axis there the number of its own axis."""
+        """Return a tensor's shape in memory, and for each axis there its number in the tensor."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order

@@ -113,7 +113,7 @@ def stacked_module(
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
-    """Return the module's network with as many classes as the state dict's tensors imply.
+    """Find how many classes a user's module needs to load a state dict; return its network.
 
     Which size of a tensor counts the classes depends on the module: all are tried, the last
     tensor's first. If no number fits, the first network that can be made is returned.

@@ -161,7 +161,7 @@ class Network:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """List the tensors of layers with running statistics, such as BatchNorm, by name."""
+        """List the names of tensors in layers with running statistics, such as BatchNorm."""
         return ()
 
     @property

@@ -347,7 +347,7 @@ class MixedNetwork(Network):
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all architectures by name, and the one that says which is used.
+        """Return the tensors of all architectures by name, and the tensor that says which is used.
 
         The latter is (architectures,), a one among zeros.
         """

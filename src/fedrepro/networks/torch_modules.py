@@ -225,7 +225,7 @@ class ModuleNetwork(Network):
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """List the tensors of layers whose buffers training changes (BatchNorm), by name."""
+        """List the names of tensors in layers whose buffers training changes (BatchNorm)."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
