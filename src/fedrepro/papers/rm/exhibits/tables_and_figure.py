@@ -81,7 +81,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return a table's changes for small test runs; clients in `one_class` have one class each."""
+    """Return a table's changes for small test runs; cases `one_class` get validation examples."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
