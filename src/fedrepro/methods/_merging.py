@@ -194,10 +194,11 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """Solve this module's equation approximately: (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, (D, K).
+    """Approximate the W of sum_i p_i A_i W G_i = pull, by which a layer is merged, float64 (D, K).
 
-    Exact if all clients have equal A_i, or equal G_i; FedLPA's descent starts from it. `inputs` are
-    A_i (J, D, D), `errors` G_i (J, K, K), `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
+    It is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or equal
+    G_i; FedLPA's descent starts from it. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K),
+    `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -242,7 +243,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation of merging.
+    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation to merge a layer.
 
     A_i are `inputs` (J, D, D), G_i `errors` (J, K, K), p_i `share` (J,).
     """

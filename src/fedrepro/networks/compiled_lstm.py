@@ -31,10 +31,10 @@ TURNED = 16  # side of the squares in which a matrix is transposed
 class Recurrent(NamedTuple):
     """Memory layout of an embedding and LSTM layers, for compiled code.
 
-    `starts`, int64 (L, 3), are the starts of weight, recurrent and bias of each layer in the flat
-    model; `table` the start of the embeddings, number of codes, and their size. units: of a layer.
-    steps: letters of a window. every: whether each letter has a prediction, or only the last one.
-    by: the address of the compiled product.
+    `starts`, int64 (L, 3), says where weight, recurrent and bias of each layer begin in the flat
+    model; `table` where the embeddings begin, how many there are, and their size. units: of each
+    layer. steps: letters in a window of text. every: whether each letter has a prediction, or only
+    the last one. by: the address of the compiled matrix product.
     """
 
     starts: Array

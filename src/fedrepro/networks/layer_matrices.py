@@ -27,7 +27,7 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """A layer seen as one matrix, (inputs [+ 1 for the bias], outputs): tensors' names, and form.
+    """The names of a layer's tensors, and how they form a matrix (inputs [+ 1 for bias], outputs).
 
     Attributes:
         kernel: (channels in, side, side) of a convolution.
@@ -67,7 +67,7 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Return weight and bias as tensors by name from the matrix: the inverse of `of`.
+        """Convert the matrix back to weight and bias, tensors by name: the inverse of `of`.
 
         For a group of a convolution, the tensors have the group's outputs alone.
         """

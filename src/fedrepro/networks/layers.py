@@ -73,7 +73,7 @@ class Pass:
         keep: record `activations` (the input, the output of each non-linearity after its pooling,
             the logits) and `pooled` (the pooling of each of these, or None).
         chosen: the pooling whose output has not been recorded yet.
-        rows: examples of each model that count, the first ones, if others would change its buffers.
+        rows: how many of each model's examples are no padding, if padding would change buffers.
     """
 
     convolution: Convolution = "grouped"
@@ -99,7 +99,7 @@ class Layer(Protocol):
         """Return the layer's tensors by local name, such as "weight", for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of one example's output of the layer, for inputs of this shape."""
+        """Return the shape of the layer's output for one example, from its input's shape."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 

@@ -37,8 +37,8 @@ class Parts:
     """A network of layers that compiled code knows: convolutions or LSTMs, then affine maps.
 
     `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
-    W) of their input, or () for a vector. Each of `convolutions` has the shape of its input and
-    whether a pooling follows.
+    W) of their input, or () for a vector. Each of `convolutions` is (layer, shape of its input,
+    whether a pooling follows).
     """
 
     sizes: tuple[int, ...]
@@ -108,8 +108,8 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order in which a model's tensors lie in one flat array, as compiled code reads it.
 
-    Rows are padded to whole vectors. `turned` is for tensors whose axes are in another order in
-    memory: by name their axes (which may be split) and this order.
+    Each row is padded to whole vector registers. `turned` has, by name, a tensor whose axes are in
+    another order in memory: its axes' lengths (axes may be split), and that order.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and for each axis there the axis of the tensor."""
+        """Return a tensor's shape in memory, and for each axis there its number in the tensor."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
@@ -174,7 +174,7 @@ def body_of(
     """Return the compiled layout of a network's convolutions or LSTMs, and buffers for them.
 
     `rows` is the number of examples at a time. `offsets` are where tensors begin in the flat model.
-    `matched` adds room for further errors of convolutions' outputs, for representation matching.
+    `matched` adds buffers for the errors of representation matching at convolutions' outputs.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_convolutions import convolutions_of

@@ -46,7 +46,7 @@ class StackedModels:
 
 @dataclass(frozen=True)
 class StateForm:
-    """The keys of state dicts of a user's PyTorch module, to read and write models of it.
+    """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
     `names` map each key to the name of its tensor (tied keys to one tensor). `fixed` are buffers
     that are equal in all state dicts, by key; `varying` names and types of the other buffers.
@@ -63,7 +63,7 @@ class StateForm:
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """Return the state dict of network number `network` among tensors (m, *shape)."""
+        """Convert network number `network` among stacked tensors (m, *shape) to a state dict."""
         import torch
 
         state = {}
@@ -113,7 +113,7 @@ def stacked_module(
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
-    """Return the module's network with as many classes as the state dict's tensors imply.
+    """Find how many classes a user's module needs to load a state dict; return its network.
 
     Which size of a tensor counts the classes depends on the module: all are tried, the last
     tensor's first. If no number fits, the first network that can be made is returned.
@@ -170,7 +170,10 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack the parameters of state dicts, and the buffers that differ or that training changes."""
+    """Stack state dicts of a module; return their form, and tensors (J, *shape) by name.
+
+    Stacked are parameters, and buffers that differ between models or that training changes.
+    """
     import torch
 
     module, names = network.module, _names(network.module)

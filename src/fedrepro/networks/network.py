@@ -132,7 +132,7 @@ class Network:
 
     @property
     def all_drawn(self) -> bool:
-        """Return whether the network is a perceptron all of whose weights are variational."""
+        """Return whether the network is a perceptron with variational weights only."""
         kinds = {type(layer) for layer in self.layers}
         return Variational in kinds and kinds <= {Variational, Relu}
 
@@ -161,7 +161,7 @@ class Network:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """Return the names of the tensors of layers with running statistics, such as BatchNorm."""
+        """List the names of tensors in layers with running statistics, such as BatchNorm."""
         return ()
 
     @property
@@ -170,10 +170,10 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
-        """Count the hidden units, over all layers, of m networks with these tensors (m, *shape).
+        """Count the hidden units of m networks together, over all layers, from tensors (m, *shape).
 
-        Tensors may be wider than this network, as matching makes them. None for convolutions and
-        recurrent layers.
+        Tensors may be wider than this network, as matching makes them. Returns None for
+        convolutions and recurrent layers.
         """
         if self.kind not in ("dense", "variational"):
             return None

@@ -35,13 +35,13 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """Return the network of a model component for examples of this shape and number of classes."""
+    """Return a model component's network, for examples of this shape and a number of classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Make a network, cached; `component` tells models of one name in changed files apart."""
+    """Make a network, cached; `component` is in the key because its file may have changed."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 

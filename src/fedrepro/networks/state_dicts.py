@@ -339,15 +339,15 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that take clients' networks as they are.
 
-    A model has the tensors of all architectures, named by number, and an entry that says which one
-    it uses; the tensors of the others are zeros.
+    A model has the tensors of all architectures, named by number, and one more that says which of
+    them it uses; the tensors of the others are zeros.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all architectures by name, and the one that says which is used.
+        """Return the tensors of all architectures by name, and the tensor that says which is used.
 
         The latter is (architectures,), a one among zeros.
         """

@@ -80,7 +80,7 @@ class OwnModule:
     Counts are for one example, and include those of parts that are modules themselves.
 
     Attributes:
-        widest, held: numbers in the largest output of one of its parts, and in all outputs.
+        widest, held: how many numbers the largest output of a part has, and all of them together.
         products: multiplications.
         draws: whether training is random, or differs from prediction, as with dropout.
         moving: buffers that training changes, such as BatchNorm's running statistics.
@@ -219,13 +219,13 @@ class ModuleNetwork(Network):
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Return the names of buffers of whole numbers, such as the count of batches seen."""
+        """Return the names of buffers that hold whole numbers, such as a count of batches."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """Return the names of tensors of layers whose buffers training changes (BatchNorm)."""
+        """List the names of tensors in layers whose buffers training changes (BatchNorm)."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 

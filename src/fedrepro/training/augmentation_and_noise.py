@@ -107,7 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return the pixel that each kind of move puts at each place: indices (KINDS, H · W)."""
+        """Return each output pixel's source pixel for each kind of move: int64 (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]
@@ -156,7 +156,8 @@ class ModelNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the generators of the first `models` models to the beginning of training step `step`.
 
-        A step on very many examples is computed in pieces; `piece` is the piece's number.
+        So a step's draws do not depend on earlier ones. A step on very many examples is computed in
+        pieces; `piece` is the piece's number.
         """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
@@ -183,9 +184,9 @@ class ModelNoise:
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Filling it in parts whose lengths are multiples of eight gives the same numbers. Each pair
-        takes 16 random bits, an index of the table `normal_pairs`: a third of the time of Box and
-        Muller's transform.
+        Filling it in parts whose lengths are multiples of eight gives the same numbers. Each 16
+        random bits are an index into the table `normal_pairs`, which takes a third of the time of
+        Box and Muller's transform.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
@@ -204,7 +205,7 @@ class Words:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the generator to minibatch number `inside` of an epoch, and to its part `piece`."""
+        """Set the generator to an epoch's minibatch number `inside` (from 0), part `piece`."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -220,12 +221,13 @@ class Words:
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Return a table of equally probable pairs of independent standard normals: complex (PAIRS,).
+    """Return a table of equally probable pairs of standard normals, to draw fast: complex (PAIRS,).
 
-    A random entry gives two normal numbers, its real and imaginary part. The points lie on rings of
-    equal probability, four per ring a quarter turn apart, so that odd moments and the covariance
-    are zero; rings are turned by GOLDEN against each other. Squared radii are means over the rings,
-    so that variances are one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    A random entry gives two independent numbers, its real and imaginary part. The points lie on
+    rings of equal probability, four per ring a quarter turn apart, so that odd moments and the
+    covariance are zero; each ring is turned by GOLDEN against the last. A ring's squared radius is
+    the mean over its part, so that variances are one. Fourth and sixth moments are off by 1e-4; no
+    point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

@@ -37,11 +37,11 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many models are trained together: one on a CPU, on a GPU what its memory holds.
+    """Return how many models to train at once: 1 on a CPU, more as a GPU's memory allows.
 
-    Half of this job's share of the GPU's memory counts, for weights and activations of `procedure`;
-    blocks have equal size, because a small block costs nearly as many kernels as a large one. Free
-    memory does not matter, so that a resumed run has the same blocks.
+    Weights and activations of `procedure` may fill half of this job's share of the GPU's memory.
+    Blocks have equal size, because a small block takes nearly as long as a large one. Free memory
+    is not counted, so that a resumed run has the same blocks.
     """
     import torch
 
@@ -70,7 +70,8 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of the models of `tasks` by torch's automatic differentiation, block by block.
 
-    `block` models train together, by default as many as fit; `keep_gradients` sums their gradients.
+    A block is `block` models that train at once, by default as many as fit in memory. With
+    `keep_gradients` each model's gradients are summed over its steps.
     """
 
     def __init__(
@@ -164,7 +165,7 @@ class _Block:
         return torch.from_numpy(self.trainer.inner.pack(own))
 
     def network_part(self, flat: torch.Tensor) -> torch.Tensor:
-        """View the network's own weights in vectors of models: the first columns of `flat`."""
+        """View the network's weights in `flat` (models, size), without loss terms' tensors."""
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
@@ -216,9 +217,9 @@ class _Block:
     ) -> np.ndarray:
         """Run the training steps of a chunk and return the losses (steps, models).
 
-        Steps end before if early stopping has ended all models; `kept` are the tensors that early
-        stopping puts back. An example weighs one over the examples of its minibatch, or of its
-        client where the chunk is one step in pieces; rows that fill up a minibatch weigh nothing.
+        An example weighs one over the examples in its minibatch, or over all of its client's where
+        the chunk is one step in pieces; padding weighs nothing. Returns sooner if early stopping
+        has ended all models. `kept` are the tensors whose rows early stopping saves and puts back.
         """
         import torch
 
@@ -266,9 +267,9 @@ class _Block:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
 
-        `weight` (A, B) weighs the examples. Returns the cross-entropies (A,), made not finite where
-        a loss term is not finite, the logits, and the gradients (A, size) of the whole loss. The
-        forward pass updates the running statistics of normalisation layers.
+        `weight` (A, B) weighs the examples. Returns the cross-entropies (A,), not finite where a
+        loss term is not, the logits, and the gradients (A, size) of the whole loss. Also updates
+        the running statistics of normalisation layers.
         """
         import torch
 

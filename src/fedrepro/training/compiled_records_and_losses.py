@@ -64,7 +64,7 @@ class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
     A large minibatch is computed in pieces of `piece` rows. Random words are made from keys, uint64
-    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the key, and step within the
+    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the step's key, number in the
     epoch. crops: int64 per row, how an image is moved (`augmentation_and_noise.py`), or empty.
     """
 
@@ -77,15 +77,16 @@ class StepOrder(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network's architecture for compiled training: a body, and affine maps above it.
+    """A network's architecture for compiled training: a body, and L affine maps above it.
 
-    sizes (L + 1,): units below, between and above the L maps. maps (L,): where each map begins in
-    the model's vector; activations (L,): where its outputs begin in their buffer, which holds
-    `rows` predictions, `each` of them for one example; biased: whether maps have biases. pairs (J,
-    2), pair_maps and pair_shares (J,): representation matching between affine maps; given: matching
-    from images. kept: probability that dropout keeps a unit. entropies: the entropy terms of the
-    loss. tensors (T, 3): begin, rows and columns of variational weights; table: normal numbers.
-    size: numbers of the network, or of its means. by: address of the compiled matrix product.
+    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
+    in the model's flat vector; biased: whether maps have biases. activations (L,): where each map's
+    outputs begin in their buffer, which holds `rows` predictions, `each` per example. pairs (J, 2),
+    pair_maps, pair_shares (J,): for representation matching between affine maps, their numbers,
+    where the matching map begins, and its factor in the gradient; given: matching from images.
+    kept: probability that dropout keeps a unit. entropies: the entropy terms of the loss. tensors
+    (T, 3): begin, rows and columns of variational weights; table: normal numbers. size: length of
+    the flat vector, or of its means. by: address of the compiled matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -110,8 +111,8 @@ class Net(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser for compiled training, in the dtype of the model.
 
-    direct: whether plain SGD writes its steps into the weights at once. pull and shift: factors of
-    w - start and of start that are added to the gradient. share: factor of the KL divergence of
+    direct: whether plain SGD writes its steps into the weights at once. pull and shift: pull · (w -
+    start) + shift · start is added to the gradient. share: factor of the KL divergence of
     variational weights in a minibatch's loss.
     """
 
@@ -132,8 +133,8 @@ class Model(NamedTuple):
     """The buffers of one model in compiled training: weights (S,), gradient, received weights.
 
     summed: sum of gradients, or empty. moments: three arrays of the optimiser, (S,) or empty. used:
-    the weights of a step. A variational network draws them: its `weights` are means, then spreads,
-    each (S / 2,), and deviation, prior and prior_deviation are filled too.
+    the weights that a step computes with. A variational network draws them: its `weights` are
+    means, then spreads, each (S / 2,), and deviation, prior and prior_deviation are filled too.
     """
 
     weights: Array
@@ -150,9 +151,9 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step: for the body, affine maps and matching.
 
-    body: of convolutions or LSTMs. given: of matching. x: inputs of the affine maps (P, n).
-    activations, errors: outputs of all maps, and the loss's gradients by them. theirs: activations
-    of the received network, for matching. turned, below: transposed errors.
+    body: buffers of convolutions or LSTMs. given: buffers of matching. x: inputs of the affine maps
+    (P, n). activations, errors: outputs of all maps, and the loss's gradients by them. theirs:
+    activations of the received network, for matching. turned, below: transposed errors.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -211,10 +212,10 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write noise into a tensor: `count` normal numbers, from its entry `first` on.
+    """Write `count` normal numbers as noise into a tensor, from its entry number `first` on.
 
-    `out` is the tensor in memory: rows of `columns` numbers, then padding. The numbers are the
-    pairs table[places[0]], table[places[1]], …, complex numbers of `normal_pairs`.
+    `out` is the tensor in memory: rows of `columns` numbers, each followed by padding. The numbers
+    are the pairs table[places[0]], table[places[1]], …, complex numbers of `normal_pairs`.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -320,11 +321,11 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 @inner
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
-    """Add the gradient of RM's entropy term, coefficient · max(0, least - H), at the logits.
+    """Add the gradient of an entropy term, coefficient · max(0, least - H), to that of the logits.
 
-    It is added to the gradients in `room`, for `rows` examples of weight one. `term` holds the
-    coefficient, `least`, and whether H is the minibatch's mean entropy. dH/dt_k = -p_k (log p_k +
-    H).
+    The logits' gradients lie in `room`, for `rows` examples of weight one. `term` holds the
+    coefficient, `least`, and whether H is the minibatch's mean entropy rather than each example's.
+    For logits t, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)

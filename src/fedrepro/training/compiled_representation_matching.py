@@ -57,8 +57,9 @@ PLAIN = np.uint64  # an index of this type is not looked at for whether it count
 class Maps(NamedTuple):
     """The maps f_j of representation matching whose source is an image, for compiled steps.
 
-    table: int64 (J, FIELDS), sizes and offsets of each map. places: int64, where the numbers of a
-    turned kernel lie in the model. shares (J,): factors of the gaps in the loss. tiles: int64 (T,
+    A map predicts an activation of the received network from one of the network in training. table:
+    int64 (J, FIELDS), sizes and offsets of each map. places: int64, where the numbers of a turned
+    kernel lie in the model. shares (J,): factors of the squared gaps in the loss. tiles: int64 (T,
     3), parts of kernel rows that fit registers: kind, row of the kernel, and begin in the row.
     """
 
@@ -71,13 +72,13 @@ class Maps(NamedTuple):
 class MapBuffers(NamedTuple):
     """The work buffers for matching image activations, of one example and map f_j at a time.
 
-    x: activations of the received network, (pixel, channel), and shown: the same as (channel,
+    x: activations of the received network, (pixel, channel), and shown: transposed, (channel,
     pixel); images: buffers of its convolutions. laid: the map's kernel, a strip for each source
     channel and kernel row; moved: its gradient. image: output of the map, then the loss's gradient
-    by it. bias, summed: the bias along a row of the output, and its gradient. The source's nonzero
-    numbers, listed by pixel: firsts and ends of each list, corners (where in the output the kernel
-    is added), which rows of laid, amounts; listed by channel: seats (positions in the output), own
-    (amounts), cells (positions in the source). sums: partial sums of gradients.
+    by it. bias: the bias, repeated along a row of the output; summed: its gradient. Lists of the
+    source's nonzero numbers by pixel: firsts and ends (of each list), corners (where in the output
+    the kernel is added), which (rows of laid), amounts; by channel: seats (positions in the
+    output), own (amounts), cells (positions in the source). sums: partial sums of gradients.
     """
 
     x: Array
@@ -164,10 +165,10 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 
 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
-    """Return the rows of a matching target that a map's output covers: first, last, shift.
+    """Return the first and last row of a matching target that a map's output covers, and a shift.
 
     An output of `size` rows, by a kernel of side `side`, is cut or filled up with zeros around its
-    middle to `target` rows. A row of the target stands at row + shift of the buffer of the output,
+    middle to `target` rows. Row i of the target stands at row i + shift of the output's buffer,
     which includes the edges that kernels reach over.
     """
     padding = side // 2
@@ -177,7 +178,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffers:
-    """Allocate the buffers for matching images; `x` counts the inputs of all affine maps."""
+    """Allocate the buffers for matching images, with room for `x` inputs of the affine maps."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -210,7 +211,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffe
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MapBuffers
 ) -> None:
-    """Compute the received network's convolutions on the minibatch in `mine`, as matching targets.
+    """Run the received network's convolutions on the minibatch in `mine`, for the matching targets.
 
     `weights` is the received network as a flat array. Outputs go to room.x, (rows, pixel, channel),
     and transposed to room.shown, (rows, channel, pixel).
@@ -234,9 +235,9 @@ def give_back(
 ) -> None:  # fmt: skip
     """Compute the matching loss's gradients by image activations and by all maps f_j.
 
-    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra,
-    by the maps to their place in the flat array `to` (added if `add`); `step` is a factor on them.
-    x are the inputs of the affine maps.
+    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra;
+    gradients by the maps go to the flat array `to`, added if `add`. `step` is a factor on both. x
+    are the inputs of the affine maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -274,7 +275,8 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> N
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuffers) -> None:
     """Write (or add, if `add`) the gradient of map f_j's kernel and bias to the flat array `to`.
 
-    It is read from the buffers `room`; `p` is the map's row of `maps.table`, `c` its source.
+    It is read from the buffers `room`. `p` is the map's row of `maps.table`; `c` describes its
+    source convolution.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -336,7 +338,7 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuff
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return where in the output image of map f_j the kernel is added for source pixel (i, j).
+    """Return the offset in map f_j's output at which the kernel is added for source pixel (i, j).
 
     `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` says which pixel of the
     window was the largest.

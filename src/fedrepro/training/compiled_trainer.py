@@ -110,7 +110,7 @@ class CompiledTrainer:
 
     @property
     def size(self) -> int:
-        """Return the length of a vector of optimiser state (such as momentum) of one model."""
+        """Return the length of one model's vector in the optimiser's state, such as momentum."""
         return self.rows.size
 
     def parts(
@@ -139,7 +139,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load start weights, received weights, prior and optimiser state of model `place`."""
+        """Load weights, prior and optimiser state of task number `place` into the buffers."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -269,8 +269,8 @@ class CompiledTrainer:
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
         """List what representation matching compares: (source, target) activations, and factors.
 
-        A factor is the weight, in the gradient, of the squared distance between both; the lists are
-        empty without matching.
+        Activations are numbered from the network's input. A factor is the weight, in the gradient,
+        of the squared distance between both; the lists are empty without matching.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

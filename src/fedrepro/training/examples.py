@@ -49,7 +49,7 @@ class Examples:
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return minibatches of A models: scaled inputs (A, B, D) and targets of rows (A, B).
+        """Gather minibatches of A models: scaled inputs (A, B, D) and targets, for `rows` (A, B).
 
         Targets are (A, B) labels or (A, B, K) class shares.
         """
@@ -83,7 +83,8 @@ class Examples:
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return a data set with these rows of each client, and the rows' indices in it, int64.
 
-        Here it is this data set itself; generated examples make one.
+        Here it is this data set itself, with `rows`; `GeneratedExamples` makes one of these clients
+        alone.
         """
         return self, rows
 
@@ -140,7 +141,7 @@ class GeneratedExamples(Examples):
         return self.whole.targets
 
     def _made(self, clients: np.ndarray, begins: np.ndarray) -> Examples:
-        """Generate the examples of these clients, at rows begins[i] to begins[i + 1]."""
+        """Generate examples of these clients; client i fills rows begins[i] to begins[i + 1]."""
         x, y = (np.empty((begins[-1], *like.shape[1:]), like.dtype) for like in self._form)
         for client, (begin, end) in zip(clients, itertools.pairwise(begins), strict=True):
             x[begin:end], y[begin:end] = self.population.made.examples(int(client))

@@ -61,7 +61,7 @@ class MatchingTerm(Protocol):
     """A term of representation matching: maps f_j predict some activations from others.
 
     The loss is the squared gap to the received network's activations, by `reduction` a "sum" or
-    "mean" over an activation's elements. Compiled code knows it by `written` "matching".
+    "mean" over an activation's elements. A class with `written` "matching" runs in compiled code.
     """
 
     @property
@@ -69,7 +69,7 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List pairs (source, target) of the network's `count` activations; a map goes between."""
+        """List the (source, target) pairs that maps connect, indices of the `count` activations."""
         ...
 
 

@@ -44,9 +44,9 @@ class Chunk:
 
     first: number of the first step. index: int64 (steps, models, batch), data-set rows; short
     minibatches are padded with their client's first row. size: int64 (steps, models), how many rows
-    are no padding. active: number of models that train at each step, the first ones, as models are
-    ordered by steps. epoch: int64 (steps, models). whole: (models,), for pieces of one step on all
-    examples, how many examples each model has.
+    are no padding. active: how many models train at each step: the first ones, as those with the
+    most steps come first. epoch: int64 (steps, models). whole: (models,), for pieces of one step on
+    all examples, how many examples each model has.
     """
 
     first: int
@@ -92,8 +92,8 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 class Visits:
     """Consecutive minibatches of one model: rows[ends[s] : ends[s + 1]] at step s.
 
-    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: of each epoch's part
-    (epoch, first step in the epoch, number of steps).
+    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: for each epoch in them
+    (its number, first step within it, number of steps).
     """
 
     rows: np.ndarray
@@ -128,7 +128,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield all minibatches of a task, in parts of some epochs, or of one epoch if `singly`."""
+    """Yield all minibatches of a task in order, by some epochs at a time, or by one if `singly`."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)

@@ -93,7 +93,7 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """Return the greatest common divisor of the lengths of all cycles in a mixing matrix W.
+    """Return the period of a mixing matrix W: the greatest common divisor of all cycles' lengths.
 
     Averaging by W converges only if it is 1. W, (N, N), is strongly connected. Computed as the gcd
     over edges (i, j) of steps to i + 1 - steps to j, from node 0. Source: Denardo, Periods of
@@ -183,8 +183,8 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 def second_modulus(weights: np.ndarray) -> float:
     """Return the second largest modulus of W's eigenvalues: the rate at which averaging converges.
 
-    It is 0 for one node. Computed as the largest of W - 1v', which has W's eigenvalues with 0 in
-    place of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
+    It is 0 for one node. Computed as the largest modulus of W - 1v', whose eigenvalues are those of
+    W but 0 instead of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -208,7 +208,7 @@ def mixing_sum(weights: np.ndarray) -> float:
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of a circulant W from its first row, LONG powers at a time."""
+    """Compute `mixing_sum` of a circulant W from row 0 of W - 1v', LONG powers at a time."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)

@@ -57,7 +57,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of a training procedure, given as a scenario names it."""
+    """Return the settings of a training procedure, `training` as a scenario names it."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -117,7 +117,7 @@ class Procedure:
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Return for each task the factor of a KL divergence in a minibatch's loss; 0 if none."""
+        """Return the factor of the KL divergence in each task's minibatch losses; 0 if none."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -126,7 +126,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples are computed at once: a minibatch, or a part of all data."""
+        """Return how many examples to compute at once: a minibatch, or a piece of all data."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -139,7 +139,7 @@ class Procedure:
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps of `tasks`, ordered by number of steps and pieces, falling."""
+        """Yield all training steps; `tasks` must be ordered by steps, then pieces, falling."""
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
@@ -173,7 +173,7 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Some trained models, from a trainer to the engine; chosen: (m,), indices of their tasks.
+    """Trained models, as a trainer gives them to the engine; chosen: (m,), indices of their tasks.
 
     losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each model.
     finite: bool (m,), whether a model's weights are finite. tensors, private and summed
@@ -220,7 +220,7 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return the number of the last model that still trains, counted from 1."""
+        """Return how many models a step computes: those up to the last that still trains."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:

@@ -136,7 +136,7 @@ class Blocks:
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return where the tensor named `weight` stands in a list of weights and biases in turn."""
+        """Return the index of the tensor named `weight` among a network's arrays."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
@@ -174,7 +174,7 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return the number of units of each hidden layer of a network, the lowest first."""
+    """Return how many units each hidden layer of a network has, the lowest first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 

@@ -31,8 +31,9 @@ class Gaussians:
     """Hidden units, or atoms (common units), as n Gaussians in natural parameters; all float64.
 
     A unit's uniform coordinates have one precision, its classed ones (weights to classes) one each.
-    lengths: (n,), squared length on the uniform coordinates. precision: (n,) or (1,), there.
-    classed: (n, Q) and classed_precision: (n, Q) or (1, Q), on the others.
+    lengths: (n,), squared length of precision times value on the uniform coordinates; precision:
+    (n,) or (1,), there. classed: (n, Q), precision times value, and classed_precision: (n, Q) or
+    (1, Q), on the others.
     """
 
     lengths: Array
@@ -134,7 +135,7 @@ class Prior:
 
 @dataclass(frozen=True)
 class MatchedLayer:
-    """The hidden units of one layer of J clients, and the Gaussian model of their noise and prior.
+    """One layer's hidden units at J clients, and the Gaussian noise and prior to match them by.
 
     uniform[j]: float64 (L_j, P), a unit's weights with equal precision; classed[j]: float64 (L_j,
     Q), its weights to classes. variance: of the noise on the uniform ones. classed_precision:
@@ -222,7 +223,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """PFNM's running sums of the units in each atom (common unit), for rewards of further units.
+    """PFNM's running sums over the units in each atom (common unit), to compute rewards from.
 
     An atom occupies a slot, a row of every array; atoms of the past have the first slots.
     """

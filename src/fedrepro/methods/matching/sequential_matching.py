@@ -56,8 +56,8 @@ class Matching:
     """A matching of one layer's hidden units to common units.
 
     assignments[j], int64 (L_j,), is the common unit of each unit of client j. `counts`, int64
-    (atoms,), are the members of each common unit, in a stream those of all steps; `atoms` are its
-    Gaussian parameters.
+    (atoms,), are how many units share each common unit, in a stream over all steps; `atoms` are the
+    common units' Gaussian parameters.
     """
 
     assignments: tuple[Ints, ...]
@@ -157,9 +157,9 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """The current assignment of all clients' units to atoms (common units) during matching.
 
-    It has the slot (row of an atom) of each unit and the members of each slot. Rewards that do not
-    depend on weights are popular(client, slots, counts), of joining these slots, and
-    novel(columns), of the first, second, … new atom.
+    It keeps each unit's slot (its atom's row) and counts each slot's members. Two functions give
+    the rewards that do not depend on weights: popular(client, slots, counts) for joining these
+    slots, and novel(columns) for opening the first, second, … new atom.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return each client's assignments, and members per atom, atoms numbered in order."""
+        """Return each client's atom per unit, and each atom's members; atom 0 is the oldest."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
@@ -241,7 +241,7 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column for each unit of a client by equation (9), given all others."""
+        """Return the best column of the rewards (9) for each unit of a client, all others fixed."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -436,9 +436,10 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network of matched atoms, lowest hidden layer first, and output bias (K,).
+    """Build the global network from `atoms`, a list by hidden layer, lowest first, and output bias.
 
-    Weights into a layer are the outgoing weights of the atoms below it; `inputs` is the input size.
+    `bias` is (K,), `inputs` the input size. Weights into a layer are the outgoing weights of the
+    atoms below it.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):

@@ -94,7 +94,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The output of a traced call: axis 1 lists set number `unit`, `places` entries for a unit."""
+    """The output of a traced call; its axis 1 has `places` entries for each unit of set `unit`."""
 
     unit: int
     places: int = 1
@@ -243,8 +243,8 @@ class _Walk:
     ) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        Each unit has `places` entries there. A layer that is called twice has one set of units, so
-        sets recorded for equal axes are joined.
+        Each unit has `places` entries there; `counted` and `gives` are as in `Use`. A layer that is
+        called twice has one set of units, so sets recorded for equal axes are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

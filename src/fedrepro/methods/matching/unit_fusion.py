@@ -34,8 +34,8 @@ def fused(
         widths: units of each hidden layer of the result.
         share: (J,), the weight of each network, sums to one.
         towards: (J, K), its weight for weights to each class.
-        order: the networks from whose units, strongest first, the common ones start.
-        sweeps: the most steps of each barycentre.
+        order: indices of networks; the common units start as these networks' strongest units.
+        sweeps: the most steps for each layer's common units (see `barycentre`).
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below

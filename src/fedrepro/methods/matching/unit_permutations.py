@@ -23,7 +23,7 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """One axis of an array of weights that lists the hidden units of a set, `places` entries each.
+    """An axis of a weight array that lists the hidden units of one set, `places` entries each.
 
     `at` is the array's index. Entries behind the last unit, as that of a bias, stay in place. If
     `counted`, the array is compared when networks are matched. `gives` is True for a layer's
@@ -70,8 +70,8 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Return inner products of one set's units in two networks, over all arrays of the set.
 
-        Entry (a, b), of (L, L), is of unit a of `model` and b of `network`; `layer` numbers the
-        set.
+        Entry (a, b), of (L, L), compares unit a of `model` with unit b of `network`; `layer` is the
+        set's number.
         """
         products = (
             self.rows(model, use) @ self.rows(network, use).T
@@ -133,7 +133,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of units of a chain of `layers` hidden layers, arrays (weight0, bias0, …).
+    """Return the sets of units in a chain of `layers` hidden layers, arrays (weight0, bias0, …).
 
     Weights are (inputs, …, outputs), so outputs are the last axis.
     """
@@ -277,7 +277,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Put the units of each hidden layer of a network into the given orders, one (L,) per layer."""
+    """Put each hidden layer's units into the given order, (L,); return the new network."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network

@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return settings of a partition whose clients set 5,000 examples aside for validation."""
+    """Configure a partition whose clients set aside 5,000 examples in all for validation."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -79,7 +79,8 @@ def merges(
 ) -> list[Entry]:
     """List the methods that merge clients' networks into one, with no images at the server.
 
-    The arguments replace the settings of costly methods, in tables with a small or large network.
+    The arguments are costly methods, to which a table with a small or large network gives settings
+    of its own.
     """
     return [
         FEDAVG,
@@ -190,9 +191,9 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Configure a table of the leaderboard: LeNet on the data `images`, ten clients.
+    """Configure a table of leaderboard arena/1: LeNet on the data `images`, ten clients.
 
-    `kind`, "skewed" or "even", is a word for the title; `cases` are the partitions, the table's
+    `kind`, "skewed" or "even", goes into the title; `cases` are the partitions, the table's
     columns; `on` are settings for other data than Fashion-MNIST.
     """
     return exhibit(
@@ -205,7 +206,7 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Configure a table of one cell of FedFisher's grid: five clients, Dirichlet(`alpha`) shares.
+    """Configure a table that repeats a cell of FedFisher's grid: five clients, Dirichlet(`alpha`).
 
     `point` names the cell in the title, `case` its scenario; `on` are settings for other data.
     """

@@ -88,7 +88,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Configure a table of leaderboard arena/2 from `first`, the table of this name in arena/1.
+    """Configure a table of leaderboard arena/2 from `first`, its counterpart in arena/1.
 
     `defaults` are the settings shared by all tables; `of_both` lists the notes of arena/1 that hold
     for arena/2 too.

@@ -18,7 +18,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """Check on a method's gain over another (`of` minus `over`), less the largest gain of rivals.
+    """A check of a claim on a method's gain (`of` minus `over`), less the largest gain of rivals.
 
     `than` maps each rival to the method that it is added to, as {"Averaged tuned": "Averaged"}.
     """

@@ -131,7 +131,7 @@ Sets = list[list[int]]
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Group units of a cluster: the first with each next one whose ball meets those of all before.
+    """Group units of a cluster: from the first on, add each unit whose ball meets all of the group.
 
     `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
     then each other unit alone. `owners` are not used, so units of one client may merge. Source:
@@ -286,7 +286,8 @@ class Merging:
     """Options for merging the units of a layer: allowed deviation `epsilon`, clusters, and rules.
 
     clusters: number of groups of units within which units may merge. grouping: "greedy" or
-    "tuples", the rule by which sets of units are made. search: for a point in a set's balls.
+    "tuples", the rule by which sets of units are made. search: how a point in all balls of a set is
+    found.
     """
 
     epsilon: float

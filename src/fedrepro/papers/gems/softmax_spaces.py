@@ -110,7 +110,8 @@ def with_ones(inputs: Floats) -> Floats:
 class RightWithin(NamedTuple):
     """The range of distances within which each example is classified right, for each direction.
 
-    A model is moved from its centre along p directions. least, most: float32 (n, p), n examples.
+    A model is moved from its centre along p directions. least, most: the ends of the range for each
+    of n examples, float32 (n, p).
     """
 
     least: Floats
@@ -198,10 +199,10 @@ class Softmax:
     def proven_radius(self, accuracy: float) -> float:
         """Compute a radius within which every model provably has this `accuracy`, without draws.
 
-        By Cauchy and Schwarz a model at distance R moves no logit further from another than R times
-        |x| over both classes' radii, so an example stays right up to a distance of its own; the
-        radius is that of the last example that has to. It is at most the true one, which may be
-        larger because one model does not move all examples at once.
+        By Cauchy and Schwarz, a move of length R changes the gap between two logits by at most R
+        |x|, with x measured in the radii of both classes. So each example stays right up to a
+        distance of its own, and the result is the distance that enough examples reach. The true
+        radius may be larger, because one model does not move all examples at once.
         """
         squares = self.with_ones.astype(np.float64) ** 2
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
@@ -255,8 +256,8 @@ class Intersecting:
     """Options of the search for a common point of the clients' spaces.
 
     kind: "ball" or "ellipsoid". point: "descent", where the descent from the mean ends, or
-    "deepest". as_published: weigh balls by their centres, as the authors' code. delta: least radius
-    that an ellipsoid counts with.
+    "deepest". as_published: weigh balls by their centres, as the authors' code. delta: smaller
+    radii of an ellipsoid count as this.
     """
 
     kind: str

@@ -35,7 +35,7 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """The comparison of one output with a recorded case: its name, if it agrees, and details."""
+    """The result of comparing one output with a recorded case: name, if they agree, details."""
 
     what: str
     agrees: bool
@@ -43,7 +43,7 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Compare our matching with the recorded case at `path`, and write a line a result by `echo`.
+    """Compare our matching with the authors' code, recorded at `path`; print each result by `echo`.
 
     Returns an exit status: 0 if all agrees, 1 if not, 2 if the file cannot be checked.
     """

@@ -25,7 +25,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Smallest(Form):
-    """Check on a size: the smallest among settings nearly as good as the best, divided by another.
+    """A check of a claim on size: the smallest with nearly the best score, divided by another size.
 
     Settings vary in column `over`; nearly as good are those whose mean of metric `by` over trials
     is within `within` of the best. The other size is that of method `to`. The interval is that of
@@ -80,9 +80,9 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """Check on a parameter's effect: how far means lie apart along `over`, less the most by others.
+    """A check of a claim on a parameter's effect: the spread of means along `over`, less others'.
 
-    `than` lists the other parameters' columns.
+    `than` lists the other parameters' columns; the largest of their spreads is subtracted.
     """
 
     over_columns = ("over", "than")
@@ -116,7 +116,7 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 
 
 class Correlation(Form):
-    """Check on Pearson's correlation between the values of two methods (Fisher's interval).
+    """A check of a claim on Pearson's correlation between two methods' values (Fisher's interval).
 
     The values are means at the points of a figure or table if `across` is "points", else those of
     single trials, less the mean of their point.

@@ -124,7 +124,7 @@ def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atom
 def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
     """Return a layer's atoms after a step of a stream, and how often each client has held each.
 
-    `past` is the same before the step, and `matching` the step's result.
+    `past` has both as they were before the step; `matching` is the step's result.
     """
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
@@ -138,9 +138,10 @@ def subsample(
 ) -> pfnm_atoms.Ints:
     """Draw the global units (atoms) of a layer from which a client starts its next step.
 
-    Returns indices, int64, at most width - fresh, ascending. Atoms are drawn without replacement,
-    with probabilities in proportion to `members` (atoms,), how often the client held each; where
-    fewer have ever been held, all that have. Source: supplement 4.2, streaming experiment.
+    Returns their indices in `members`, int64, at most width - fresh, ascending. Atoms are drawn
+    without replacement, with probabilities in proportion to `members` (atoms,), how often the
+    client held each; where fewer have ever been held, all that have. Source: supplement 4.2,
+    streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)

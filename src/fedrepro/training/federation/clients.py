@@ -59,7 +59,7 @@ class ClientData:
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the data set of the "train" or "validation" examples, and each client's rows."""
+        """Return the data set of the train or validation examples, and each client's rows in it."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -139,7 +139,8 @@ class Clients:
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return these clients with a part of their examples each, as when data arrive in steps.
 
-        positions(client, n): which of its n examples a client uses, int (k,), in order of visits.
+        positions(client, n) selects the part: indices below the client's n, int (k,), in order of
+        visits.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -393,7 +394,7 @@ class Clients:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Return examples in memory, and `tasks` whose rows are indices of these examples."""
+        """Load the examples that `tasks` use; return them, and tasks with indices of their rows."""
         examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
@@ -455,7 +456,7 @@ def initial_weights(
 
 @dataclass(frozen=True)
 class GraphNodes(Clients):
-    """The N nodes of one trial of a method without a server; each trains, then averages neighbours.
+    """The N nodes of one trial of a method without a server: each trains and averages neighbours.
 
     weights: the mixing matrix, float64 (N, N), rows sum to one: W_ij is node i's weight for what
     node j sends.
@@ -477,7 +478,7 @@ class GraphNodes(Clients):
 
     @property
     def numbers(self) -> int:
-        """Return how many floats a model has as a message; two for each variational weight."""
+        """Return how many floats a node sends for one model: two for each variational weight."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -88,9 +88,10 @@ class CostCounter:
     ) -> None:
         """Add the costs of a question that `clients` clients answered with `up` bytes in total.
 
-        `passes` is how often each read its examples. `weights` were sent to each client, as one
-        model or one each, except tensors that `all_of_them` have from before; with None clients
-        answer about models that they have, and the answers go with these.
+        `passes` is how often each read its examples. `weights`, shared or one model each, count as
+        sent, except tensors that all clients hold from before; shared ones are held from now on if
+        `all_of_them` are asked. None means that the answers are about clients' own models, and go
+        with these.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)

@@ -87,7 +87,7 @@ class BodyMoments:
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum the second moments a aᵀ of the inputs a of the `wanted` layers, by layer: (D, D).
 
-        Sums are over the last batch's examples, of means over positions of the kernel.
+        Sums are over the last batch's examples; each adds its mean over positions of the kernel.
         """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
@@ -117,9 +117,9 @@ class BodyMoments:
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients by the convolutions' outputs; return sums of squares per layer.
 
-        `errors` are sets of gradients, (n, C · H · W) each, for the last batch. Sums over sets,
-        examples and positions: of g gᵀ, (outputs, outputs), or with `squares` of squared weight
-        gradients, (inputs, outputs).
+        `errors` are arrays of these gradients, (n, C · H · W) each, for the last batch. Sums are
+        over arrays, examples and positions: of g gᵀ, (outputs, outputs), g by the layer's outputs;
+        or with `squares` of squared gradients by its weights, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
@@ -165,10 +165,10 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on n = `count` examples: its inputs, and its outputs `outs`.
+    """A layer after a forward pass on n = `count` examples: how to get its inputs, and its outputs.
 
-    Gradients are taken by the outputs. rows: a function that returns the inputs (n, L, D). stacked:
-    whether outs have an axis of one model.
+    rows: a function that returns the inputs (n, L, D), at L positions. outs: the outputs, by which
+    gradients are taken. stacked: whether outs have a first axis, of length one, for the model.
     """
 
     matrix: LayerMatrix
@@ -178,7 +178,7 @@ class _Seen:
     stacked: bool = True
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
-        """Reshape gradients by the layer's outputs, a tensor for each call, to (n, L, outputs)."""
+        """Reshape gradients by the layer's outputs, one tensor a call, to (n, L, outputs)."""
         each = []
         for value in values:
             given = value[0] if self.stacked else value
@@ -233,8 +233,8 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A is that of `input_moments`, by the layer's key; G, by `errors_of` the key, is the mean over
-    examples of g gᵀ summed over positions, with labels drawn by the model or those of the data
+    A, under the layer's key, is that of `input_moments`. G, under `errors_of(key)`, is the mean
+    over examples of g gᵀ summed over positions, with labels drawn by the model or those of the data
     (`labels`). Both are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source:
     Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
     that moves from one of the two to the other.
@@ -425,9 +425,10 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield, for each batch of examples, its layers, and gradients of log p(y) by their outputs.
 
-    Gradients are (n, L, outputs): for each layer an array per label y that the mean is over, times
-    the root of the label's probability, so that squares add up to the mean. With a compiled `body`
-    the layers are those above it, and the last list has gradients (n, D) by the body's outputs.
+    A layer has an array (n, L, outputs) for each label y, or for the data's alone; arrays are times
+    the root of the label's probability, so that their squares add up to the mean over labels. With
+    a compiled `body` the layers are those above it, and the last list has gradients (n, D) by its
+    outputs.
     """
     import torch
 

@@ -39,9 +39,9 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError unless the network has BatchNorm, whose statistics `batchnorm` is about.
+    """Raise FedreproError unless the network has BatchNorm, as a method's `batchnorm` rule needs.
 
-    `who` names the method with this parameter.
+    `who` names the method in the error.
     """
     if not network.norms:
         raise FedreproError(

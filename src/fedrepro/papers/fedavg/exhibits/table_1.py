@@ -83,7 +83,7 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Configure the row `name` of table 1 as a scenario, if given with `methods` of its own."""
+    """Configure the row `name` of table 1 as a scenario, with its own `methods` if given."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
@@ -116,7 +116,7 @@ def fedavg_by_fraction(
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Give `methods` three learning rates, none of them stopped early.
+    """Return `methods` with three learning rates to try, each trained to the last round.
 
     The rate is selected by validation accuracy over the second half of the rounds.
     """

@@ -28,7 +28,7 @@ BY_IMAGES = exhibit(
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """List the methods of figures 3 and 4: models fine-tuned on five samples of each size.
+    """List the methods of figures 3 and 4: fine-tuned on public samples, five of each size.
 
     `gems` holds the settings of GEMS, and `layers` says which layers are tuned, "all" or "last".
     """

@@ -83,7 +83,7 @@ def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Configure `method` with fine-tuning of the last layer only, as the paper for networks."""
+    """Configure `method` with fine-tuning of the last layer, as the paper does for networks."""
     return tuned(method, label, layers="last")
 
 
@@ -282,10 +282,10 @@ ENSEMBLES = [
 
 
 def by_size(data: str, place: str, parameters: Entry, sizes: Entry, *also: Entry) -> ExhibitData:
-    """Configure a table of accuracy and hidden units of networks on `data`, by parameters of GEMS.
+    """Configure a table of networks on `data`: accuracy and hidden units by parameters of GEMS.
 
-    `place` is where the paper has it, `parameters` are those of all methods, `sizes` the values of
-    ε_hidden and of clusters that are compared, and `also` has further methods.
+    `place` names the paper's section and table. All methods have `parameters`; `sizes` are the
+    values of ε_hidden and of clusters to compare, and `also` are further methods.
     """
     sizes = {**sizes, "show": ["epsilon_hidden", "clusters"]}
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]

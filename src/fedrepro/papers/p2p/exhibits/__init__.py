@@ -218,7 +218,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return the changes of table "interval" for a small test run; `runs` has one an interval."""
+    """Return changes of table "interval" for a small test run; each interval has one of `runs`."""
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -392,7 +392,7 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel of `metric` against the number of nodes, a line for each shape of graph."""
+    """Configure a panel of `metric` against the number of nodes, a line for each graph shape."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

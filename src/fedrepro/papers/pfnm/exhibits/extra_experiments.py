@@ -75,7 +75,7 @@ exhibits["finer-sigma2"] = exhibit(
 def methods_of_size(units: list[int]) -> list[Entry]:
     """List the methods of the comparison at equal size, with `units` in each hidden layer.
 
-    Methods that cannot choose a size, as parameter averaging, have the one that they give.
+    A method that cannot choose its size, such as parameter averaging, appears with the one it has.
     """
     return [
         of_size("pfnm_sized", "PFNM", units),

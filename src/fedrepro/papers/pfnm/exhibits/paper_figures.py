@@ -101,7 +101,9 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add panels b to d of a figure after its panel a: Dirichlet shares, colour pictures, and both.
+    """Add panels b to d of figure `part` to `exhibits`, each made from the figure's panel a.
+
+    Panel b has Dirichlet shares, c colour pictures, and d both.
 
     Args:
         part: name of the figure, without the panel's letter.
@@ -265,7 +267,7 @@ SIZES_NOTES = [
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units, and of their share of all clients' units, against `key`."""
+    """Configure panels of hidden units, and of their share of all clients', against `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -303,7 +305,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """List the methods of the figure of downpour SGD with an exchange after every minibatch.
+    """List the methods of the figure in which downpour SGD exchanges after every minibatch.
 
     `rounds` has settings of downpour SGD: its rounds, evaluation schedule, trials.
     """
@@ -414,7 +416,7 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes of supplement figure 4 (sensitivity) for small test runs, by scale.
+    """Return the changes of supplement figure 4 (sensitivity) for both small test sizes, by scale.
 
     `data`, if given, replaces the data set.
     """

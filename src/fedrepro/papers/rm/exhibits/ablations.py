@@ -90,7 +90,7 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Configure `method` with lists of values, in which every combination is run and shown."""
+    """Configure `method` to run every combination of the listed `values`, and to show each."""
     return with_changes(method, label, **values, show=list(values))
 
 

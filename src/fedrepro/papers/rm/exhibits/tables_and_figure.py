@@ -81,7 +81,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return a table's changes for small test runs; clients in `one_class` have one class each."""
+    """Return a table's changes for small test runs; cases `one_class` get validation examples."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
@@ -91,14 +91,15 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List settings of a method, one for each pair in `steps`: local steps of first, last round."""
+    """List settings of a method: its local steps in the first and last round, pairs of `steps`."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """Configure the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class.
 
-    With iid clients, methods in `fixed` also select their local steps from `steps` (first: last).
+    With iid clients the methods in `fixed` run, and each selects its local steps from `steps`,
+    which maps those of the first round to those of the last.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
