@@ -112,7 +112,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write code for the positions of the four values of the 2×2 window that begins at `at`."""
+    """Write code for the four positions of a 2×2 window; `right` and `down` lead to neighbours."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 

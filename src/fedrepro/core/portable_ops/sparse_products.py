@@ -35,7 +35,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writes LLVM code for a tile: up to 10 vectors of one row, or one vector of up to 5 rows."""
+    """Writes LLVM code for a tile of a matrix: up to 10 vectors of a row, or 1 of up to 5 rows."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
@@ -46,7 +46,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write code that branches on `kind`; a branch has what one(kind, vectors) writes."""
+        """Write code that branches on a tile's `kind` at run time; `one` writes each branch."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -55,13 +55,13 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the vectors of a tile of this kind into index ranges that fit into registers."""
+        """Split the indices of a tile's vectors into ranges that fit into the registers at once."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write code for pointers to a tile's vectors `part`; it begins at `first`."""
+        """Write code for pointers to vectors `part` of a tile at `first`; `apart`: row stride."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
