@@ -281,7 +281,7 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 
 def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
-    """Map the array of an `.npy` file into memory, read-only; its checksum is not compared yet.
+    """Map the array of an `.npy` file into memory, read-only, without comparing its checksum.
 
     `remove` is the folder to delete if the file is damaged.
     """

@@ -16,9 +16,9 @@ GROWTH = 1.02  # and then every 2 %
 class EvaluationSchedule:
     """After which rounds a method in rounds is evaluated, and when its run ends early.
 
-    every: rounds between evaluations; None for every round up to 50, then every 2 %. until: the
-    test accuracy that ends a run. race: the rounds that successive halving of several settings is
-    planned for, 0 without it.
+    every: rounds between evaluations; None for every round up to 50, then after each 2 % more.
+    until: the test accuracy that ends a run. race: the rounds that successive halving of several
+    settings is planned for, 0 without it.
     """
 
     every: int | None = 1

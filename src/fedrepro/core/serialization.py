@@ -246,7 +246,7 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables of local models for a file, one row per model and tensor, in groups of models.
+    """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
     Args:
         trials: the trial of each model.

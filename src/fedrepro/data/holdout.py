@@ -31,7 +31,7 @@ HOLDOUTS = (
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Return the error that `who` reads the held-out examples `part`, of which there are none."""
+    """Return the error that `who` reads the held-out examples `part` where none are held out."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(

@@ -111,7 +111,7 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition a data set among clients in each trial: a table with trial, client, split, index.
+    """Partition a data set in each trial; return a table with trial, client, split and index.
 
     Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
     uniformly, and equally for every partition of a trial; those at the server have client -1.

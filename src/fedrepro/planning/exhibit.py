@@ -74,7 +74,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, `label`, and the one it is compared with, `beside`.
+    """A method with fewer trials than others, `label`, and the method that it is compared with.
 
     trials, of: the numbers of trials that each of the two has at points of the figure.
     """

@@ -137,7 +137,7 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters of which one value is selected: those not in `show`."""
+        """Return the swept parameters that are selected by a rule: those not in `show`."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property

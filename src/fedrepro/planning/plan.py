@@ -238,7 +238,7 @@ class Plan:
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs that compute `folders` and all that they read, in order to be run."""
+        """Return the jobs that make `folders` and all that they read, each after those it needs."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:

@@ -155,11 +155,11 @@ def _tile_of(
 ) -> Any:
     """Write code for a tile of out = begin + a @ b, whose sums stay in registers.
 
-    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. Terms of a sum lie
-    in memory in several stretches: `terms` is (stretches, terms of each). out, begin: (array,
-    offset, stride between rows). a, b: (array, offset, stride between stretches, between terms).
-    of: the stride between rows of a; or (list of the rows' offsets, where to start in it). Returns
-    the signature and the function that writes the LLVM code.
+    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. The terms of a sum
+    may lie in several stretches of memory: `terms` is (number of stretches, terms of each). out,
+    begin: (array, offset, row stride). a, b: (array, offset, stride between stretches, stride
+    between terms). of: the row stride of a, or (offsets of its rows, the index of the first).
+    Returns the signature and the function that writes the LLVM code.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 

@@ -77,11 +77,11 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Write code that adds amounts[m] · (row of `laid` beginning at which[m]) to a tile of `image`.
+    """Write code for `image` += amounts[m] · laid[which[m]:] within a tile: a sparse product.
 
-    An intrinsic of Numba; m runs from part[0] to part[1]. kind: the number of vectors of the tile's
-    one row; above VECTORS, its number of rows of one vector, plus VECTORS - 1. image, laid: (array,
-    begin, stride between rows of the tile).
+    An intrinsic of Numba; m runs from part[0] to part[1] - 1, over the numbers that are not zero.
+    kind: the tile's number of vectors, if it has one row; above VECTORS, its number of rows of one
+    vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -121,13 +121,12 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Write code for the gradients of what `lay` computes: by a row of `laid`, and by each amount.
+    """Write code for the backward pass of `lay`: gradients of one row of `laid` and of its amounts.
 
-    An intrinsic of Numba, for one tile and `count` amounts. errors: (array, begin, stride between
-    rows of the tile), the loss's gradient by the image, in which the tile of amount m begins
-    seats[m] further. The row's gradient is added to `moved`; a vector for each amount, whose
-    elements add up to its gradient, to `sums`. laid, moved: arrays; the first in a tuple with where
-    both begin, and the stride.
+    An intrinsic of Numba, for one tile and the `count` amounts of the row. errors: (array, offset,
+    row stride), the gradient of the image; amount m was added seats[m] after the offset. laid:
+    (array, offset, row stride). The row's gradient is added to `moved` at the offset of `laid`.
+    Vector m of `sums` is increased by numbers that add up to the gradient of amount m.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
