@@ -443,7 +443,7 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if the table at `path` was computed from other inputs than those in `made`.
 
-    A key of `made` and of the table's provenance must have one value; other keys do not matter.
+    Keys that `made` and the table's provenance share must have equal values; others do not matter.
     """
     provenance = read_source(path)
     for key, wanted in made.items():
