@@ -80,7 +80,7 @@ BatchNorm = Annotated[
 
 
 def _merging(*, batchnorm: BatchNorm = "average") -> None:
-    """Declare the parameter `batchnorm`, which every method that merges networks into one has."""
+    """Declare `batchnorm`, the rule for running statistics, for all methods that merge networks."""
 
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
@@ -160,7 +160,9 @@ class LocalModels:
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """The information about clients that a method declared in `needs`; all other fields are None.
+    """The information about clients that a method is given: the fields that it declared in `needs`.
+
+    All other fields are None, so that a method cannot use more than it declares.
 
     Attributes:
         training: the local training procedure of the experiment.
@@ -245,11 +247,11 @@ class GlobalModel:
 
     @property
     def parameters(self) -> int:
-        """Return the number of parameters of all networks and the gate, including buffers."""
+        """Count the numbers in all networks and the gate, running statistics (buffers) included."""
         return self.trained()
 
     def trained(self, buffers: Collection[str] = ()) -> int:
-        """Count the parameters of all networks and the gate, without tensors named in `buffers`."""
+        """Count the trained parameters of all networks and the gate: tensors not in `buffers`."""
         tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
         return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
@@ -363,7 +365,7 @@ class Decentralised(Protocol):
 
 @dataclass(frozen=True)
 class Simulated:
-    """The result of a simulation in one trial, which is a block of repetitions.
+    """The numbers that a simulation measured in one trial, which consists of many repetitions.
 
     Attributes:
         rounds: for each measured number of steps, numbers by name (of METRICS or declared by the

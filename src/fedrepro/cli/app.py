@@ -56,7 +56,7 @@ RENAMED = {("draw", "partition"): {"--dataset": "--data"}}
 
 
 def with_present_names(words: Sequence[str]) -> list[str]:
-    """Return `words` with each renamed option by its present name; print a warning for each."""
+    """Replace old names of options in the command `words` by new ones; print a warning for each."""
     present = list(words)
     for command, names in RENAMED.items():
         for at, word in enumerate(words) if tuple(words[: len(command)]) == command else ():
@@ -255,7 +255,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Write again config/README.md, the JSON schemas, and the numbers in docs and findings."""
+    """Regenerate config/README.md, the JSON schemas, and the numbers in docs and findings."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
@@ -277,7 +277,7 @@ def site(
     scale: Scale = "paper",
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
-    """Write the website of the record, or of a scale that was drawn; nothing is computed."""
+    """Write the website of recorded results, or of a scale's reports; nothing is computed."""
     from fedrepro.stages.reports import draw_site
 
     draw_site(scale, reports / scale, out)

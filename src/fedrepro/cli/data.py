@@ -67,7 +67,7 @@ def list_data(scale: Scale = "") -> None:
 
 
 def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """Write how many examples a split has, in all and in each (or each frequent) class."""
+    """Return as text how many examples a split has: in all, and in its most frequent classes."""
     if not classes:
         return f"{sum(counts):,}"
     pairs = list(zip(classes, counts, strict=True))
@@ -123,7 +123,7 @@ def _datasets_folder(scale: str) -> Path:
 
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
-    """Fetch the raw files of data sets, `jobs` at a time; return error messages by data set."""
+    """Download raw files of the data sets `wanted`, `jobs` at a time; return errors by data set."""
     from fedrepro.data.raw_files import fetch, raw_files, read_dataset_table
     from fedrepro.planning.config import load_config
 

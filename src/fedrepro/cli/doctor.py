@@ -24,7 +24,7 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
-    """Yield observations on whether libraries compute right, each from a process of its own.
+    """Check in a process for each library whether it computes right; yield the observations.
 
     Such a process may crash or hang, and is given up after `seconds`. It is forked, so that an
     emulator that runs this process runs it too.

@@ -86,7 +86,7 @@ def documents() -> dict[Path, str]:
 
 
 def page(template: str) -> str:
-    """Fill in a template with what is known of components, options and keys of configuration."""
+    """Return the page that a template makes from registered components and configuration keys."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -105,13 +105,13 @@ def page(template: str) -> str:
 
 
 def counts(paper: Paper) -> str:
-    """Write the opening of a page of findings: counts of the paper's printed values and claims."""
+    """Return the first lines of a paper's page of findings: how many values and claims hold."""
     bullets = [printed_counts(paper.printed), claim_counts(paper.claims)]
     return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Write a markdown table of how many printed values and claims of each paper are judged."""
+    """Return a markdown table of each paper's counts: printed values and claims, and verdicts."""
     found: dict[str, tuple[Sequence[Mapping[str, str]], Sequence[Sequence[Mapping[str, str]]]]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -125,7 +125,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the model of a drawing's options and models that these list, if they have any."""
+    """Return the pydantic classes of a drawing's options and of items in its lists, to document."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]

@@ -85,7 +85,7 @@ def draw_graph(
 def drawn_partition(
     partition: Spec, dataset: Spec, trial: int, seed: int, raw: Path | None
 ) -> PartitionMap:
-    """Divide a data set among clients as the workflow would, and return a map of that to draw.
+    """Divide a data set among clients as the workflow would, and return the map to draw.
 
     `raw` is the folder of the data set's own files; without it those of the workflow are used.
 

@@ -52,7 +52,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs listed in the file `path` as processes, each after the jobs that it needs."""
+    """Run the jobs in the file `path`, each as a process and after those that it reads from."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
 

@@ -66,9 +66,9 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text that is equal in processes of the same Python, libraries and sources.
+    """Return a text by which a preloaded process refuses jobs that other code would compute.
 
-    `digest` is that of the sources. A preloaded process runs no job of another identity.
+    It is equal for equal Python, libraries and sources; `digest` is that of the sources.
     """
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 

@@ -83,9 +83,9 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Take a new job from the socket `listener`, and fork this process to run it.
+    """Take a job from the socket `listener`, and fork this process to run it.
 
-    A job whose `identity` is not `own` is refused: it has other libraries or sources.
+    A job is refused unless its `identity` is `own`, as it wants other libraries or sources.
     """
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
@@ -105,7 +105,7 @@ def accept(listener: socket.socket, own: str) -> None:
 
 
 def strange_threads() -> set[str]:
-    """Return names of threads, except the first, that may not survive a fork of the process."""
+    """Return names of threads beyond the first that make it unsafe to fork this process."""
     others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
     names = {
         Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
@@ -145,10 +145,10 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Become the command `words` of another process, run it, and exit; called in a fork.
+    """Run the command `words` for the process that asked for it, and exit; called in a fork.
 
-    `given` are the open files for input, output and errors; `folder`, `mask` and `environment` are
-    those of the process that asked, by `run_preloaded`.
+    `given` are that process's open files for input, output and errors, and `folder`, `mask` and
+    `environment` its working folder, umask and variables (see `run_preloaded`).
     """
     code = 1
     try:
@@ -182,7 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need, if installed; call `between` after each, to serve jobs."""
+    """Import the modules that jobs need; call `between` after each, so that jobs need not wait."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)

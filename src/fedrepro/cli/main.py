@@ -74,9 +74,9 @@ def _make_printable() -> None:
 
 
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
-    """Append the signal of each Ctrl-C to `seen`; return the former handler, to restore it later.
+    """Append the signal of each Ctrl-C to `seen`, as libraries may hide a KeyboardInterrupt.
 
-    Libraries may hide a KeyboardInterrupt. Returns None where no handler can be set.
+    Returns the former handler, to restore it later, or None where no handler can be set.
     """
     import signal
 
@@ -100,7 +100,7 @@ def _stopped() -> int:
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence, with whose fault it is, and return the exit status."""
+    """Print an error as one sentence that says if a user's file failed; return the exit status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 
@@ -133,9 +133,9 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load the files of components that config/config.yaml names, if none are set.
+    """Let this process load the component files in config/config.yaml, unless others are set.
 
-    A wrong configuration is left to the commands that read all of it.
+    A wrong configuration is ignored here; the commands that read all of it report it.
     """
     from fedrepro.core import plugins
 

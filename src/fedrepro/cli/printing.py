@@ -10,7 +10,7 @@ LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
 def table_of(*columns: str) -> Table:
-    """Return an empty table with these column heads, whose long texts wrap and are not cut."""
+    """Return an empty table for the terminal with these column heads; long texts wrap."""
     return Table(*(Column(name, overflow="fold") for name in columns))
 
 
@@ -21,7 +21,7 @@ def show(table: Table) -> None:
 
 
 def say(line: str) -> None:
-    """Print one line without breaks of our own, so that it can be copied whole from a terminal."""
+    """Print one line without wrapping it, so that it can be copied whole from a terminal."""
     console.print(line, soft_wrap=True)
 
 

@@ -45,7 +45,7 @@ def record(
     ),
     target: Record = RECORD,
 ) -> None:
-    """Copy results into the record, reports/record: figures, numbers, provenance, run time."""
+    """Copy results to reports/record, which is kept: figures, numbers, provenance, run time."""
     from fedrepro.record.record_results import record as keep
 
     done = keep(scale, keys or (), source, target)
@@ -204,7 +204,7 @@ def recommend(
 
 
 def _found(found: Recommendation) -> None:
-    """Print a recommendation: the nearest scenarios, the methods to take there, and their costs."""
+    """Print a recommendation: the scenarios nearest to the user's, methods to take, their costs."""
     from fedrepro.numbers.leaderboard import VERIFIED
 
     count = len(found.scenarios)

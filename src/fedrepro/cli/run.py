@@ -119,7 +119,7 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a function that writes a line of progress on standard error."""
+    """Return a function that prints a line of progress: over the last one on a terminal."""
     last = [-math.inf]
 
     def write(line: str) -> None:

@@ -34,10 +34,10 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 
 
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
-    """Pass settings that do not change a result to jobs of the workflow, by environment variables.
+    """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    As parameters of a rule these settings would make Snakemake run everything again whenever they
-    change: a mirror that is set today and not tomorrow, or a checkpoint more often.
+    As parameters of a rule these settings, which do not change a result, would make Snakemake run
+    everything again: for a mirror that is set today and not tomorrow, or more frequent checkpoints.
 
     Args:
         mirror: folder of raw files, or "".
@@ -53,7 +53,7 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
 def add_scripts_to_path() -> None:
     """Let jobs find the `fedrepro` command even if the Python environment is not activated.
 
-    Nor do jobs take a file of the run's folder, such as `queue.py`, for a library of that name.
+    It also keeps jobs from importing a file of the run's folder, such as `queue.py`, as a library.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
@@ -62,9 +62,9 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Let the next run compute failed methods of a scale again, and draw their figures again.
+    """Delete metrics of failed methods at a scale, so that the next run computes them again.
 
-    Their metrics are deleted, and their figures made older than these.
+    Their figures get an older date, so that they are drawn again.
 
     Returns:
         Sentences on the failures, and the figures' files.
@@ -106,7 +106,7 @@ def repeat_errors(logs: str | list[str]) -> None:
 
 
 def waiting_jobs(workflow: Any) -> int:
-    """Return how many jobs a Snakemake workflow is about to run; 0 where it cannot be asked."""
+    """Return how many jobs a Snakemake workflow will run; 0 for versions that do not say."""
     try:
         return sum(1 for _ in workflow.dag.needrun_jobs())
     except (AttributeError, TypeError):
@@ -116,14 +116,14 @@ def waiting_jobs(workflow: Any) -> int:
 def lift_limit(workflow: Any) -> None:
     """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second.
 
-    With the limit, each job that ended adds one look a second at all waiting jobs.
+    With the limit, each job that ends makes it search all waiting jobs once a second more.
     """
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Delete what Snakemake recorded of the files `paths`, so that it goes by their times alone."""
+    """Delete Snakemake's own notes on the files `paths`, so that only their times count."""
     try:
         from snakemake.io import IOFile
 
@@ -136,7 +136,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     """Run our handlers `onstart` and `onerror` also where another Snakemake workflow imports ours.
 
-    Snakemake leaves out the handlers of an imported module, and jobs would be slow.
+    Snakemake ignores the handlers of an imported module; without them jobs are slow.
 
     Raises:
         FedreproError: jobs of the module would not find their files.
@@ -220,7 +220,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count SLURM's waiting and running jobs of runs in `folder`, by job name (from `prefix`)."""
+    """Count SLURM jobs of `folder`, waiting or running, by job name; names begin with `prefix`."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))

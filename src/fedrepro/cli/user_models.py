@@ -295,7 +295,7 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """Return rows (property, text) on a checked method: kind, needs, traffic and accuracy."""
+    """Return rows (property, text) to print on a checked method: kind, needs, traffic, accuracy."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times

@@ -51,9 +51,9 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, as text.
+    """Return the checksum of the bytes of a file, as text.
 
-    `hole` is the position in the file of a stored checksum, whose own bytes are then left out.
+    A file that stores its own checksum is hashed without it; `hole` is its position in the file.
     """
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
@@ -87,7 +87,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return position and text of the checksum that a table or state file has of itself, if any."""
+    """Return (position, text) of the checksum that a table or state file has of itself, or None."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -104,7 +104,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Return whether a result file states its own checksum; raise if its bytes do not match it."""
+    """Return whether a result file stores a checksum of itself; raise if it does not match."""
     found = _own_checksum(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
@@ -122,15 +122,15 @@ def place_of(path: Name) -> str:
 
 
 def require_place(path: Name, written: str) -> None:
-    """Raise FedreproError if the file at `path` was `written` for another path among results."""
+    """Raise FedreproError if `path` was copied: `written`, the place stored in it, is another."""
     if written and place_of(path) not in ("", written):
         raise corrupt_file_error(path, f"it was made as {written}")
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error for a missing or damaged file at `path`, which `why` explains.
+    """Return the error that the file at `path` is missing or damaged, with the reason `why`.
 
-    `remove` is the folder that the user is asked to delete instead of the file.
+    It asks the user to delete the file, or the folder `remove` if given, so that it is made again.
     """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
@@ -281,7 +281,7 @@ def write_array(path: Name, array: np.ndarray) -> str:
 
 
 def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
-    """Map the array of an `.npy` file into memory, read-only; its checksum is not compared yet.
+    """Map the array of an `.npy` file into memory, read-only, without comparing its checksum.
 
     `remove` is the folder to delete if the file is damaged.
     """
@@ -311,7 +311,7 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
 
     Raises:
         FedreproError: the file is missing, is not JSON or has another checksum than it states,
-            or it has this schema version and states none.
+            or it is of the present schema version and states no checksum.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -441,9 +441,9 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Raise if a table's provenance has another value than `made` for one of its keys.
+    """Raise if the table at `path` was computed from other inputs than those in `made`.
 
-    So files computed from other inputs are not used. Keys that the provenance lacks do not matter.
+    Keys that `made` and the table's provenance share must have equal values; others do not matter.
     """
     provenance = read_source(path)
     for key, wanted in made.items():

@@ -22,9 +22,9 @@ from fedrepro.core.spec import Component, Spec
 
 @dataclass(frozen=True)
 class FieldName:
-    """A name used in the literature, such as FedProx, for a method here with some parameters set.
+    """A name in the literature, such as FedProx, for one of our methods with some parameters set.
 
-    words: the equation or convention. training: parameters of local training, with their values.
+    words: its equation, for readers. training: parameters of local training that it also sets.
     """
 
     name: str
@@ -35,7 +35,7 @@ class FieldName:
 
     @property
     def token(self) -> str:
-        """Return this name's method, set parameters and changes of local training, as text."""
+        """Return the method and the parameters that this name sets, as in fedavg+proximal~0.01."""
         pairs = [f"{key}~{render(value)}" for key, value in sorted(self.values.items())]
         further = [f"{key} {render(value)}" for key, value in self.training.items()]
         trained = f", training with {', '.join(further)}" if further else ""
@@ -70,8 +70,8 @@ FIELD_NAMES = (
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
     """Return the method among `known` that a name stands for, or None if there is none.
 
-    Case and punctuation do not count. A method's own name wins over a name from the literature,
-    such as FedProx, and that over a label that one method has.
+    Case and punctuation do not count. Methods' own names are tried first, then names from the
+    literature, such as FedProx, then the labels of methods in figures.
     """
     if name in known:
         return FieldName(name, name)
@@ -86,9 +86,9 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method that a name stands for; raise if unknown or if it changes local training.
+    """Return the method among `known` that a name stands for; `where` names its place in errors.
 
-    `known` are all methods by name; `where` says in errors where the name stands.
+    Raise if it is unknown, or also sets local training, as FedSGD does: only exhibits can do that.
     """
     found = method_called(name, known)
     if found is None:
@@ -120,9 +120,9 @@ def simple(name: str) -> str:
 def setting_token(
     method: Spec, training: Sequence[tuple[str, Value]] = (), tune: Spec | None = None
 ) -> str:
-    """Return a method with its parameters, changes of training and fine-tuning as one text.
+    """Return the text that stands for a method with its parameters in result files.
 
-    For example fedavg;training+lr~0.1, or average;tune+examples~100. Result files name settings so.
+    Changes of training and fine-tuning follow: fedavg;training+lr~0.1, average;tune+examples~100.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
@@ -134,10 +134,9 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a name for a folder of results: names of components, and a hash of all that counts.
+    """Return a name for a folder of results: the names of the components `shown_by`, and a hash.
 
-    The names are those of `shown_by`; the hash is of `specs` and of the texts `further`, on which
-    the results in the folder depend.
+    The hash is of all that the results in the folder depend on: `specs` and the texts `further`.
     """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
@@ -145,7 +144,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a file name for a picture of components: their texts, or if too long a short hash."""
+    """Return a file name for a picture of the components `specs`: their texts, or a short hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 

@@ -46,9 +46,9 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 
 
 def active_mode() -> str:
-    """Return how this process selects CPU kernels: 'portable' (with exceptions) or 'not pinned'.
+    """Return 'portable' (with exceptions) if `pin` chose this process's kernels, or 'not pinned'.
 
-    Processes that are both portable give equal bytes.
+    Two portable processes compute equal bytes, whatever their processors.
     """
     return _taken
 

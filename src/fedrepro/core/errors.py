@@ -74,7 +74,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
-    """Return the error that `path` cannot be written, as for a full disk; None for other errors."""
+    """Return the FedreproError that `path` cannot be written if `error` says so, else None."""
     sentence = DISK.get(error.errno or 0)
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
@@ -111,7 +111,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
-    """Return a FedreproError for lack of memory, disk or an optional package, else None."""
+    """Return a FedreproError for an `error` of memory, file, disk or missing package, else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:

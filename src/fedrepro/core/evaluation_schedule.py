@@ -16,9 +16,9 @@ GROWTH = 1.02  # and then every 2 %
 class EvaluationSchedule:
     """After which rounds a method in rounds is evaluated, and when its run ends early.
 
-    every: rounds between evaluations; None for every round up to 50, then every 2 %. until: the
-    test accuracy that ends a run. race: the rounds that successive halving of several settings is
-    planned for, 0 without it.
+    every: rounds between evaluations; None for every round up to 50, then after each 2 % more.
+    until: the test accuracy that ends a run. race: the rounds that successive halving of several
+    settings is planned for, 0 without it.
     """
 
     every: int | None = 1
@@ -52,10 +52,10 @@ def _stretch(done: int) -> int:
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Return the number of rounds until accuracy reaches `target`, as FedAvg counts; inf if never.
+    """Return after how many rounds accuracy reaches `target`, as the FedAvg paper counts; or inf.
 
-    `rounds` are the evaluated rounds and `accuracies` the accuracy after each. The curve is their
-    running maximum, interpolated linearly between evaluated rounds, from accuracy 0 at round 0.
+    `accuracies` were measured after `rounds`. Their running maximum is interpolated linearly
+    between evaluated rounds, from accuracy 0 at round 0.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

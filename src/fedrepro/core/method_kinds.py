@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """A kind of methods, such as one-shot: the workflow stage that runs it, and what it needs.
+    """A kind of method, such as one-shot: which stage of the workflow runs it, and what it has.
 
     words: its name in texts. in_rounds: whether it has communication rounds. on_graph: whether
     clients are the nodes of a graph. with_data: whether there are data and a model.

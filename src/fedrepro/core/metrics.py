@@ -142,7 +142,7 @@ def require_metric(name: str, method: Spec) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """A way to show model size in figures: a metric, factor on its values, axis title, unit."""
+    """A way to show model size: metric, axis title, unit (`words`), factor from metric to unit."""
 
     metric: str
     title: str
@@ -158,7 +158,7 @@ SIZES = {
 
 
 def size_text(value: float, size: Size) -> str:
-    """Return a model size as text: 225 units, 178,885 parameters, 0.716 MB."""
+    """Return `value`, a model size, as text: 225 units, 178,885 parameters, 0.716 MB."""
     number = f"{value:,.0f}" if size.factor == 1 else f"{value * size.factor:,.3g}"
     return f"{number} {size.words}"
 
@@ -181,8 +181,9 @@ class Number(NamedTuple):
 class MetricRow:
     """A measured value with its trial, method and tuning, as a row of a result file.
 
-    training: the local training, where a job has several. tune: how the model was fine-tuned, if it
-    was; repetition: on which sample of that size, counted from 0. Other fields are as in `Number`.
+    training: the local training, where a job has several. tune: how the model was fine-tuned, if
+    at all. repetition: the index of the public sample that it was fine-tuned on, since several of
+    one size may be drawn. Other fields are as in `Number`.
     """
 
     trial: int
@@ -257,9 +258,9 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics with all of LEADING as first columns, for files of older versions.
+    """Return a table of metrics in the present form, whose first columns are those of LEADING.
 
-    Older files, as in the record, have neither setting nor phase; both follow from other columns.
+    Older files, as in reports/record, lack setting and phase, which follow from other columns.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -274,7 +275,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return the columns <kind>_name and one per parameter of these components, a value per row."""
+    """Return columns by name: <kind>_name and one per parameter; row i is about `specs[i]`."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -46,7 +46,7 @@ def paper_attribute(paper: str, what: str) -> str:
 
 
 def exhibits_file(paper: str) -> Path:
-    """Return the file that defines a paper's figures and tables, or where the user's would be."""
+    """Return the file that defines a paper's figures and tables; if none, its path for a user."""
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
@@ -71,9 +71,9 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the papers, sorted, that have one of the files `names`, or a file in the folder `own`.
+    """Return the papers, sorted, that have one of the files `names`, or a file of the user's.
 
-    Files in `own`, which is the user's, are <paper><suffix>, such as mine.yaml.
+    The user's files are `own`/<paper><suffix>, such as config/exhibits/mine.yaml.
     """
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
@@ -101,7 +101,7 @@ def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return the forms of checks on claims that papers define for themselves, by name."""
+    """Return by name the kinds of checks on claims (FORMS) that papers define for themselves."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()
@@ -132,5 +132,5 @@ def modules_of_papers(room: str) -> list[str]:
 
 
 def by_own_name(modules: Iterable[str]) -> list[str]:
-    """Return full module names sorted by their last part, whatever package they are in."""
+    """Sort full module names by their last part, so that their packages do not matter."""
     return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

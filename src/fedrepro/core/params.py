@@ -33,8 +33,8 @@ class Arg:
     """Describes a parameter in an annotation: its meaning, its unit, and the values it may take.
 
     above: exclusive lower bound. least, most: inclusive bounds; whole numbers have LARGEST without
-    `most`. later: whether the parameter is newer than recorded results, and is left out of files
-    where it has its default.
+    `most`. later: whether the parameter is newer than recorded results, so that files leave out its
+    default.
     """
 
     doc: str
@@ -85,7 +85,7 @@ class Param:
         return value if self.type in (bool, str) else self.type(value)
 
     def _wrong(self, value: Any) -> str:
-        """Return what is wrong with `value` (type, choice, bound) as text; empty if it fits."""
+        """Say in words why `value` does not fit (type, choice, bound); return "" if it fits."""
         arg, kinds = self.arg, {bool: "true or false", int: "a whole number", float: "a number"}
         if value is None:
             return "needs a value; it cannot be none"

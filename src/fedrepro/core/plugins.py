@@ -57,7 +57,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
 
 
 def opened_within(path: str, *folders: str) -> bool:
-    """Return whether an absolute path lies in one of these folders."""
+    """Return whether the absolute `path` lies in one of `folders`, at any depth."""
     return any(path.startswith(os.path.join(os.path.abspath(folder), "")) for folder in folders)
 
 
@@ -161,7 +161,7 @@ def load_installed() -> None:
 
 
 def own_fault(error: BaseException) -> str:
-    """Describe the line of a user's file where `error` arose; empty if it arose elsewhere.
+    """Return file, line and message of `error` if it arose in a user's file; empty if elsewhere.
 
     All files in the folder of a loaded file count, since that file may import them.
     """

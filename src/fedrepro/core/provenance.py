@@ -49,7 +49,7 @@ class Sources(NamedTuple):
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the source code's hash and git revision, as they were when this was first called."""
+    """Return the hash and git revision of the source code at this function's first call."""
 
     def git(*arguments: str) -> str:  # in the folder of the package; writes nothing
         return subprocess.run(
@@ -86,7 +86,7 @@ def versions() -> dict[str, str]:
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Return whether any job of a recorded run was computed on a GPU."""
+    """Return whether a GPU computed any job of `run`, the entry of that name in a figure's json."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
@@ -172,7 +172,7 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return a component's version and the hash of its Python file as loaded, as one text."""
+    """Return a component's version and the hash of its file as loaded, to notice changed code."""
     return f"{component.version} {component.digest}"
 
 

@@ -110,9 +110,9 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if an argument in `given` of a decorator is a text, not a collection.
+    """Raise FedreproError if a decorator was `given` a text for a collection, such as needs="x".
 
-    A text would be read letter by letter. `kind` and `name` say which component is decorated.
+    A text would be read letter by letter. The error names the component by `kind` and `name`.
     """
     for key, value in given.items():
         if isinstance(value, str):
@@ -165,7 +165,7 @@ def components_of(file: str) -> list[Component]:
 
 
 def _bring_outside() -> None:
-    """Load the user's Python files that are configured, once; forget files no longer configured."""
+    """Register components of installed packages and configured files; forget those of others."""
     if not _installed:
         _installed.append(True)  # before they are loaded, since they may ask for components
         try:
@@ -305,7 +305,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component that a text means, which may begin with a common name such as 2nn."""
+    """Return the component that a user's text means: a token, whose name may be one such as 2nn."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -316,7 +316,7 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return the name and parameters of the component that a common name, such as 2nn, means.
+    """Return name and parameters of the component that a word means, such as the common name 2nn.
 
     A value after a colon sets the first parameter, as in dirichlet:0.1. A model may be a class of a
     file: nets.py:Net.

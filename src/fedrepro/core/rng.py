@@ -31,11 +31,11 @@ class _Digest(ISeedSequence):
 
 @dataclass(frozen=True)
 class RngKey:
-    """The key of a stream of random numbers: a seed, a trial, a client, a round and an epoch.
+    """The key of random numbers: they depend on seed, trial, client, round and epoch alone.
 
-    Equal keys give equal numbers, whatever was drawn before. round: of a method in rounds, -1
-    outside. epoch: of local training, -1 for none. call: counts the trainings of one client in one
-    round, which would otherwise take the same minibatches.
+    So equal keys give equal numbers, whatever was drawn before. round: of a method in rounds, else
+    -1. epoch: of local training, else -1. call: counts the trainings of one client in one round,
+    which would otherwise take the same minibatches.
     """
 
     seed: int
@@ -53,11 +53,10 @@ class RngKey:
     def clock(self) -> str:
         """Return the key's round, epoch and call as one text, which `stream` hashes with the rest.
 
-        It names an epoch, a round in its first epoch or in none, or both. One overlap is intended:
-        the first epoch of round r visits examples in the order of epoch r of local training, so
-        that methods in rounds are compared with it on common random numbers. No others occur: a
-        purpose is drawn for in every epoch or in none, and a trial of a method is either local
-        training or rounds.
+        Without a round it is the epoch; in a round's first epoch, or without one, it is the round;
+        later it is round/epoch. So the first epoch of round r takes examples in the order of epoch
+        r of local training without rounds: methods of both kinds are compared on common random
+        numbers. Nothing else coincides, as a trial is either local training or rounds.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

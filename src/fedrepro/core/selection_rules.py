@@ -19,7 +19,7 @@ Over = Literal["end", "best", "area", "half", "race"]
 
 @dataclass(frozen=True)
 class SelectionRule:
-    """A rule that selects the hyperparameters with the best mean over trials of a metric.
+    """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
     split: the examples that the metric is measured on. over: whether the metric counts at the end
     of a run, in the best round, on average over rounds (`area`), on average over the second half of
@@ -95,10 +95,12 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run settings by successive halving; return the round at which each stopped one stopped.
+    """Run settings by successive halving; return the round after which each setting stopped.
+
+    Settings are numbered from 0; one that ran to the end is not in the result.
 
     Args:
-        settings: how many there are; the last one never stops, and is not in the result.
+        settings: how many there are.
         rounds: the declared number of rounds.
         score: runs a setting up to a round and returns its score.
     """
@@ -115,7 +117,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of successive halving of this many settings, in full runs of one setting."""
+    """Return how many full runs of one setting cost as much as halving `settings` successively."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:

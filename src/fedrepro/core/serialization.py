@@ -129,7 +129,7 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def _alike(value: Mapping[Any, Any]) -> bool:
     """Return whether all values of a dict are dicts of arrays with equal names, types and shapes.
 
-    States of clients are such; a file then has one array per name, not one per client and name.
+    So are clients' states; a file can then stack each name's arrays instead of keeping every one.
     """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -141,7 +141,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return a dict's key or a set's item; raise unless it is plain or a tuple of plain values."""
+    """Check that a dict's key or a set's item can be stored (plain, or a tuple of plain values)."""
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
         raise _refused(place, f"a {type(value).__name__}")
@@ -246,7 +246,7 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables of local models for a file, one row per model and tensor, in groups of models.
+    """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
     Args:
         trials: the trial of each model.
@@ -335,7 +335,7 @@ def read_models(
 
 
 def _fill(models: Mapping[int, TrialModels], group: pa.Table, filled: dict[int, int]) -> None:
-    """Copy each row's values from a table into the arrays of `models`; count rows in `filled`."""
+    """Copy weights from table `group` into `models`; add to `filled` the rows copied by trial."""
     values = group["values"].combine_chunks()
     _, offsets, numbers = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset :] // 4

@@ -19,7 +19,7 @@ HIDDEN = (".", "__pycache__")
 
 
 def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
-    """Return the contents of the package's files that decide results, by relative path, sorted."""
+    """Return the contents of all files of the package that results depend on, by relative path."""
     contents = {}
     for folder, inner, names in os.walk(package):
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]

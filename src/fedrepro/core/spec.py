@@ -33,8 +33,7 @@ class Component:
 
     version: a number that changes with results; for a user's own file, a text that changes with the
     file. meta: further properties, which depend on the kind. common: a function whose parameters
-    all components of the kind have; they are not passed to `fn`. digest: a hash of the file as
-    loaded.
+    the kind adds to all its components; they are not passed to `fn`. digest: a hash of the file.
     """
 
     kind: str
@@ -62,7 +61,7 @@ class Component:
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
-        """Return the parameters that all components of this kind have, by name."""
+        """Return by name the parameters that the kind adds, such as `public` to every partition."""
         return read_signature(self.common) if self.common else {}
 
     @cached_property
@@ -174,7 +173,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return one Spec for `count` settings: number i takes item i of each list in `values`."""
+        """Return one Spec for `count` settings: setting i takes item i of each list in `values`."""
         lists = {
             key: value
             for key, value in values.items()
@@ -220,7 +219,7 @@ class Spec:
 
     @property
     def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that all components of this kind have."""
+        """Return the values of the parameters that the kind adds to every component."""
         return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
@@ -231,7 +230,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return the parameter values to write to files, without new ones at their defaults."""
+        """Return the values to write to result files, less newer parameters at their defaults."""
         params = self.component.params
         return {
             key: value
@@ -283,7 +282,7 @@ class Spec:
 
     @property
     def resolved(self) -> str:
-        """Return name, version and all parameters as text, which also changes with a default."""
+        """Return name, version and all parameters as text; unlike `token`, it states defaults."""
         pairs = "+".join(self._pairs(self.recorded_values))
         return f"{self.name};v{self.component.version};{pairs}{self._read}"
 

@@ -43,7 +43,7 @@ def temporary_folder(place: Path | None = None) -> Iterator[Path]:
 
 
 def remove_left(place: Path | None = None) -> None:
-    """Remove the temporary folders in `place` that killed processes of this user left behind."""
+    """Remove temporary folders that killed processes left in `place`, or in the system's folder."""
     for folder in (place or Path(tempfile.gettempdir())).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):  # another process is as fast, or works in it
             status = os.lstat(folder)

@@ -125,7 +125,7 @@ def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of an archive's member `name` below `folder`; raise ValueError if outside."""
+    """Return the path to unpack member `name` to; raise ValueError if it lies outside `folder`."""
     place = (folder / name).resolve()
     if not place.is_relative_to(folder.resolve()):
         raise ValueError(f"its member '{name}' is outside the destination")

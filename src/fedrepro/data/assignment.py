@@ -31,7 +31,7 @@ UNASSIGNED = -1  # the owner of an example that no client holds
 
 @dataclass(frozen=True)
 class TrainingLabels:
-    """The labels and natural groups of training examples: all that a partition may depend on.
+    """The labels and natural groups of training examples, by which a partition deals them out.
 
     labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
     the natural group of each example (its role, speaker or node), -1 where it has none.
@@ -97,9 +97,9 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that every draw of a partition gave a client fewer than `least` examples.
+    """Return the error that in each of `draws` draws a client had fewer than `least` examples.
 
-    Partitions such as Dirichlet redraw until all clients have enough; this ends the attempts.
+    It ends the attempts of partitions such as Dirichlet, which redraw until all have enough.
     """
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
@@ -147,7 +147,7 @@ def deal_classes(
 
 @dataclass(frozen=True)
 class Skew:
-    """Numbers that say how unlike the clients of one trial are: sizes, labels, classes.
+    """Numbers on how much the clients of one trial differ: in sizes, labels and classes.
 
     Sizes count training examples. distance, from 0 to 1: total variation between a client's label
     distribution and that of all clients together. classes: how many classes a client has.

@@ -20,7 +20,7 @@ from fedrepro.core.spec import Spec
 
 
 class ClientRows(Sequence[np.ndarray]):
-    """For each client j the row numbers of its training examples: int64 (n_j,), ascending.
+    """The row numbers of each client's training examples: item j is int64 (n_j,), ascending.
 
     sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
     another; without them rows are numbered client after client, from 0 to n_0 - 1 for the first.
@@ -64,7 +64,7 @@ SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew a
 
 
 class ClientGenerator(Protocol):
-    """Makes the examples of any client from the client's number, for millions of clients.
+    """Generates any client's examples from its index, so that millions of clients fit.
 
     The first `kept` clients are also stored as arrays.
     """
@@ -73,7 +73,7 @@ class ClientGenerator(Protocol):
     def kept(self) -> int: ...
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Return the training examples (at least 1) of each of the first clients: int64 (J,)."""
+        """Return how many training examples (at least 1) clients 0 to J - 1 have: int64 (J,)."""
         ...
 
     def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -83,7 +83,7 @@ class ClientGenerator(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients whose examples are made on demand by `made`, instead of stored.
+    """Millions of clients whose examples `made` generates on demand, instead of a stored array.
 
     The first `clients` train. public, validation: numbers of examples at the server, taken from the
     clients that follow, in this order. Rows are numbered client after client.
@@ -96,7 +96,7 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Return the row numbers of each client, then of further clients, for the server."""
+        """Return the rows of each client that trains, then of those whose data the server has."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
@@ -111,7 +111,7 @@ class Population:
         return np.arange(first, cut), np.arange(cut, cut + self.validation)
 
     def label_counts(self, classes: int, most: int = SHOWN) -> np.ndarray:
-        """Count the training examples per class of the first `most` clients: int64 (J, K)."""
+        """Count training examples per class for the first `most` clients only: int64 (J, K)."""
         labels = [self.made.examples(client)[1] for client in range(min(most, self.clients))]
         return np.array([np.bincount(own, minlength=classes) for own in labels], np.int64)
 

@@ -28,9 +28,9 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Return the feature extractor that a data set's parameter `features` names.
+    """Return the feature extractor that `text`, a data set's parameter `features`, names.
 
-    Written as convnet.epochs-20 for the component convnet+epochs~20.
+    The text convnet.epochs-20 names the component convnet+epochs~20.
     """
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
@@ -38,13 +38,13 @@ def feature_spec(text: str) -> Spec:
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return a data set's feature extractor with all parameters, as text; empty without any."""
+    """Return a data set's feature extractor with all its parameters, as text; "" if it has none."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
 def always_on_cpu(dataset: Spec) -> bool:
-    """Return whether a data set's arrays are made on the CPU even where there is a GPU."""
+    """Return whether preparing a data set (its features) uses the CPU even if there is a GPU."""
     text = dataset.values.get("features")
     return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
 

@@ -10,7 +10,7 @@ from fedrepro.core.spec import Spec
 
 @dataclass(frozen=True)
 class Holdout:
-    """A kind of training examples that a partition keeps from all clients' training.
+    """A kind of held-out examples: training data that a partition gives no client to train on.
 
     split: its name in partition files and metrics. need: the key that a method declares in `needs`
     to get these examples. parameter: the partition's parameter that says how many. at: server or
@@ -31,7 +31,7 @@ HOLDOUTS = (
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Return the error that `who` reads held-out examples that the partition does not hold out."""
+    """Return the error that `who` reads the held-out examples `part` where none are held out."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(
@@ -55,7 +55,7 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
     """Return the error that `who` needs clients' validation examples, and clients have none.
 
-    `whose` begins the clause on them, such as 'they have'.
+    The message says "`whose` none", such as 'they have none'.
     """
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
@@ -64,7 +64,7 @@ def missing_validation_error(who: str, whose: str = "they have") -> FedreproErro
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error that a public sample of `size` is drawn from only `there` examples."""
+    """Return the error that `who` asks for `size` public examples and only `there` are left."""
     return FedreproError(
         f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
         "validation examples together: lower its examples, or set more aside for validation"

@@ -98,9 +98,9 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Partition a data set in each trial, as the table that is stored (see `build_partition`).
+    """Partition a data set in each trial; return the table to store (see `build_partition`).
 
-    Clients that are generated on demand get no rows; the skew is then that of the first ones.
+    Clients that are generated on demand get no rows; the skew is then that of the first 100.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -111,7 +111,7 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition a data set among clients in each trial: a table with trial, client, split, index.
+    """Partition a data set in each trial; return a table with trial, client, split and index.
 
     Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
     uniformly, and equally for every partition of a trial; those at the server have client -1.
@@ -190,7 +190,7 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition` to a file, with both its provenance and the one given."""
+    """Write a table of `build_partition` to a file; add `provenance` to that of the table."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
@@ -252,9 +252,9 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples are held out; return rows by split, and the rest.
+    """Draw which of `count` training examples to hold out; return (rows by split, other rows).
 
-    All are sorted int64. `spec` is the partition, whose parameters say how many. The public sample
+    Rows are sorted int64. `spec` is the partition, whose parameters say how many. The public sample
     is drawn first, so it depends on neither the partition nor the number for validation.
     """
     public = cast(int, spec.values.get("public", 0))
@@ -292,7 +292,7 @@ def _require_sound(
 ) -> None:
     """Raise if a partition's owners have a wrong shape or range, or a client has no examples.
 
-    Also if `again`, the same draw repeated, differs: then results could not be reproduced.
+    Raise too if `again`, the draw repeated, differs from `split`, as it is not reproducible then.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
@@ -330,10 +330,10 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Give the examples `others`, such as validation ones, to clients as `split` has training ones.
+    """Deal out `others`, such as validation examples, to clients like their training examples.
 
-    Returns their owners, int32 (M,): by natural group if clients are groups, else per class in
-    proportion to training examples. `stream` names the random numbers.
+    Returns the owners, int32 (M,): by natural group if clients are groups, else per class in
+    proportion to the training examples in `split`. `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
@@ -352,9 +352,9 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return the rows of one trial for the table: trial, client, split's code, index; int64 (4, n).
+    """Return a trial's rows of the table, int64 (4, n): trial, client, number in SPLITS, index.
 
-    `held` maps each split to clients and indices.
+    `held` maps each split to (client, index in the data set) of its examples.
     """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(

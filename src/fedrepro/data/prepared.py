@@ -129,13 +129,13 @@ def _wrong(what: str) -> FedreproError:
 
 
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
-    """Return whether images of this shape look like (height, width, channels)."""
+    """Guess from the shape of an image whether it is (height, width, channels)."""
     return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A data set on disk, as jobs read it: arrays mapped read-only, and dataset.json as `info`."""
+    """A prepared data set on disk, for jobs to read: mapped arrays, and dataset.json as `info`."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -180,7 +180,7 @@ class Prepared:
 
     @property
     def checksum(self) -> str:
-        """Return the SHA-256 over all arrays: equal for equal data, whatever the file names."""
+        """Return the SHA-256 over all arrays, which is equal for equal data in any folder."""
         return str(self.info["sha256"])
 
     @property
@@ -328,7 +328,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Return the SHA-256 over the arrays of all splits; parts: x, y and g -> split -> array."""
+    """Return the SHA-256 over the arrays parts[name][split]; x: inputs, y: labels, g: groups."""
     digest = hashlib.sha256()
     # groups count only where there are any
     names = ("x", "y", "g") if grouped else ("x", "y")

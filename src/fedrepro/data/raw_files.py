@@ -44,7 +44,7 @@ RULES = (
 class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
-    form: `publisher`, or a word for a mirror's own packing. checksum: `algorithm:digest`, empty if
+    form: `publisher`, or a name for a mirror's own packing. checksum: `algorithm:digest`, empty if
     unknown. bytes: None if unknown. unpacked: the most bytes that it may unpack to; None for a file
     that is used as it is.
     """
@@ -82,7 +82,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """Return all rows of one raw file, one per publisher or mirror; raise if unknown."""
+        """Return the rows of data set `name`'s raw `file`, one per source; raise if unknown."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:

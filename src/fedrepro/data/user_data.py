@@ -221,7 +221,7 @@ def _examples(
 
 
 def _class_name(path: Path, text: str) -> str:
-    """Return the class that a label's text names: 1 for 1.0 and 01; raise for 1.5."""
+    """Return the class name for a label's `text`: 1 for 1.0 and 01; raise for 1.5."""
     if WHOLE.fullmatch(text):
         return str(int(text))
     number = float(text) if NUMBER.fullmatch(text) or text.lower() == "nan" else math.inf
@@ -235,7 +235,7 @@ def _class_name(path: Path, text: str) -> str:
 
 
 def _numbering(classes: Sequence[str]) -> str:
-    """Return a note on how classes were numbered, if they are whole numbers but not 0, 1, 2, …"""
+    """Return a note for the user if labels are whole numbers that had to be renumbered from 0."""
     whole = all(WHOLE.fullmatch(name) for name in classes)
     if not whole or [*map(int, classes)] == [*range(len(classes))]:
         return ""
@@ -255,7 +255,7 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Split a user's examples into train, validation and test by class, equally in all runs.
+    """Split a user's examples into train, validation and test by class, as in every other run.
 
     Returns a data set's arrays, with `scale` and `kind` as in `Arrays`. `test` and `validation` are
     numbers of examples; `stream` names the random numbers. Raises FedreproError if a class has no

@@ -70,7 +70,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file with one figure to plan, saved as `paper`.
+    """Turn the options of `fedrepro run` into a file of exhibits with one figure, named `paper`.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.
@@ -151,7 +151,7 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
 
 
 def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
-    """Return the configuration of each method of the options, by the name that the user gave."""
+    """Return by name the configuration of each method that the user named in `words.methods`."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:

@@ -194,9 +194,9 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default at this scale.
+        """Return whether the figure or table `name` is drawn unless a user selects others.
 
-        It works even for one whose configuration has a mistake.
+        This holds for one scale, and even for one whose configuration has a mistake.
         """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
@@ -208,7 +208,7 @@ class ExhibitFile(Strict):
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the tables of leaderboard `version` at a scale, in order."""
+        """Return the names of the tables that make up leaderboard `version` at a scale."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
@@ -247,7 +247,7 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings in which `drawing: table` is written out as `drawing: {name: table}`."""
+    """Return settings with `drawing: table` in its long form, `drawing: {name: table}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
@@ -272,14 +272,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of figures and tables that cannot be read, and the error, raised when it is needed."""
+    """A file of figures and tables that cannot be read; `error` is raised where it is asked for."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Return whether the file may have figures that are drawn by default; a Python file may."""
+        """Guess whether a figure of the file is drawn by default, without parsing its mistakes."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -288,7 +288,7 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files of figures and tables of all papers, a dict by paper.
+    """The files that define figures and tables, one per paper: a dict by paper.
 
     Asking for a file that could not be read raises the error of reading it.
     """
@@ -374,7 +374,7 @@ def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
 def require_yaml(paths: Iterable[str | Path]) -> None:
     """Raise FedreproError for YAML files with a key twice in a mapping.
 
-    Snakemake would take the last one without a word.
+    Snakemake would silently take the last one.
     """
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
@@ -435,9 +435,9 @@ def validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Return the path of keys of a validation problem, such as "methods.0.label".
+    """Return where in `values` a validation problem is, such as "methods.0.label".
 
-    `loc` is pydantic's location, which also has types that were tried; keys of `values` are kept.
+    `loc` is pydantic's location; types that pydantic tried, which are no keys, are left out.
     """
     parts = []
     for part in loc:

@@ -61,7 +61,7 @@ class Point:
         measures: the methods.
         trials: the number of trials of each method, by label.
         case: the scenario's key in the configuration, where a figure compares several.
-        runs: by label and setting.
+        runs: the run that computes a method's setting, by (label, setting).
     """
 
     values: Mapping[str, Any]
@@ -74,9 +74,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others (`label`), and the one that it is compared with.
+    """A method with fewer trials than others, `label`, and the method that it is compared with.
 
-    trials, of: their numbers of trials over the figure's points, each number once.
+    trials, of: the numbers of trials that each of the two has at points of the figure.
     """
 
     label: str
@@ -104,8 +104,8 @@ class Pair:
 class Exhibit:
     """A figure or table of a paper at one scale, planned: its points, methods and runs.
 
-    measures: the methods of all points, each label once; at some points a label may be another
-    method's.
+    measures: the methods of all points, one per label, though a label may stand for other methods
+    at other points.
     """
 
     paper: str
@@ -120,12 +120,12 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the different runs behind the figure or table, in the order of their first use."""
+        """Return the runs (units of jobs) that the figure or table needs, each once."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return the number of trials of each run: the largest that any point needs."""
+        """Return for each run how many trials to compute: the most that any point shows."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -144,7 +144,7 @@ class Exhibit:
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the methods with fewer trials, and what each is compared with, by label."""
+        """Return by label the methods with fewer trials, each with the one it is compared with."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -157,7 +157,7 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """Return the caption, with notes on methods of fewer trials and spreads over clients."""
+        """Return the caption, which also tells of fewer trials and of spreads over clients."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
@@ -263,7 +263,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return the shown name of each scenario that a figure compares, with its data if several."""
+    """Return titles of the scenarios that a figure compares, by key; data sets that differ too."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -274,7 +274,7 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Plan the runs at a point, by label of the method and setting; `where` is for errors."""
+    """Return the run that computes each method's setting at a point, by (label, setting)."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         _require_kind(measure, point.scenario, where)
@@ -335,7 +335,7 @@ def _measured(
 
 
 def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Raise an error for a simulation with a scenario, or another method without one."""
+    """Raise FedreproError for a simulation with a scenario (data, model), or a method without."""
     if simulated(measure.spec) and scenario:
         raise FedreproError(
             f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
@@ -420,7 +420,10 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield sentences on methods with fewer trials than others that are not paired with one."""
+    """Yield an error for each method whose means are of fewer trials than others', unpaired.
+
+    `trials` has the number of trials by label, for each point.
+    """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

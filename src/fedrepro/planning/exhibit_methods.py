@@ -101,25 +101,25 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the information of clients that the method, or its fine-tuning, needs."""
+        """Return the keys of NEEDS: information on clients for the method or its fine-tuning."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return the information about clients that the selection of a setting uses in addition."""
+        """Return the key of DISCLOSED for the data by which a setting is selected; or nothing."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to evaluate the method on at the end, and to select a setting by."""
+        """Return the splits to evaluate on at the end of a run, for results and for selection."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits to evaluate the method on after rounds, for selection or averages."""
+        """Return the splits to evaluate on after single rounds, for selection or averages."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -137,12 +137,12 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters that `show` lacks: one of their values is selected."""
+        """Return the swept parameters that are selected by a rule: those not in `show`."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings in groups by shown parameters; one of each group is selected."""
+        """Return settings by values of the parameters `show`; one setting per group is selected."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -150,11 +150,11 @@ class ExhibitMethod:
 
     @property
     def races(self) -> bool:
-        """Return whether successive halving selects a setting, by stopping worse ones early."""
+        """Return whether successive halving selects the setting, so that worse ones stop early."""
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return the evaluation schedule of the settings `group`, with the rounds of halving."""
+        """Return when to evaluate the settings `group`, rounds of successive halving included."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -170,9 +170,9 @@ def simulated(method: Spec) -> bool:
 
 
 def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Return one method with lists of the values of all settings `group`, to be halved in one run.
+    """Combine the settings `group` in one method with lists of values, to be halved in one run.
 
-    Second are changes of local training, lists too. `where` names the figure in errors.
+    Return it and the changes of local training, lists too. `where` names the figure in errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -201,7 +201,7 @@ def exhibit_methods(
         at: the swept values of fine-tuning at this point.
 
     Raises:
-        FedreproError: the entry of a method is wrong.
+        FedreproError: the configuration of a method is wrong.
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
@@ -243,11 +243,11 @@ def exhibit_methods(
 def _completed(
     entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
 ) -> MethodEntry:
-    """Fill in a method's configuration with defaults from method, exhibit and scenario.
+    """Return a method's configuration `entry` with defaults of method and figure filled in.
 
-    A name of the literature becomes its component, labelled by that name; `settings: grid` becomes
+    A name in the literature becomes our method, labelled by that name; `settings: grid` becomes
     the settings that the method declares. Parameters of the entry win over `shared` ones; `every`
-    is the number of rounds between measurements.
+    is the number of rounds between evaluations.
     """
     known = components("method")
     found = method_called(entry.name, known)
@@ -353,7 +353,7 @@ def _trained(
 def _finetuning(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Spec | None:
-    """Return how a method's models are fine-tuned, with the values that are swept, or None."""
+    """Return a method's fine-tuning as a component, with lists of values to sweep, or None."""
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:

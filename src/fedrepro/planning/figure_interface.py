@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """A planned figure or table that a drawing checks: methods, and swept values at each point."""
+    """The methods and swept values of a figure, by which a drawing checks if it can show it."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -77,8 +77,8 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv has single rounds. of_rounds: the metrics of `OF_ROUNDS` that the csv
-    has in addition. shows_pairs: whether it can show methods with fewer trials than others. suffix:
+    by_rounds: whether the csv needs rows of single rounds. of_rounds: the metrics of `OF_ROUNDS`
+    that it has in addition. shows_pairs: whether it can show methods with fewer trials than others. suffix:
     of the file that people look at.
     """
 
@@ -105,7 +105,7 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Compute numbers from a run's files that the drawing shows but the metrics do not have.
+        """Compute numbers that the drawing shows in addition to metrics, from a run's files.
 
         Args:
             metrics: the files of metrics of a run.
@@ -153,13 +153,13 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure is not one curve per method over one swept parameter."""
+    """Yield reasons why a figure cannot be drawn as a curve per method over a swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
 
 def one_scenario(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure is not one curve per method in a single scenario."""
+    """Yield reasons why a figure cannot be drawn as a curve per method in a single scenario."""
     if shown.cases:
         yield "it has cases; draw it as accuracy-close-up, a panel for each, or as a table"
     yield from one_line_each(shown)
@@ -183,7 +183,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with a row per parameter value: only tables can show it."""
+    """Yield a sentence for each method with `show`, whose row per value only a table can hold."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -201,7 +201,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if all methods of a figure are references, so that nothing is compared."""
+    """Yield a sentence if a figure compares nothing, because all its methods are references."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 
@@ -212,7 +212,7 @@ def final(numbers: pd.DataFrame) -> pd.DataFrame:
 
 
 def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return those rows of a figure's csv that are of one metric on one split."""
+    """Return the rows of a figure's csv on one `metric`, measured on the examples `split`."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 

@@ -88,7 +88,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return the measured seconds that one multiplication within a network takes, and their origin.
+    """Return (seconds per multiplication of a network, where that was measured).
 
     Keys are (stage, model), and (stage, "") for all models. Finished jobs are preferred to recorded
     results (reports/record), and among these those that this version would compute to the byte.
@@ -126,7 +126,7 @@ def _model(job: Job) -> str:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return warnings on a figure: unfair start weights, and trials computed in addition."""
+    """Return warnings on a figure: where start weights are unfair, or jobs do surplus trials."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -149,7 +149,7 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Split a path or word, such as pfnm/figure-2a, into scale and key of a figure or table.
+    """Return (scale, key): the figure or table, such as pfnm/figure-2a, that `target` means.
 
     The key is None if all selected figures and tables are meant.
 
@@ -176,9 +176,9 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Count the settings of a run, times their fine-tunings, to estimate how much work it is.
+    """Return how many models a run makes per trial, fine-tuned ones too, to estimate its work.
 
-    Successive halving, in which most settings stop early, counts as full runs of equal cost.
+    Settings that successive halving stops early count as a part of one.
     """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tune["repetitions"] for tune in tuned)
@@ -205,7 +205,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate the work of a job in multiplications of a network, of a simulation in settings."""
+    """Estimate a job's work as a number of multiplications; of a simulation, trials x settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:
@@ -228,7 +228,7 @@ def _work(plan: Plan, job: Job) -> float:
 
 
 def _network(plan: Plan, scenario: Scenario) -> tuple[int, int, int]:
-    """Return a network's multiplications per example, its parameters, and the training examples."""
+    """Return (multiplications of the network per example, its parameters, training examples)."""
     from fedrepro.networks.predict import network_of
 
     folder = Path(plan.jobs.dataset(scenario.dataset))

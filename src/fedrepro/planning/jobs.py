@@ -41,7 +41,7 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Expand a text that means several folders: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
+    """Return the folders that `text` means: x-trials-0-3:2 is x-trials-0-1 and x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return how the column `setting` of this run's metrics names `setting`."""
+        """Return the text by which this run's metrics name `setting`, in their column `setting`."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -197,7 +197,7 @@ class Job:
             changes the folder's name.
         raw, data, public: folders of the data set's raw files, its arrays, and the public data set.
         members: the file of the partition.
-        local: files of local models, in texts of `folders_of`.
+        local: files of local models, as texts that `folders_of` expands.
     """
 
     stage: str
@@ -225,7 +225,7 @@ class Job:
 
     @property
     def before(self) -> list[str]:
-        """Return the result folders of the jobs that must run before this one, which reads them."""
+        """Return the folders that this job reads, whose jobs must run before it."""
         members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
         local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
         return [*filter(None, (self.data, self.public)), *members, *local]
@@ -236,7 +236,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a 64-bit hash of the components' files, versions and parameters, as hex."""
+        """Return a hash of the components' files, versions and parameters, to notice changes."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
@@ -261,7 +261,7 @@ def _plain(value: Any) -> Any:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component of a kind from its part of a job's json: name, and parameters as keys.
+    """Build a component from `data`, its part of a job's json: name, and parameters as keys.
 
     `where` names the job in errors.
 
@@ -357,7 +357,7 @@ class Jobs:
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
-        """Return the folder of a data set's prepared arrays, and remember its job."""
+        """Plan the preparation of a data set; return the folder of its arrays."""
         folder = dataset_folder(self.scale, dataset)
         raw = f"resources/{dataset.name}"
         job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
@@ -365,7 +365,7 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Return the path of the file with a data set's partition in a range of trials."""
+        """Plan the partition of a data set in a range of trials; return the path of its file."""
         folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
@@ -374,7 +374,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Return the path of the local models' files in a range of trials; plan their training.
+        """Plan the training of local models in a range of trials; return the path of their files.
 
         The path may stand for several folders, which `folders_of` lists.
         """
@@ -391,12 +391,12 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return the range of a scenario's clients and how many share a file, as text: 0-9:5."""
+        """Return, as text, how clients share files of local models: 0-9:5 is 0 to 9, 5 a file."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def run(self, run: Run, trials: TrialBlock) -> str:
-        """Return the result folder of a run in a range of trials."""
+        """Plan the job of a run in a range of trials; return the folder of its results."""
         folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
@@ -415,7 +415,7 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return the beginnings of names of the folders of `stage` that `run` writes or reads.
+        """Return the prefixes of the folders of `stage` that `run` writes or reads.
 
         By these `Plan.job` finds the run that a folder belongs to.
         """
@@ -436,7 +436,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the beginning of a result folder's name: components, and a hash of all inputs."""
+        """Return the prefix of a result folder: component names, and a hash of its inputs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

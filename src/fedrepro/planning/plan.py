@@ -89,7 +89,7 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """Plan each figure and table of a file; the error of an invalid one goes to `broken`."""
+        """Plan the figures and tables of a file; put errors of invalid ones in `broken`."""
         exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
@@ -114,7 +114,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan the figure or table `name`, with those methods added by `also` that fit it."""
+        """Plan the figure or table `name`, with the methods of `also` that fit; note the others."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -127,7 +127,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence for each file, figure, table or added method left out for an error."""
+        """Return a sentence on each error that leaves out a file, figure, table or added method."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -174,7 +174,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return the splits to evaluate each run on: (at its end, after single rounds)."""
+        """Return for each run the splits to evaluate on: (at its end, after single rounds)."""
         by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -184,7 +184,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return each (data set, partition) in the figures `keys`, with keys of its figures."""
+        """Return for each (data set, partition) which of the figures `keys` use it."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -193,7 +193,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return each (graph, number of nodes) in the figures `keys`, with keys of its figures.
+        """Return for each (graph, number of nodes) which of the figures `keys` use it.
 
         Graphs whose number of nodes depends on the data are left out.
         """
@@ -209,7 +209,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the object that names this plan's jobs and their folders of results."""
+        """Return the object that makes this plan's jobs and names their result folders."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -238,7 +238,7 @@ class Plan:
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs that compute `folders` and all that they read, in order to be run."""
+        """Return the jobs that make `folders` and all that they read, each after those it needs."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -257,11 +257,11 @@ class Plan:
         return f"reports/{self.scale}/{key}{suffix}"
 
     def blocks(self, trials: int) -> list[TrialBlock]:
-        """Return the ranges of trials, one per file, that together contain `trials` trials."""
+        """Divide `trials` trials into ranges, one per file; the last range may exceed them."""
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Return the ranges of trials, one per file, of a run with this number of trials.
+        """Divide the trials of a run into ranges, one per file.
 
         Successive halving has one range, as the mean over all trials decides which settings stop.
         """
@@ -279,7 +279,7 @@ class Plan:
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
-        """Return the folders of a figure's runs and local models, as texts for `folders_of`."""
+        """Return all result folders that a figure needs, as texts that `folders_of` expands."""
         found: dict[str, None] = {}
         for run, trials in exhibit.trials.items():
             blocks = self.blocks_of(run, trials)
@@ -293,7 +293,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Group pairs (key, thing) by thing: {thing: its keys, each once}."""
+    """Turn pairs (figure's key, thing that it uses) into the keys of each thing, each once."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None
@@ -304,7 +304,7 @@ def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the planned tables of a leaderboard (paper and version), in order.
+    """Return the planned tables that make up leaderboard `version` of a paper, in order.
 
     Raises:
         FedreproError: one of them has a mistake.
@@ -313,14 +313,14 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
-    """Return the keys (paper/name) of the tables of a leaderboard, in order."""
+    """Return the keys (paper/name) of the tables that make up leaderboard `version` of a paper."""
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of all that methods of a leaderboard share, to notice changes.
+    """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
 
-    `parts` are its tables. Shared are scenarios with all parameters and versions, trials, and
+    `parts` are its tables. Conditions are scenarios with all parameters and versions, trials, and
     selection rules; new methods and new versions of methods do not change the digest.
     """
     lines = []

@@ -37,7 +37,7 @@ class Observation:
 
 
 def why(error: BaseException) -> str:
-    """Return an error's kind and the first line of its message."""
+    """Return the class name of an error and the first line of its message, for an observation."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
@@ -55,7 +55,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def facts() -> Iterator[Observation]:
-    """Yield observations of versions, processor, cores, memory, disk and SLURM; compute nothing."""
+    """Yield what is known without computing: versions, processor, cores, memory, disk, SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     named = (f"{name} {version}" for name, version in versions().items())
     yield Observation("versions", ", ".join(named))
@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 
 
 def _line(text: str, name: str) -> str:
-    """Return the value after 'name:' on the first such line of `text`; `name` may be a pattern."""
+    """Return the value of the first line 'name: value' of `text`; `name` may be a pattern."""
     match = re.search(rf"^(?:{name})\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else ""
 
@@ -135,7 +135,7 @@ NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off b
 
 
 def asked(what: str) -> Iterator[Observation]:
-    """Observe a library that computes, such as torch."""
+    """Yield the version and processor features of library `what`, and whether it computes right."""
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
@@ -144,13 +144,13 @@ def asked(what: str) -> Iterator[Observation]:
 
 
 def environment() -> Observation:
-    """Observe the environment variables that steer libraries."""
+    """Observe the environment variables that change how libraries compute, such as MKL_* ones."""
     steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
     return Observation("environment", " ".join(steering) or "nothing that steers libraries")
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Check a library's matrix product against float64; wrong if off by more than rounding."""
+    """Check `product`, the matrix product of library `name`, against float64; wrong if far off."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))

@@ -21,9 +21,9 @@ NOT_RUNNABLE = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Lock a file and become the given command; return an exit status only when that fails.
+    """Lock a file and replace this process by a command, so that only one such command runs.
 
-    `arguments` are LOCKFILE, --, and the command with its own arguments.
+    `arguments` are LOCKFILE, --, and the command. Return an exit status only where that fails.
     """
     if len(arguments) < 3 or arguments[1] != "--":
         print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def take(lockfile: Path) -> int:
-    """Lock the file, return its open descriptor; raise BlockingIOError if the lock is taken."""
+    """Lock `lockfile`, return its descriptor; raise BlockingIOError if another process holds it."""
     lockfile.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -47,8 +47,8 @@ def named_after(function: Function, calls: Collection[ModuleType]) -> None:
 def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
     """Compile a function to machine code by Numba, cached on disk where that can be written.
 
-    A division by zero gives infinity, as in NumPy: looking for it would keep loops from being
-    vectors. `calls` are modules with the compiled functions that it calls.
+    Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
+    `calls` are the modules whose compiled functions it calls.
     """
     if calls:
         named_after(function, calls)
@@ -63,7 +63,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 
 def inner(function: Function) -> Any:
-    """Compile a function that only compiled functions call; its code is cached with theirs."""
+    """Compile a function for calls by compiled functions only; it is cached as a part of them."""
     jit: Any = numba.njit
     return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
 
@@ -155,11 +155,11 @@ def _tile_of(
 ) -> Any:
     """Write code for a tile of out = begin + a @ b, whose sums stay in registers.
 
-    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. Terms of a sum lie
-    in memory in several stretches: `terms` is (stretches, terms of each). out, begin: (array,
-    offset, stride between rows). a, b: (array, offset, stride between stretches, between terms).
-    of: the stride between rows of a; or (list of the rows' offsets, where to start in it). Returns
-    the signature and the function that writes the LLVM code.
+    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. The terms of a sum
+    may lie in several stretches of memory: `terms` is (number of stretches, terms of each). out,
+    begin: (array, offset, row stride). a, b: (array, offset, stride between stretches, stride
+    between terms). of: the row stride of a, or (offsets of its rows, the index of the first).
+    Returns the signature and the function that writes the LLVM code.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -196,11 +196,11 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write code that adds the products of stretch `turn` of all terms to `sums`."""
+                """Write code for `sums` plus the products of all terms in stretch number `turn`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write code that adds the product of term k to each of the vectors `sums`."""
+                    """Write code for `sums` plus the products of term k; return the new vectors."""
                     at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
                     values = [vector.load(pointer) for pointer in across(b, at)]
                     at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
@@ -233,7 +233,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write code that jumps to `tile(height)` for the height, of `heights`, that equals `rows`."""
+    """Write code that branches on `rows` at run time: tile(height) for the one of `heights`."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:

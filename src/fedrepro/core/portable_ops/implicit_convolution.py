@@ -40,11 +40,11 @@ def _multiply_at(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_run: int, a_step: int,
     b: Any, b_run: int, b_step: int, places: Any, rows: int, runs: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute out = begin + a @ b, where rows of a are read in place, such as windows of an image.
+    """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
-    Row r of a begins places[r] numbers into a, and consists of `runs` stretches of `length`
-    numbers. Matrices are pointers, each followed by its strides: from row to row, or from stretch
-    to stretch and term to term.
+    So a convolution needs no unfolded copy. Row r of a begins at a[places[r]] and consists of
+    `runs` stretches of `length` numbers. Matrices are pointers; `_row`, `_run` and `_step` are
+    their strides between rows, stretches and terms.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -114,7 +114,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write code for the positions of the four values of the 2×2 window that begins at `at`."""
+    """Write code for the four positions of a 2×2 window; `right` and `down` lead to neighbours."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 

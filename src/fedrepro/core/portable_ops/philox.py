@@ -31,10 +31,10 @@ WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 @inner
 def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Write random uint64 to `out`, (n,), from number `first` of a stream on, in compiled code.
+    """Fill `out`, uint64 (n,), with a stream's random numbers from `first` on, in compiled code.
 
-    The numbers are those of numpy.random.Philox with this key, uint64 (2,), and the counter (0,
-    inside, piece, 0): Philox 4x64 with ten rounds.
+    A stream is that of numpy.random.Philox with `key`, uint64 (2,), and the counter (0, inside,
+    piece, 0): there is one for each minibatch (number `inside` of an epoch) and part of it.
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

@@ -35,7 +35,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writes LLVM code for a tile: up to 10 vectors of one row, or one vector of up to 5 rows."""
+    """Writes LLVM code for a tile of a matrix: up to 10 vectors of a row, or 1 of up to 5 rows."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
@@ -46,7 +46,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write code that branches on `kind`; a branch has what one(kind, vectors) writes."""
+        """Write code that branches on a tile's `kind` at run time; `one` writes each branch."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -55,13 +55,13 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the vectors of a tile of this kind into index ranges that fit into registers."""
+        """Split the indices of a tile's vectors into ranges that fit into the registers at once."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write code for pointers to a tile's vectors `part`; it begins at `first`."""
+        """Write code for pointers to vectors `part` of a tile at `first`; `apart`: row stride."""
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -77,11 +77,11 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Write code that adds amounts[m] · (row of `laid` beginning at which[m]) to a tile of `image`.
+    """Write code for `image` += amounts[m] · laid[which[m]:] within a tile: a sparse product.
 
-    An intrinsic of Numba; m runs from part[0] to part[1]. kind: the number of vectors of the tile's
-    one row; above VECTORS, its number of rows of one vector, plus VECTORS - 1. image, laid: (array,
-    begin, stride between rows of the tile).
+    An intrinsic of Numba; m runs from part[0] to part[1] - 1, over the numbers that are not zero.
+    kind: the tile's number of vectors, if it has one row; above VECTORS, its number of rows of one
+    vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -121,13 +121,12 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Write code for the gradients of what `lay` computes: by a row of `laid`, and by each amount.
+    """Write code for the backward pass of `lay`: gradients of one row of `laid` and of its amounts.
 
-    An intrinsic of Numba, for one tile and `count` amounts. errors: (array, begin, stride between
-    rows of the tile), the loss's gradient by the image, in which the tile of amount m begins
-    seats[m] further. The row's gradient is added to `moved`; a vector for each amount, whose
-    elements add up to its gradient, to `sums`. laid, moved: arrays; the first in a tuple with where
-    both begin, and the stride.
+    An intrinsic of Numba, for one tile and the `count` amounts of the row. errors: (array, offset,
+    row stride), the gradient of the image; amount m was added seats[m] after the offset. laid:
+    (array, offset, row stride). The row's gradient is added to `moved` at the offset of `laid`.
+    Vector m of `sums` is increased by numbers that add up to the gradient of amount m.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
