@@ -133,8 +133,6 @@ def test_the_home_page_names_the_first_group_of_each_class() -> None:
     about = {"key": "arena/1", "board": BOARD.model_dump(), "parts": ["1-a"], "missing": ["1-b"]}
     shown = BoardView(about | {"without_score": []}, table, pd.DataFrame())
     told = answer(shown)
-    best = {kind: first for kind, first, *_ in told["best"]}
-    assert (best["one model"], best["several models"]) == ("alike, good", "votes")
     assert told["leaders"][0][:3] == (
         "one model",
         "Digits",

@@ -78,8 +78,8 @@ class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
     by_rounds: whether the csv needs rows of single rounds. of_rounds: the metrics of `OF_ROUNDS`
-    that it has in addition. shows_pairs: whether it can show methods with fewer trials than others. suffix:
-    of the file that people look at.
+    that it has in addition. shows_pairs: whether it can show methods with fewer trials than others.
+    suffix: of the file that people look at.
     """
 
     name: ClassVar[str]
