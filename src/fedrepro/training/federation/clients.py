@@ -139,8 +139,7 @@ class Clients:
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return these clients with a part of their examples each, as when data arrive in steps.
 
-        positions(client, n) selects the part: indices below the client's n, int (k,), in order of
-        visits.
+        positions(client, n) gives indices below a client's n, int (k,), in order of visits.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
