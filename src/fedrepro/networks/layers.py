@@ -96,7 +96,7 @@ class Layer(Protocol):
     """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return the layer's tensors by local name, such as "weight", for inputs of this shape."""
+        """Describe each tensor of the layer by local name ("weight"), for inputs of this shape."""
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of the layer's output for one example, from its input's shape."""

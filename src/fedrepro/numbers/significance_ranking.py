@@ -86,8 +86,8 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
     second term alone is used; with a single trial the first alone. The interaction is in both
-    terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1:
-    with three units his alone err five times too often at the levels that Holm's correction needs.
+    terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1.
+    Without that limit three units err five times too often at the levels of Holm's correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))

@@ -194,9 +194,9 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn unless a user selects others.
+        """Return whether the figure or table `name` is drawn by default at a scale.
 
-        This holds for one scale, and even for one whose configuration has a mistake.
+        Settings are read without validation, so that a mistake in them raises nothing here.
         """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")

@@ -163,7 +163,7 @@ class Evaluator(ABC):
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics after the last round, with costs of the `run`, and plain data to keep."""
+        """Return metrics after the last round, costs of the `run`, and counts that tables need."""
 
 
 @dataclass(frozen=True)

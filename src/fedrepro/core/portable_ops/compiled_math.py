@@ -146,7 +146,7 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Write code for a pointer to element number `at` of a Numba array of type `kind`."""
+    """Emit LLVM code for the address of element `at` of a Numba array of type `kind`; return it."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 

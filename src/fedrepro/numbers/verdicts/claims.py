@@ -442,7 +442,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Return a remark on a claim's verdict, on stand-in data or raised trials, or ""."""
+    """Remark that checks on stand-in data do not count, or that trials were added later, or ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named, judged = (

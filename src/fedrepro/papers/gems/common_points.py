@@ -139,8 +139,8 @@ class Certificate(NamedTuple):
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if the bounds did
     not come together. `point` is the deepest one: its largest distance from a centre, in radii, is
-    least. largest: the least known factor on all radii with which the spaces meet. smallest: a
-    factor below which they do not meet, as `weights` (K,) prove.
+    least. largest, smallest: bounds on the factor for all radii at which the spaces just meet. At
+    `largest` they do; below `smallest` they do not, as `weights` (K,) prove.
     """
 
     meet: bool | None

@@ -121,7 +121,7 @@ class Units:
 
     @cached_property
     def distances(self) -> Array:
-        """Compute the distance between any two units, (N, N); copies of a unit are at 0."""
+        """Compute Euclidean distances between the weights of any two units, (N, N)."""
         from scipy.spatial.distance import cdist
 
         return np.asarray(cdist(self.centres, self.centres))

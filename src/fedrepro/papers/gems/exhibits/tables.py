@@ -136,7 +136,7 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """Return parameters of GEMS for merging tuples of one unit a client, without clustering first.
+    """Return GEMS settings that merge tuples, each of one unit from every client, unclustered.
 
     `epsilon_hidden` says how far the outputs of a merged unit may be from those of its parts.
     """

@@ -98,8 +98,8 @@ def stepping(steps: dict[int, int]) -> list[Entry]:
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """Configure the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class.
 
-    With iid clients the methods in `fixed` run, and each selects its local steps from `steps`,
-    which maps those of the first round to those of the last.
+    With iid clients each method in `fixed` runs with several numbers of local steps, and a race
+    selects one. `steps` maps the number in the first round to that in the last.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
