@@ -244,7 +244,10 @@ def subtitle(exhibit: Exhibit) -> str:
         counts[measure.label] = tuple(sorted(count for count in known if count is not None))
     usual = max(counts.values(), key=list(counts.values()).count)
     lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
-    fixed = [f"{'J' if k == 'clients' else parameter_title(k)} = {v}" for k, v in lone.items()]
+    fixed = [
+        str(v) if k == CASE else f"{'J' if k == 'clients' else parameter_title(k)} = {v}"
+        for k, v in lone.items()
+    ]
     others = {label: trials for label, trials in counts.items() if trials != usual}
     each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
     if len(each) > FEW:  # more than a line holds; the csv has every number

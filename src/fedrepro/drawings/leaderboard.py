@@ -41,6 +41,14 @@ def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     return images
 
 
+def _starts(table: Frame) -> list[str]:
+    return [starts for starts in STARTS if (table["starts"] == starts).any()]
+
+
+def _axis(board: Mapping[str, Any]) -> str:
+    return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+
+
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
     """Return the leaderboard rows with the start `starts` of clients ("one start"), by data set.
 
@@ -61,7 +69,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
 
     `board` has the leaderboard's settings, and `table` is its csv.
     """
-    present = [starts for starts in STARTS if (table["starts"] == starts).any()]
+    present = _starts(table)
     families = [(starts, _ranked(table, starts)) for starts in present]
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
@@ -83,7 +91,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
-    axis = f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+    axis = _axis(board)
     drawn.text(LEFT, 0.12 / drawn.get_figheight(), axis, color=SOFT)
     below = (
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
@@ -159,9 +167,9 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     """
     from matplotlib.lines import Line2D
 
-    families = [starts for starts in STARTS if (table["starts"] == starts).any()]
+    families = _starts(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
-    axis = f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
+    axis = _axis(board)
     fewest = np.nanmin(table["parameters"].to_numpy(float))
     for at, starts in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)

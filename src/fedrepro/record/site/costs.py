@@ -20,7 +20,7 @@ def cost_table(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> list[dict[str, str]]:
-    """Write bytes sent, rounds, passes, parameters and seconds of an exhibit's methods.
+    """Write bytes sent, rounds, passes, parameters and seconds of the methods in a figure or table.
 
     Args:
         about: the json of the figure or table.
@@ -55,13 +55,13 @@ def cost_table(
             shared = set(ended["setting"][ended["method"] != label])
             own = [str(one) for one in ended["setting"].unique() if one not in shared]
             took = [one for token in own for one in seconds.get(token, ())]
-        told = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
-        told[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
+        cells = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
+        cells[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
         for head, metric in COUNTED.items():
-            told[head] = _range(held.get((label, metric), {}).values(), _count)
-        told["Seconds a trial"] = _range(took, "{:.3g}".format)
-        told["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
-        rows.append(told)
+            cells[head] = _range(held.get((label, metric), {}).values(), _count)
+        cells["Seconds a trial"] = _range(took, "{:.3g}".format)
+        cells["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        rows.append(cells)
     kept = [head for head in rows[0] if any(one[head] for one in rows)]
     return [{head: one[head] for head in kept} for one in rows]
 
