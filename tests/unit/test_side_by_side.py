@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import re
+import shutil
 from dataclasses import replace
 from itertools import pairwise, takewhile
 from pathlib import Path
@@ -275,6 +276,17 @@ def test_what_is_measured_on_chooses_nothing(here):
         assert one.numbers["accuracy"] != two.numbers["accuracy"]
         for name, value in one.made.tensors.items():
             assert np.array_equal(value, two.made.tensors[name])
+
+
+def test_a_model_that_overflows_gets_no_accuracy(odd, monkeypatch):
+    some = {"average": components("method")["average"]}
+    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
+    shutil.copy("huge.pt", "huge2.pt")
+    models = [Path("huge.pt"), Path("huge2.pt")]
+    ground, examples, _ = read_context(ModelFiles(models, evaluate=Path("test.npz")))
+    (found,) = entries(ground, examples)
+    assert "'average' gives scores that are not finite to 400 of 400 examples" in found.why
+    assert not found.numbers
 
 
 def test_without_more_than_models_there_are_ensembles(here, monkeypatch):

@@ -32,7 +32,7 @@ from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_log import log
-from fedrepro.stages.user_models.evaluate import metrics_on
+from fedrepro.stages.user_models.evaluate import finite_scores, metrics_on
 from fedrepro.stages.user_models.user_files import SUFFIXES, write_state
 from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples, tensor_of
@@ -305,6 +305,9 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
         scores = [measured(done.made, held)["accuracy"] for done in results]
     best = int(np.argmax(scores))
     done = results[best]
+    for made in [done.made] if isinstance(done.made, GlobalModel) else done.made or ():
+        network = network_of(made.model, models.shape, models.classes)
+        finite_scores(f"'{settings[best].token}'", made, network, examples)
     numbers = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
     numbers |= measured(done.made, examples)
     numbers |= {

@@ -12,6 +12,7 @@ from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
     Draws,
@@ -80,13 +81,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
     """Measure a model on examples; `local` gives its input shape and number of classes."""
     labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
-    with np.errstate(over="ignore", invalid="ignore"):  # what comes of them is refused below
-        scores = class_scores(network, model, examples, None).numpy()
-    if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
-        raise FedreproError(
-            f"{name} gives scores that are not finite to {lost:,} of {len(scores):,} examples: "
-            "look for weights or inputs that are too large (--divide), or a division by zero"
-        )
+    scores = finite_scores(name, model, network, examples)
     found, matrix = scored(scores, labels), confusion(scores, labels)
     held = matrix.sum(axis=1)
     return Evaluation(
@@ -98,6 +93,24 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
         model.trained(network.buffers),
         model.networks,
     )
+
+
+def finite_scores(
+    name: str, model: GlobalModel, network: Network, examples: Examples
+) -> np.ndarray:
+    """Compute the class scores (N, K) of a model on examples; `name` is what an error calls it.
+
+    Raises:
+        FedreproError: a score is not finite.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # what comes of them is refused below
+        scores = class_scores(network, model, examples, None).numpy()
+    if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
+        raise FedreproError(
+            f"{name} gives scores that are not finite to {lost:,} of {len(scores):,} examples: "
+            "look for weights or inputs that are too large (--divide), or a division by zero"
+        )
+    return scores
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
