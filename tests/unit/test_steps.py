@@ -18,7 +18,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops import compiled_math, cpu_instructions, elementary_functions, philox
+from fedrepro.core.portable_ops import (
+    compiled_math,
+    cpu_instructions,
+    elementary_functions,
+    philox,
+)
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.core.registry import parse_token
 from fedrepro.networks.predict import network_of
@@ -113,6 +118,14 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
     bias, a, b = run.operands
     right = bias.astype("f8") + a.astype("f8") @ b.astype("f8")
     np.testing.assert_allclose(run(1), right, atol=1e-4 if kind == "f4" else 1e-12)
+
+
+def test_functions_that_only_compiled_code_calls_get_no_machine_code_of_their_own():
+    half = compiled_math.inner(lambda value: value / 2)
+    assert numba.njit(lambda value: half(value))(5.0) == 2.5
+    (made,) = half.overloads.values()
+    with pytest.raises(RuntimeError, match="no compiled object yet"):
+        made.library._get_compiled_object()
 
 
 @numba.njit

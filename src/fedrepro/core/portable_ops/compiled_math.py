@@ -24,7 +24,7 @@ from numba.core import config
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from fedrepro.core.portable_ops import aligned_buffers
+from fedrepro.core.portable_ops import aligned_buffers, inner_functions
 from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compilation_cache import compiled_once, kept_by_content, one_process
 
@@ -64,8 +64,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 def inner(function: Function) -> Any:
     """Compile a function for calls by compiled functions only; it is cached as a part of them."""
-    jit: Any = numba.njit
-    return jit(error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(function)
+    return numba.njit(**inner_functions.OPTIONS)(function)
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
@@ -84,7 +83,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code
 
-    overload(called, jit_options={"error_model": "numpy"}, strict=False)(chosen)
+    overload(called, jit_options=inner_functions.OPTIONS, strict=False)(chosen)
     return called
 
 
@@ -102,7 +101,7 @@ ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
 HALF = COLUMNS // 2
 HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
-UNROLLED = 4
+UNROLLED = 2
 FEW = 4096  # numbers that stay in the first cache
 # columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
 PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64

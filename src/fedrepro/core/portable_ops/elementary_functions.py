@@ -14,6 +14,7 @@ from numba import types
 from numba.extending import overload
 
 from fedrepro.core.portable_ops.compiled_math import Function, fma, inner
+from fedrepro.core.portable_ops.inner_functions import OPTIONS
 
 SINGLE = np.float32
 LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
@@ -46,7 +47,7 @@ def scaled(value: Any, scale: Any, inverse: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(scaled, jit_options={"error_model": "numpy"})
+@overload(scaled, jit_options=OPTIONS)
 def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
     number = np.float32 if inverse == types.float32 else np.float64
 
@@ -101,7 +102,7 @@ def exp_of(x: Any) -> Any:
     raise NotImplementedError
 
 
-@overload(exp_of, jit_options={"error_model": "numpy"})
+@overload(exp_of, jit_options=OPTIONS)
 def _exp_of(x: Any) -> Function:
     def double(x: Any) -> Any:
         bounded = LEAST if x < LEAST else x
@@ -134,7 +135,7 @@ def _exp_of(x: Any) -> Function:
     return single if x == types.float32 else double
 
 
-@overload(softplus_of, jit_options={"error_model": "numpy"})
+@overload(softplus_of, jit_options=OPTIONS)
 def _softplus_of(x: Any) -> Function:
     def double(x: Any) -> Any:
         t = exp_of(-abs(x))
