@@ -57,7 +57,8 @@ def average(
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Average the weights of clients that trained from one common start, sum_j (n_j / n) w_j.
 
-    It asks training for that start, so its local models are not those of other methods on the same
+    n_j counts the training examples of client j. The method makes local training start all clients
+    from equal weights, so its local models differ from those of other methods on the same
     partition. Source: FedAvg, algorithm 1 (one round).
     """
     return average(clients, info, rng=rng)

@@ -43,14 +43,14 @@ class FedNova(DrawnForSteps):
     """FedNova: averages clients' updates, each divided by its effective number of steps a_j.
 
     x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j over the round's
-    clients S (for a_j see `effective_steps`). Equal a_j make it FedAvg. Each client sends a_j with
-    its model y_j. Source: FedNova, eq. (9) and table 1.
+    clients S (for a_j see `effective_steps`). With equal a_j this is FedAvg. Each client sends a_j
+    with its model y_j. Source: FedNova, eq. (9) and table 1.
     """
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients and average their normalised updates; return the new state."""
+        """Train at drawn clients, average their normalised updates; return new state and report."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
@@ -76,8 +76,8 @@ class FedNova(DrawnForSteps):
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Run one round of `fednova` on trained models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    x is the common start, p_j = n_j / n, a_j the client's minibatches in local training. Source:
-    FedNova, eq. (9) and table 1.
+    x is the common start, w_j client j's model, p_j = n_j / n, a_j the client's number of
+    minibatches in local training. Source: FedNova, eq. (9) and table 1.
 
     Raises:
         FedreproError: training may stop early, so the number of steps is not known.
@@ -135,20 +135,20 @@ def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
 @dataclass(kw_only=True)
 class Scaffold(DrawnForSteps):
-    """SCAFFOLD: clients' steps are corrected by control variates that client and server keep.
+    """SCAFFOLD: clients' steps are corrected by control variates that clients and server keep.
 
-    Clients: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr).
-    Server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
-    times the mean change of c_j. A client sends the change of its c_j with its model; the server
-    sends c with the weights. a_j counts the client's steps, with momentum the `effective_steps`, as
-    c_j would be too large otherwise. Source: SCAFFOLD, algorithm 1, option II, which has neither
-    momentum nor p_j.
+    Client: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr). Server:
+    x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J times the
+    mean change of c_j, with S the round's clients. A client sends the change of its c_j with its
+    model; the server sends c with the weights. a_j counts the client's steps, with momentum the
+    `effective_steps`, as c_j would be too large otherwise. Source: SCAFFOLD, algorithm 1, option
+    II, which has neither momentum nor p_j.
     """
 
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, zero control variates."""
+        """Return the state before round 1: randomly drawn global weights, zero control variates."""
         start = super().init(clients, info, rng)
         return {**start, "control": zeros(start["weights"]), "kept": {}}
 
@@ -195,9 +195,9 @@ class FedDyn(DrawnForSteps):
 
     A client minimises f_j(y) - <h_j, y> + alpha/2 |y - x|², then sets h_j <- h_j - alpha (y_j - x).
     The server sets x to the mean of y_j over the round's clients S less (1/alpha) times the mean of
-    h_j over all clients. After round one with all clients, x is twice their mean less the start; so
-    after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1; its code
-    divides alpha by the client's relative size, which the paper does not.
+    h_j over all clients. After round one with all clients, x is twice the clients' mean less the
+    start; so after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1;
+    its code divides alpha by the client's relative size, which the paper does not.
     """
 
     alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
@@ -206,7 +206,7 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, h of zero."""
+        """Return the state before round 1: randomly drawn global weights, and h_j = 0."""
         start = super().init(clients, info, rng)
         return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
@@ -238,6 +238,6 @@ class FedDyn(DrawnForSteps):
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the server's network, or the mean of the clients' last ones (`predicts`)."""
+        """Return the server's network, or the mean of clients' last networks, by `predicts`."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

@@ -111,11 +111,12 @@ def regmean_plus(
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
 ) -> GlobalModel:
-    """Merge layers as RegMean, by moments of the inputs that the merged layers below give.
+    """Merge layers as RegMean does, by moments of the outputs of the merged layers below.
 
     W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â_i and p_i as in `regmean`. Layers are merged
-    from the lowest up, and each goes to the clients before they answer for the next: as many
-    exchanges as layers. Other tensors are averaged, and sent to the clients first.
+    from the lowest up, and each merged layer is sent to the clients before they compute moments for
+    the next layer: there are as many exchanges as layers. Other tensors are averaged, and sent to
+    the clients first.
     """
     assert info.clients is not None
     share = shares_of(info)
