@@ -47,7 +47,7 @@ def network_like(clients: LocalModels) -> Network:
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a method's `prepare` function, which asks clients for statistics of their data.
+    """Return a function that asks clients for statistics of their data, as a method's `prepare`.
 
     `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
     Each client evaluates the function at its own model, with these `options`.
@@ -261,10 +261,10 @@ def conjugate_gradients(
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
-    `applied` is the system's left side as a function, `residual` the right side less
+    `applied` is the system's left side as a function, `residual` the right side minus
     applied(start), of any shape. Stops after `steps`, or when the residual's length is `tolerance`
-    of the first one's. Returns the solution, and the final residual's length as a share of the
-    first one's.
+    times its first length. Returns the solution, and the ratio of the residual's last and first
+    length.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())

@@ -83,8 +83,8 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Choose the client's model that is best on all clients' validation examples: argmax_j v_j.
 
-    v_j = sum_i (n_i / n) (accuracy of model j at client i). Of equal v_j the first is chosen. A
-    client without validation examples is left out of the sum.
+    v_j = sum_i (n_i / n) (accuracy of model j at client i), n_i / n client i's share of training
+    examples. Of equal v_j the first is chosen. Clients without validation examples are left out.
     """
     assert info.clients is not None
     assert info.example_counts is not None

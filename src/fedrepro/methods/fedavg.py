@@ -245,10 +245,10 @@ class FedAvg(Scheduled):
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
-    the clients' mean update. `divergence` is the weight of RM's baseline "weight divergence",
-    `entropy` that of RM's regulariser (section 4). With `batchnorm` local each client keeps its own
-    layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021); with recalibrate the
-    round's clients measure the statistics of BatchNorm again.
+    the clients' mean update. `divergence` is the coefficient of "weight divergence" in the RM
+    paper, `entropy` that of its entropy term (section 4). With `batchnorm` local each client keeps
+    its own layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021); with recalibrate
+    the round's clients measure the statistics of BatchNorm again.
     """
 
     proximal: Mu = 0.0
@@ -271,7 +271,7 @@ class FedAvg(Scheduled):
         return {k: self.server_lr * v for k, v in update.items()}, server
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return clients' extra loss terms: a pull to the received weights, RM's entropy term."""
+        """Return clients' extra loss terms: a pull to the received weights, and an entropy term."""
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
@@ -310,7 +310,7 @@ class FedAdam(Scheduled):
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """Return a list with RM's entropy loss term, or an empty list if the `coefficient` is 0.
+    """Return a list with an entropy loss term, or an empty list if its `coefficient` is 0.
 
     The term penalises predictions whose entropy is below `least` nats.
     """

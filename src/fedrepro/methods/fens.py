@@ -38,8 +38,7 @@ def class_weights(networks: int, classes: int, weights: Array) -> Gate:
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
     """Return the gradients of a gate's mean cross-entropy, by tensor name.
 
-    A gate is a small network of one or two layers on the clients' logits (n, m · K); `labels` are
-    (n,).
+    A gate is a small network of one or two layers on clients' logits (n, m · K); `labels` are (n,).
     """
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
@@ -113,8 +112,9 @@ def fens(
     The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or is sum_j w_jk
     z_jk per class. Every client receives all models. In each round every client takes one step on
     its validation examples, or on every second one, and the server one step of FedAdam (β 0.9,
-    0.99, τ 0.001) along their mean update by n_i / n. The gate's width and FedAdam's constants are
-    those of public code, or the nearest known. Source: FENS, by the authors' code.
+    0.99, τ 0.001) along the clients' updates, averaged by their numbers of training examples. The
+    gate's width and FedAdam's constants are those of public code, or the nearest known. Source:
+    FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

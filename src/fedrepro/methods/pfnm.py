@@ -53,10 +53,10 @@ def concatenation(
 
 
 def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
-    """Join the clients' networks side by side; the output sums theirs by the clients' class shares.
+    """Join the clients' networks side by side into arrays (weight0, bias0, …) of one network.
 
-    Class shares are computed from `label_counts` (J, K); without `class_weights` they are 1 / J.
-    Returns arrays (weight0, bias0, …).
+    Its output sums the clients' outputs by their class shares, which are computed from
+    `label_counts` (J, K); without `class_weights` they are 1 / J.
     """
     shares = class_shares(label_counts)
     if not class_weights:

@@ -65,8 +65,8 @@ def regmean(
     """Merge layers by regression on their inputs: W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i.
 
     Â = α A + (1 - α) diag(A), with A = E[a aᵀ] over inputs a of the layer in the client's network
-    (with a 1 for the bias; patches for a convolution). p_i = n_i / n; other tensors are averaged by
-    p_i. Source: RegMean, section 3, for linear layers.
+    (with a 1 for the bias; patches for a convolution), from `prepared`. p_i is client i's share of
+    examples; other tensors are averaged by p_i. Source: RegMean, section 3, for linear layers.
     """
     network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
@@ -115,8 +115,7 @@ def regmean_plus(
 
     W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â_i and p_i as in `regmean`. Layers are merged
     from the lowest up, and each merged layer is sent to the clients before they compute moments for
-    the next layer: there are as many exchanges as layers. Other tensors are averaged, and sent to
-    the clients first.
+    the next: there are as many exchanges as layers. Other tensors are averaged, and sent first.
     """
     assert info.clients is not None
     share = shares_of(info)

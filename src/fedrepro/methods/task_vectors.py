@@ -21,10 +21,9 @@ from fedrepro.methods._merging import network_like, with_mean_buffers
 def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
     """Merge task vectors (J, n) by TIES: average entries that agree with the elected sign, (n,).
 
-    A task vector is a client's trained weights minus the start. Of each vector, the share `keep` of
+    A task vector is a client's trained weights minus the start. Of each, the share `keep` of
     entries of largest magnitude is kept (at least one), others count as zero. A coordinate's
-    elected sign is that of the sum of kept entries. Source: TIES, section 4 (trim, elect sign,
-    disjoint merge).
+    elected sign is the sign of the kept entries' sum. Source: TIES, section 4.
     """
     count = max(1, round(keep * vectors.shape[1]))
     sizes = np.abs(vectors)
@@ -50,7 +49,8 @@ def task_arithmetic(
 ) -> GlobalModel:
     """Add the scaled mean update to the common start w0: w = w0 + s / J · sum_i (w_i - w0).
 
-    `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2, whose λ is s / J.
+    J is the number of clients; `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2,
+    whose λ is s / J.
     """
     return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 
@@ -74,8 +74,7 @@ def ties(
     """Add to the start w0 the mean of trimmed updates w_i - w0 that agree in the elected sign.
 
     w = w0 + s · mean, s being `scale`. Trimming keeps the largest entries of each update, over all
-    weights together; a weight's elected sign is the sign of the sum of kept entries. Source: TIES,
-    section 4.
+    weights; the elected sign is the sign of the kept entries' sum. Source: TIES, section 4.
     """
 
     return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))
@@ -86,8 +85,7 @@ def _from_start(
 ) -> GlobalModel:
     """Return the start weights plus moved(task vectors), as a merged model.
 
-    Task vectors are the updates w_i - w0, float64 (J, n); `moved` maps them to (n,). Buffers are
-    averaged.
+    Task vectors are the updates w_i - w0, float64 (J, n); `moved` maps them to (n,).
     """
     assert info.start is not None
     buffers = network_like(clients).buffers

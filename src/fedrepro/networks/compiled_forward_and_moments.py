@@ -63,8 +63,7 @@ def record_convolutions(
 ) -> None:
     """Compute the convolutions of inputs (N, D): outputs to x, every layer's inputs to `room`.
 
-    `weights` is the flat model, `convs` its memory layout. `add_moments` and `add_errors` read
-    `room`.
+    `weights` is the flat model, `convs` its layout. `add_moments` and `add_errors` read `room`.
     """
     before = flush()
     one = inputs.dtype.type(1)

@@ -137,8 +137,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
     """Run embedding and LSTM layers on all letters of `rows` examples; write the states to x.
 
     x gets the top layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. The letters are read from room.codes, (T, B); `weights` is the flat
-    model.
+    letter has a prediction. Letters are read from room.codes, (T, B); `weights` is the flat model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)

@@ -97,8 +97,7 @@ def tensors_of_matrices(
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
     """Describe the network's layers as matrices, from inputs to outputs, for merging by layer.
 
-    Of a `torch.nn.Module` the layers are all `Linear` and `Conv2d` submodules, in the order of
-    calls.
+    Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
 
     Raises:
         FedreproError: the network has other layers, such as recurrent ones.

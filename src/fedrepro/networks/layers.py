@@ -43,7 +43,7 @@ class Parameter:
 
 
 class Noise(Protocol):
-    """A source of random numbers for one training step of A models, each with its own numbers."""
+    """A source of random numbers for a training step of A models; each model draws its own."""
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
@@ -68,7 +68,7 @@ class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
     Attributes:
-        convolution: how convolutions of several models are computed.
+        convolution: how to compute convolutions of several models, "grouped" or "unfolded".
         noise: source of random numbers in training; None in prediction, which is without dropout
             and uses the means of variational weights.
         keep: whether to record `activations` (the input, the output of each non-linearity after its
@@ -86,7 +86,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Record the activation `value`, and the pooling that produced it, if `keep` is set."""
+        """If `keep` is set, record the activation `value`, and the max pooling that produced it."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)

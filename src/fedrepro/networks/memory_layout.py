@@ -110,8 +110,7 @@ class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
     Each row is padded to whole vector registers. `turned` has, by name, the tensors whose axes are
-    in another order in memory, as (lengths of axes, which may be split; order of these axes in
-    memory).
+    reordered in memory: (lengths of axes, which may be split; order of these axes in memory).
     """
 
     def __init__(
@@ -152,10 +151,9 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes compiled code keeps in another order in memory, by name.
+    """Return the tensors whose axes compiled code reorders in memory, by name, for `Rows`.
 
-    Values are (lengths of axes, which may be split; order of these axes in memory), as `Rows`
-    needs.
+    Values are (lengths of axes, which may be split; order of these axes in memory).
     """
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}

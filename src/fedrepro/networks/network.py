@@ -126,7 +126,7 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Return this network with ordinary weights in place of variational ones' means."""
+        """Return this network with ordinary layers in place of variational ones, for mean weights."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))
@@ -209,15 +209,15 @@ class Network:
 
     @cached_property
     def predictions(self) -> int:
-        """Return the number of predictions per example: 1, or one per character of a window."""
+        """Return the number of predictions per example: 1, or one per character of a text."""
         windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. If every character of
-        a text window has a prediction, its target is the next character, after the last one the
+        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. If a text window has
+        several predictions, their targets are the next characters, and after the last one the
         label.
         """
         import torch
@@ -267,8 +267,7 @@ class Network:
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Compute logits (N·predictions, K) of one model: tensors (*shape) by name and x (N, D).
 
-        On the CPU, if no gradients are needed, convolutions and recurrent layers run in compiled
-        code.
+        On the CPU, without gradients, convolutions and recurrent layers run in compiled code.
         """
         import torch
 
@@ -358,8 +357,7 @@ def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
     """Return the network of fully connected ReLU layers whose tensors are `body`, (1, *shape).
 
     Raises:
-        FedreproError: `body` is not a chain of fully connected layers that begins with `inputs`
-            inputs.
+        FedreproError: `body` is not a chain of fully connected layers on `inputs` numbers.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -50,7 +50,7 @@ class SmallResNet(nn.Module):
 
     A 3×3 convolution, the stages, averages over positions, and an affine map. Channels double and
     side lengths halve from stage to stage; `width` is the channels of the first. Weights are
-    initialised as by He et al.; without normalisation each block is at first its shortcut.
+    initialised as by He et al.; without normalisation a block at first computes its shortcut alone.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:

@@ -55,8 +55,8 @@ def stack(
     dicts in errors.
 
     Raises:
-        FedreproError: a state dict has another form than this module's docstring says, or shapes
-            differ from the model's, or between clients in more than the widths of fully connected
+        FedreproError: a state dict has another form than this module's docstring says; or shapes
+            differ from the model's, or between clients in more than widths of fully connected
             layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
@@ -303,7 +303,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return layer names, biases and shapes; they are equal for networks that can be combined."""
+    """Return layer names, biases and shapes, which are equal for networks that can be combined."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -340,9 +340,8 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that combine clients' unchanged networks.
 
-    A model has the tensors of all `members` (architectures), their names prefixed with the member's
-    number, and one more tensor that tells which member the model uses; the tensors of other members
-    are zeros.
+    A model has tensors of all `members` (architectures), named with the member's number as prefix,
+    and a tensor that tells which member the model uses; tensors of other members are zeros.
     """
 
     members: tuple[Network, ...] = ()
@@ -351,7 +350,7 @@ class MixedNetwork(Network):
     def parameters(self) -> dict[str, Parameter]:
         """Return the tensors of all architectures by name, and one that tells which is used.
 
-        The latter is (architectures,), one-hot.
+        The last tensor is one-hot, (architectures,).
         """
         own = {
             f"{k}.{name}": parameter

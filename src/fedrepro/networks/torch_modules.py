@@ -81,13 +81,13 @@ class OwnModule:
     """A user's `torch.nn.Module` as a single layer, with sizes measured on a few examples.
 
     Attributes:
+        module, shape, classes: the module, the shape of one input, and the number of classes.
         widest, held: for one example, how many numbers the largest output of a submodule has, and
             how many all outputs have together.
         products: multiplications for one example.
         draws: whether training is random, or differs from prediction, as with dropout.
         moving: buffers that training changes, such as BatchNorm's running statistics.
-        varying: other buffers that differ between models; like `moving` they are tensors of a
-            model.
+        varying: other buffers that differ between models; both count as tensors of a model.
     """
 
     module: torch.nn.Module
@@ -253,7 +253,7 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model by the module's own code: tensors (*shape), float32.
+        """Draw initial weights of one model by the module's own code: float32 (*shape) by name.
 
         PyTorch's generator is seeded from the key `rng`; the other arguments are not used.
         """

@@ -31,11 +31,11 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw how the image of each data-set row is flipped and shifted: int64 (n,), below KINDS.
+    """Draw at random how the image of each data-set row is flipped and shifted: int64 codes (n,).
 
-    Each number stands for a flip and a shift. `key` is the 128-bit random key of a client's epoch,
-    `rows` int64 (n,). Each row number is hashed with the key (finaliser of SplitMix64; Steele, Lea
-    and Flood, 2014), so the result does not depend on the minibatch.
+    A code, below KINDS, is one combination of flip and shift. `key` is the 128-bit random key of a
+    client's epoch, `rows` int64 (n,). Each row number is hashed with the key (finaliser of
+    SplitMix64; Steele, Lea and Flood, 2014), so the result does not depend on the minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -76,8 +76,8 @@ class Crops:
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
         """Draw how each example in a chunk of minibatches is moved: int64 (steps, models, batch).
 
-        Entries are numbers for a flip and a shift, which `moved` applies; each model of `tasks` has
-        a random key of its own.
+        Entries are codes of a flip and a shift, which `moved` applies; each model of `tasks` has a
+        random key of its own.
         """
         import torch
 
@@ -91,7 +91,7 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift images `x` (A, B, D) of A models by the drawn numbers `kind` (A, B).
+        """Flip and shift images `x` (A, B, D) of A models by the drawn codes `kind` (A, B).
 
         Returns the moved images, (A, B, D). Pixels from outside an image are zero.
         """
@@ -178,7 +178,7 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a 64-bit seed for each of the first `models` models, for users' torch layers."""
+        """Draw a 64-bit seed for each of the first `models` models, for users' own torch layers."""
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
@@ -205,7 +205,7 @@ class Words:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the random generator to minibatch number `inside` of an epoch, part `piece`."""
+        """Set the random generator to the start of minibatch `inside`, part `piece`, of `epoch`."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -221,7 +221,7 @@ class Words:
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Return a table of equally probable pairs of standard normals, to draw fast: complex (PAIRS,).
+    """Return a table of equally probable pairs of standard normals, to draw fast: complex (2¹⁶,).
 
     A random entry gives two uncorrelated numbers, its real and imaginary part. The points lie on
     rings of equal probability, four points a quarter turn apart on each ring, so that odd moments
@@ -255,8 +255,7 @@ class BlockNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the GPU's random generator to the beginning of training step `step`.
 
-        `piece` is the number of the part of a full-batch step. `models` is not used;
-        `ModelNoise.at` has it too.
+        `piece` numbers the parts of a full-batch step; `models` is not used (see `ModelNoise.at`).
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:

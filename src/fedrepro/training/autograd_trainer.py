@@ -40,8 +40,8 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
     Weights and activations of `procedure` may fill half of this process's share of the GPU's
-    memory. Models are split into groups of equal size, because a small group takes nearly as long
-    as a large one. Free memory is not counted, so that a resumed run has the same groups.
+    memory. Models are split into blocks of equal size, because a small block takes nearly as long
+    as a large one. Free memory is not counted, so that a resumed run has the same blocks.
     """
     import torch
 
@@ -109,7 +109,7 @@ class AutogradTrainer:
 
 
 class _Block:
-    """A group of models that are trained together, with weights, moments and random numbers.
+    """Some models that are trained together (a block), with weights, moments and random numbers.
 
     The tensor `flat` (models, size) holds the network's weights, then loss terms' own tensors.
     """
@@ -169,7 +169,7 @@ class _Block:
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
-        """Train all models of this group to the end; return their weights, losses and steps.
+        """Train the models of this block to the end; return their weights, losses and steps.
 
         Training stops before the end if no model has a finite loss any more.
         """
@@ -194,7 +194,7 @@ class _Block:
         )
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all training steps of the group; return losses (steps, models) and steps (models,).
+        """Run all steps of the block's models; return losses (steps, models) and steps (models,).
 
         A loss is zero at steps after the end of its model's training.
         """
@@ -218,9 +218,8 @@ class _Block:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
         Examples have weights that sum to one over a minibatch, or, in a full-batch step cut into
-        parts, over all of a client's examples; padding has weight 0. Returns sooner if early
-        stopping has ended all models. `kept` are the tensors whose rows early stopping saves and
-        restores.
+        parts, over all of a client's examples; padding has weight 0. Ends early if all models have
+        stopped. `kept` are the tensors whose rows early stopping saves and restores.
         """
         import torch
 

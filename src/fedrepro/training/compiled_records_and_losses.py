@@ -83,11 +83,11 @@ class Net(NamedTuple):
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
     in the model's flat vector; biased: whether maps have biases. activations (L,): where each map's
-    outputs begin in their buffer, which holds `rows` predictions, `each` per example.
-    Representation matching between affine maps has J maps f_j: pairs (J, 2), numbers of source and
-    target; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
-    matching from images. kept: probability that dropout keeps a unit. entropies: the entropy terms
-    of the loss. tensors (T, 3): begin, rows and columns of variational weights; table: random
+    outputs begin in their buffer, which holds `rows` predictions, `each` per example. For
+    representation matching of affine maps by J maps f_j: pairs (J, 2), numbers of source and target
+    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
+    the maps f_j of images. kept: probability that dropout keeps a unit. entropies: the entropy
+    terms of the loss. tensors (T, 3): begin, rows and columns of variational weights; table: random
     normal numbers. size: length of the flat vector, or of the means in it. by: address of the
     compiled matrix product.
     """
@@ -153,7 +153,7 @@ class Model(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The work buffers of a compiled training step: for the body, affine maps and matching.
+    """The work buffers of a compiled training step.
 
     body: buffers of convolutions or LSTMs. given: buffers of representation matching of images. x:
     inputs of the affine maps (P, n). activations, errors: outputs of all affine maps, and the

@@ -351,8 +351,8 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuff
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
     """Return the offset in map f_j's output at which the kernel is added for source pixel (i, j).
 
-    `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` says which pixel of the
-    window was the largest.
+    `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` is the number of the
+    pixel that was the largest of its window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2

@@ -195,7 +195,7 @@ def affine(
     """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
 
     `of` is (offset of the layer in `weights`, n, m); inputs and out are (array, offset, row
-    length); `biased` is whether the layer has a bias; `by` is the address of the compiled matrix
+    length); `biased` is whether there is a bias; `by` is the address of the compiled matrix
     product.
     """
     at, n, m = of
@@ -267,7 +267,7 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace `back`, the output of a representation matching map, by the loss's gradient by it.
+    """Replace `back`, the output of a representation matching map, by the loss's gradient.
 
     `theirs` is the target: an activation of the network received from the server. Both `back` and
     `theirs` are (rows, m), given as (array, offset, row length). `each` is the map's factor in the

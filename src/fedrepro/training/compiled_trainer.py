@@ -220,7 +220,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Return the `Net` record that describes the network, and its body's buffers."""
+        """Return the `Net` record of the network, and buffers for its convolutions or LSTMs."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training.compiled_representation_matching import maps_of
 

@@ -63,7 +63,7 @@ class Outcome:
         """Return these training results if all models are finite, for methods that allow no others.
 
         Raises:
-            FedreproError: a model diverged; names client, trial and step of the first one.
+            FedreproError: a model diverged; the error names its client, trial and step.
         """
         bad = np.flatnonzero(~self.finite)
         if len(bad):
@@ -107,8 +107,7 @@ class Trained(Outcome):
 class Averaged(Outcome):
     """The weighted sum of trained models, `tensors` (1, *shape) by name; see `average`.
 
-    weight: sum of the weights of the models that went in; left_out: number of models that were not
-    finite.
+    weight: sum of the weights of the models that went in; left_out: how many models diverged.
     """
 
     tensors: dict[str, np.ndarray]
@@ -136,8 +135,7 @@ def train(
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    A model that diverges does not change the others; `checked` of the result raises an error for
-    it.
+    A model that diverges changes no other; `checked` of the result raises an error for it.
 
     Args:
         network: architecture of all models.
@@ -149,11 +147,11 @@ def train(
         private: tensors of the terms, (n, *shape), trained with the network's.
         reference: weights that terms compare the network with, by default `start`; such as the mean
             and standard deviation of a prior.
-        memory: the optimiser's state from an earlier training, or empty to get it back; by default
-            the optimiser starts from zero and its state is dropped.
+        memory: the optimiser's state from an earlier training, or {} to get the state returned; by
+            default the optimiser starts from zero and its state is dropped.
         keep_gradients: return each model's sum of gradients over the steps.
-        block: models trained together, by default as memory allows; never changes results on the
-            CPU.
+        block: models trained together, by default as memory allows; no influence on a CPU's
+            results.
         path: how gradients are computed, by default the fastest way.
 
     Raises:
@@ -256,7 +254,7 @@ def _run(
     """Train the models of `tasks`; pass finished ones to `take`, and return the other results.
 
     take(part, finite) is called with each group of trained models, and which of them are finite:
-    bool (m,). Returns the fields of `Outcome` by name, and the optimiser's state if `memory` was
+    bool (m,). Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is
     given.
     """
     began, count = time.perf_counter(), len(tasks)

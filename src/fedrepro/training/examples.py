@@ -63,7 +63,7 @@ class Examples:
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
         """Run all inputs through the layers `hidden`; return examples of the outputs, (N, units).
 
-        `tensors` (1, *shape) are the layers' weights. Used to train only the layers above.
+        `tensors` (1, *shape) are the layers' weights. Layers above can then be trained alone.
         """
         import torch
 
@@ -83,7 +83,7 @@ class Examples:
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return a data set with these rows of each client, and the rows' indices in it, int64.
 
-        Here this data set itself is returned, with `rows` as given; `GeneratedExamples` builds a
+        Here this data set itself is returned, with `rows` unchanged; `GeneratedExamples` builds a
         new data set of the rows' clients alone.
         """
         return self, rows

@@ -71,7 +71,7 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List (source, target) pairs, indices of the `count` activations, that maps connect."""
+        """List (source, target) activations, indices below `count`, that matching maps connect."""
         ...
 
 
@@ -87,7 +87,7 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset added to the weights for the second gradient, (A, size), as in SAM.
+        """Return the offset to add to the weights for the second gradient, as in SAM: (A, size).
 
         `gradient`, weights `flat` and received weights `start` are of A models, (A, size) as well.
         """
@@ -130,8 +130,7 @@ def compiled_kind(term: object) -> str:
 class Proximal:
     """The penalty coefficient · |w - start|², which pulls weights w towards the received weights.
 
-    Sources: RM, section 4 (weight divergence, no factor ½); FedProx, whose mu is twice the
-    coefficient.
+    Sources: RM, section 4 (weight divergence, without ½); FedProx, whose mu is twice as large.
     """
 
     coefficient: float
@@ -145,8 +144,7 @@ class Proximal:
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
         """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
 
-        All arguments are (A, size), of A models; `flat` are the weights, `start` the received
-        weights.
+        All are (A, size), of A models; `flat` are the weights, `start` the received weights.
         """
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
@@ -173,8 +171,8 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 class Entropy(Term):
     """The loss coefficient · max(0, least - H(softmax(logits))), which penalises confident outputs.
 
-    H is the entropy, in nats as `least`. over: the maximum is computed for each example, as in RM's
-    eq. (8), or once for the minibatch's mean entropy, as in the RM authors' code.
+    H is the entropy, in nats as `least`. over: the maximum is computed for each example, as in the
+    RM paper's eq. (8), or once for the minibatch's mean entropy, as in its authors' code.
     """
 
     least: float = 2.0
@@ -226,8 +224,8 @@ class GaussianPrior(Term):
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Return A variational models' KL divergences from their priors, times `look.share`: (A,).
 
-        It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights, for the posterior N(μ, σ²)
-        and the prior N(m, s²).
+        A divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights, for the
+        posterior N(μ, σ²) and the prior N(m, s²).
         """
         import torch
         from torch.nn.functional import softplus

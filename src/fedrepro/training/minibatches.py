@@ -132,8 +132,7 @@ def visits(
 ) -> Iterator[Visits]:
     """Yield the minibatches of one model's training in order, several epochs at a time.
 
-    If `singly`, one epoch at a time. Without `batch_size` a minibatch is all examples of the
-    client.
+    If `singly`, one epoch at a time. If `batch_size` is None, a minibatch is a full batch.
     """
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))

@@ -158,8 +158,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Average over graph neighbours: return sum_j W_ij x_j for each node i, (N, *shape).
 
-    `weights` is W (N, N), `values` x. Sums are computed in float64; the result has the dtype of
-    `values`.
+    `weights` is W (N, N), `values` x. Sums are computed in float64 and converted to the dtype of x.
     """
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
@@ -176,8 +175,7 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 def stationary(weights: np.ndarray) -> np.ndarray:
     """Return each node's weight v in the limit of averaging by the mixing matrix W, float64 (N,).
 
-    v sums to one. Solves v'W = v' as (I - W + 11')' v = 1: powers of W would converge slowly on a
-    long ring.
+    v sums to 1. Solves v'W = v' as (I - W + 11')' v = 1: powers of W converge slowly on long rings.
     """
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))

@@ -83,8 +83,7 @@ def hidden_layers(network: UnitArrays) -> int:
 def class_shares(label_counts: np.ndarray) -> Array:
     """Return each client's share of all examples of each class, float64 (J, K).
 
-    `label_counts` are (J, K). Columns sum to one; if no client has examples of a class, each share
-    is 1 / J.
+    `label_counts` are (J, K). Columns sum to one; for a class without examples a share is 1 / J.
     """
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
@@ -94,8 +93,8 @@ def class_shares(label_counts: np.ndarray) -> Array:
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
     """Return each client's share of all examples, (J,), and its factor for each class, (J, K).
 
-    The factor is the client's share of all examples or, with `by_class`, of that class's examples.
-    `label_counts` are (J, K).
+    The factor is the client's share of all examples or, with `by_class`, of that class's examples,
+    by `label_counts` (J, K).
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()

@@ -43,12 +43,11 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Return the posterior's gain by equation (9) if a unit joins an atom: (units, atoms).
+    """Return the posterior's gain, by PFNM's equation (9), if a unit joins an atom: (units, atoms).
 
     Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
     G_d² / S_d, with p, S the precisions of unit and atom, and h, G their values times precision.
-    All units are of one client. `products` (units, atoms) are h_l · G_i over the incoming weights
-    and bias.
+    All units are of one client. `products` (units, atoms) are h_l · G_i over weights in and bias.
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -73,7 +72,7 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
     """Return the reward for joining a common unit of m other clients: factor · log(m / (J - m)).
 
     `counts` (atoms,) are m, from 1 to J - 1, at most `cap`, as in the authors' code; `clients` is
-    J. The factor is 1 in equation (9) as printed, 2 by its derivation.
+    J. The factor is 1 in PFNM's equation (9) as printed, 2 by its derivation.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
@@ -92,8 +91,8 @@ def habit(members: Ints, step: int, factor: float) -> Array:
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
     """Return the reward for the t-th new common unit: 2 log(gamma0 / J) - 2 log t, (columns,).
 
-    t = 1, …, columns, and J is `clients`. Source: equation (9); at step s of a data stream, s * J
-    replaces J (supplement, equation (11)).
+    t = 1, …, columns, and J is `clients`. Source: PFNM, equation (9); at step s of a data stream, s
+    * J replaces J (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
@@ -103,8 +102,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
     Atoms are common units. A unit that joins an atom has the reward `gains` (units, atoms) plus the
     atom's popularity, `popular` (atoms,); one that becomes a new atom has its gain over the prior,
-    `fresh` (units,), plus `novel` (columns,). Source: equation (9), whose signs make it a maximum
-    (the text says minimum).
+    `fresh` (units,), plus `novel` (columns,). Source: PFNM, equation (9), as a maximum.
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -117,8 +115,7 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
     """Return the posterior means of atoms (common units): natural / precision, elementwise.
 
     `natural`, (atoms, dims), is precision times value, summed over an atom's units and the prior;
-    `precision`, (atoms, dims) or (atoms, 1), is the sum of precisions. Source: Proposition 1,
-    equation (5).
+    `precision`, (atoms, dims) or (atoms, 1), sums precisions. Source: Proposition 1, equation (5).
     """
     return natural / precision
 
@@ -139,9 +136,9 @@ class Prior:
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform[j]: float64 (L_j, P), units' weights that have equal precision; classed[j]: float64
-    (L_j, Q), weights to classes. variance: noise variance of the former. classed_precision: float64
-    (J, Q), precision of the latter, 0 where a client has no examples of a class.
+    uniform[j]: float64 (L_j, P), weights of client j's units that have equal precision; classed[j]:
+    float64 (L_j, Q), their weights to classes. variance: noise variance of `uniform`.
+    classed_precision: float64 (J, Q), of `classed`, 0 where a client has no examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -163,9 +160,8 @@ class MatchedLayer:
 class Atoms:
     """Common units (atoms) in natural parameters, from which a later step of a data stream starts.
 
-    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,);
-    on weights to classes: classed (atoms, Q), precision times value, and classed_precision (atoms,
-    Q).
+    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,).
+    On weights to classes, both (atoms, Q): classed, precision times value, and classed_precision.
     """
 
     natural: Array
@@ -273,8 +269,7 @@ class RunningSums:
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
         """Add a client's units to sums of their common units (`op` np.add), or np.subtract them.
 
-        Unit l of the client belongs to the common unit in row slots[l] of the sums; all slots
-        differ.
+        Unit l of the client belongs to the common unit in row slots[l]; all slots differ.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])

@@ -158,9 +158,9 @@ class _Table:
     """The current assignment of all clients' units to atoms (common units) during matching.
 
     Each atom has a slot, a row of the arrays of sums; the table has the slot of each unit, and
-    counts the units in each slot. Two functions return the rewards that do not depend on weights:
-    popular(client, slots, counts) for joining existing atoms, and novel(columns) for the first,
-    second, … new atom.
+    counts the units in each slot. Two functions return rewards that do not depend on weights:
+    popular(client, slots, counts) for existing atoms, novel(columns) for the first, second, … new
+    one.
     """
 
     def __init__(
@@ -245,7 +245,7 @@ class _Table:
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column of the rewards (9) for each unit of a client, all others fixed."""
+        """Return each unit's best column of the reward matrix, other clients' units being fixed."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -350,8 +350,7 @@ def as_assigned(
 ) -> tuple[Matching, ...]:
     """Recompute the common units of matchings with other variances; assignments do not change.
 
-    `matchings` are by hidden layer, top first, and so is the result; `shares` as in
-    `match_networks`.
+    `matchings` and the result are by hidden layer, top first; `shares` as in `match_networks`.
     """
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
@@ -408,8 +407,7 @@ def inner_layer(
 
     Weights upward go to the common units of the matching `above`; those that a client lacks count
     as weights of 0 with full precision, as in the authors' code, so they draw the average towards
-    0. `layer` counts from 0, the lowest; `noise` is the variance of a unit's noise. Source: section
-    3.2 after Definition 1.
+    0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance. Source: section 3.2.
     """
     width = len(above.counts)
     uniform = []

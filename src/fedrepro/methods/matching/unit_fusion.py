@@ -96,8 +96,7 @@ def barycentre(
 
     `measures` are sets (m, D) of points of equal masses, each set weighted by `share`. Costs are
     squared distances, so each of the n points moves to the mean of the mass that it receives: from
-    `start` (n, D), for at most `sweeps` iterations or until no mass moves. Returns points (n, D)
-    and plans (m, n).
+    `start`, until no mass moves or for `sweeps` iterations. Returns points (n, D), plans (m, n).
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):

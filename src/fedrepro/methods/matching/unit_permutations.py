@@ -70,8 +70,7 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Return inner products of a set's hidden units in two networks, over all arrays: (L, L).
 
-        Entry (a, b) compares unit a of `model` with unit b of `network`; `layer` is the set's
-        number.
+        Entry (a, b) compares unit a of `model` and unit b of `network`; `layer` numbers the set.
         """
         products = (
             self.rows(model, use) @ self.rows(network, use).T
@@ -93,10 +92,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the hidden units of set number `layer`: unit b becomes sum_a M_ab unit a.
-
-        M is `matrix` (L, L).
-        """
+        """Mix hidden units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)

@@ -29,7 +29,7 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return scaled inputs of `rows`, as `Examples.scaled`, and record how many they are."""
+        """Return scaled inputs of `rows`, as `Examples.scaled` does, and record how many rows."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
@@ -149,8 +149,7 @@ def evaluated(
 ) -> Evaluated:
     """Measure accuracy and mean cross-entropy of m models on the examples of each client.
 
-    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's
-    examples.
+    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's rows.
     """
     import torch
     from torch.nn.functional import cross_entropy

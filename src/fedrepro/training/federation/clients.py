@@ -90,13 +90,13 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Return a client's inputs, float (n, D); the method's needs must list client_inputs."""
+        """Return a client's inputs, float (n, D), if the method's needs list client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Return a client's labels, int64 (n,); the method's needs must list client_labels."""
+        """Return a client's labels, int64 (n,), if the method's needs list client_labels."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 
@@ -118,13 +118,13 @@ class Clients:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Return clients' example counts, int64 (J,); needs must list example_counts."""
+        """Return clients' example counts, int64 (J,), if the method's needs list example_counts."""
         self._require("count the clients' examples", "example_counts", "label_counts")
         return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
-        """Return examples per client and class, int64 (J, K); needs must list label_counts."""
+        """Return clients' label counts, int64 (J, K), if the method's needs list label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
         each = (self._labels(client) for client in range(self.count))
         return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
@@ -333,8 +333,7 @@ class Clients:
             on: "train" or "validation"; the latter needs client_validation_examples too.
 
         Raises:
-            FedreproError: an answer is not a dict of arrays, or clients have no models of their
-                own.
+            FedreproError: an answer is not a dict of arrays, or clients have no own models.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -355,8 +354,7 @@ class Clients:
         """Measure a model's running statistics (of BatchNorm) again on clients' training examples.
 
         Costs one more exchange, as clients that lack `weights` (1, *shape) receive them. Returns
-        statistics over all examples of the chosen clients together, float32 (1, *shape) by tensor
-        name.
+        statistics over all examples of the chosen clients together, float32 (1, *shape) by name.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -496,4 +494,4 @@ class GraphNodes(Clients):
         )
 
     def _send(self, traffic: Traffic) -> None:
-        """Count nothing, as nodes send nothing to a server; overrides the count of `Clients`."""
+        """Count no traffic, as nodes of a graph send nothing to a server."""

@@ -24,8 +24,8 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
 
-    An exchange is a round trip in which the server asks clients a question. passes: how often
-    clients read all their examples, outside of training.
+    An exchange is a round trip in which the server lets clients compute something on their data.
+    passes: how often clients read all their examples, outside of training.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -93,8 +93,7 @@ class CostCounter:
         `passes` is how often each client read all its examples. `weights` are the tensors that the
         question is about: shared ones (1, *shape), or one per client. They count as sent, except
         tensors that all clients already have; shared tensors count as held by all if `all_of_them`
-        were asked. None: the question is about clients' own models, and answers are sent along with
-        these.
+        were asked. None: the question is about clients' own models, which are sent anyway.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)

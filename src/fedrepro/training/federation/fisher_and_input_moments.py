@@ -240,8 +240,7 @@ def kronecker_factors(
     mean over examples of g gᵀ summed over positions, g the gradient of log p(y | x) by the layer's
     outputs; `labels` y are weighted by the model's probabilities, or are those of the data. Both
     are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source: Martens and Grosse,
-    ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor that moves between A
-    and G.
+    2015; for convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
