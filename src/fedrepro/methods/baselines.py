@@ -60,9 +60,9 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Return a freshly drawn network, for training on the server's public sample alone.
+    """Return a randomly initialised network, for training on the server's public sample alone.
 
-    Weights are drawn as in local training, and equal in all repetitions of a trial. Source: GEMS,
+    Weights are drawn as in local training, by the random key `rng` of the trial. Source: GEMS,
     section 4.4 (raw).
     """
     network = network_like(clients)

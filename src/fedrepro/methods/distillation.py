@@ -279,7 +279,7 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
 
 
 def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Return two models' mean divergence, counting examples alone that they predict differently."""
+    """Return the mean of two models' KL divergences, set to 0 where their predictions agree."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
 

@@ -126,7 +126,7 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Return this network with ordinary layers in place of variational ones, for mean weights."""
+        """Return this network with an ordinary layer in place of each variational one."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))

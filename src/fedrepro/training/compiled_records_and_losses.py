@@ -279,7 +279,7 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return the label of example `row` in `targets`, labels (N,) or class probabilities (N, K)."""
+    """Return the label of example `row`, its entry in `targets` (N,) or likeliest class in (N, K)."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
@@ -327,11 +327,11 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 @inner
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
-    """Add an entropy loss's gradient to the logits' gradients: coefficient · max(0, least - H).
+    """Add an entropy loss's gradient to the logits' gradients: of coefficient · max(0, least - H).
 
     The logits' gradients are in `room`, for a sum over `rows` examples. `term` is (coefficient,
     least, whether H is the minibatch's mean entropy rather than each example's). For logits t and
-    probabilities p, dH/dt_k = -p_k (log p_k + H).
+    predicted probabilities p, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)

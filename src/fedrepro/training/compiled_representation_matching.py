@@ -263,9 +263,10 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> None:
-    """Copy kernel and bias of a map f_j (a transposed convolution) to `room`, before a minibatch.
+    """Copy kernel and bias of matching map f_j to `room`, before a minibatch.
 
-    The kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
+    f_j is a transposed convolution, which predicts an activation of the received network. The
+    kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
     `maps.table`, `c` describes the convolution whose output the map reads; `weights` is the flat
     model.
     """
@@ -283,10 +284,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> N
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuffers) -> None:
-    """Write (or add, if `add`) the gradient of map f_j's kernel and bias to the flat array `to`.
+    """Write (or add, if `add`) the gradient of matching map f_j to the flat array `to`.
 
-    The gradient is read from the buffers `room`. `p` is the map's row of `maps.table`; `c`
-    describes the convolution whose output the map reads.
+    The gradient, of the map's kernel and bias, is read from the buffers `room`. `p` is the map's
+    row of `maps.table`; `c` describes the convolution whose output the map reads.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -300,7 +301,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuf
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return where in memory the activation is that map f_j predicts from, for example number `b`.
+    """Return where the activation of example number `b` is that matching map f_j predicts from.
 
     `p` is the map's row of `Maps.table`, x the inputs of the affine maps. Returns the array, the
     offset at which the activation begins, and the offset of the recorded positions that max pooling
@@ -316,7 +317,7 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuffers) -> int:
-    """List the nonzero numbers of the activation that map f_j reads, pixel by pixel, in `room`.
+    """List the nonzero numbers of the activation that matching map f_j reads, by pixel, in `room`.
 
     Returns how many pixels have any; the kernel is added only at these pixels. `p` is the map's row
     of `Maps.table`; `source` comes from `source_of`.
@@ -349,10 +350,10 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuff
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in map f_j's output at which the kernel is added for source pixel (i, j).
+    """Return the offset in matching map f_j's output at which the kernel is added for a pixel.
 
-    `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` is the number of the
-    pixel that was the largest of its window.
+    (i, j) is the pixel of the map's input, `p` the map's row of `Maps.table`. If 2 × 2 pooling is
+    undone, `spot` is the number of the pixel that was the largest of its window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -363,10 +364,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MapBuffers
 ) -> int:
-    """List the nonzero numbers of channel `k` of the activation that map f_j reads, in `room`.
+    """List the nonzero numbers of channel `k` of the activation that matching map f_j reads.
 
-    Returns how many numbers are listed. `p` is the map's row of `Maps.table`; `source` comes from
-    `source_of`.
+    They are written to the buffers `room`. Returns how many there are. `p` is the map's row of
+    `Maps.table`; `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
@@ -389,10 +390,10 @@ def of_channel(
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
-    """Compute the transposed convolution of a map: add its kernel at the pixels that `sort` listed.
+    """Compute the output of a matching map, a transposed convolution, into room.image.
 
-    `count` is the number of listed pixels, `p` the map's row of `maps.table`; the sum is written to
-    room.image.
+    The map's kernel is added at the `count` pixels that `sort` listed. `p` is the map's row of
+    `maps.table`.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
@@ -437,7 +438,7 @@ def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: MapBuffers
 ) -> None:
-    """Backpropagate the gradient in room.image through map f_j, to its input and its kernel.
+    """Backpropagate the gradient in room.image through matching map f_j, to its input and kernel.
 
     Gradients by the input's nonzero numbers are written to mine.extra from offset `to` on; the
     kernel's gradient is added to room.moved. `p` is the map's row of `maps.table`; `source` comes

@@ -35,7 +35,7 @@ class Task:
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes; those of earlier rounds do not count."""
+        """Return how many minibatches this training takes, not counting those of earlier rounds."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 

@@ -37,7 +37,7 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The clients' answers to a server's question, and how often each client read its examples.
+    """The statistics that clients computed for the server, and how often they read their examples.
 
     answers: named arrays for each client. passes: readings of all examples, averaged over clients.
     """
@@ -59,7 +59,7 @@ def query(
     weights: Mapping[str, np.ndarray],
     who: str,
 ) -> QueryResult:
-    """Let each client compute the answer to `question` on its own examples; return all answers.
+    """Let each client compute the function `question` on its own examples; return all answers.
 
     question(network, tensors, examples) is a function that returns named NumPy arrays. Client j has
     the examples `rows[j]`, int64 (n_j,), and sees no others. `weights` are (1, *shape), one model

@@ -24,7 +24,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
 
-    An exchange is a round trip in which the server lets clients compute something on their data.
+    exchanges: round trips in which the server lets clients compute a statistic of their data.
     passes: how often clients read all their examples, outside of training.
     """
 
@@ -46,10 +46,10 @@ class ClientCost:
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    spent: messages and bytes, exchanges and passes over examples for the server's questions, and
-    seconds of clients' work. losses: for each client, the mean minibatch loss of each of its
-    trainings. rejected: how many trained models diverged. held: tensors that the server has already
-    sent to all clients for a question.
+    spent: messages, bytes, exchanges and passes over examples for statistics that the server lets
+    clients compute, and seconds of clients' work. losses: for each client, the mean minibatch loss
+    of each of its trainings. rejected: how many trained models diverged. held: tensors that the
+    server has already sent to all clients for such statistics.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -88,12 +88,12 @@ class CostCounter:
         weights: Mapping[str, np.ndarray] | None,
         all_of_them: bool = True,
     ) -> None:
-        """Add the costs of a question that `clients` clients answered with `up` bytes in total.
+        """Add the costs of a statistic that `clients` clients sent, with `up` bytes in total.
 
-        `passes` is how often each client read all its examples. `weights` are the tensors that the
-        question is about: shared ones (1, *shape), or one per client. They count as sent, except
+        `passes` is how often each client read all its examples. `weights` are the tensors at which
+        clients computed: shared ones (1, *shape), or one per client. They count as sent, except
         tensors that all clients already have; shared tensors count as held by all if `all_of_them`
-        were asked. None: the question is about clients' own models, which are sent anyway.
+        were asked. None: clients computed at their own models, which are sent anyway.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
