@@ -263,8 +263,7 @@ def conjugate_gradients(
 
     `applied` is the system's left side as a function, `residual` the right side minus
     applied(start), of any shape. Stops after `steps`, or when the residual's length is `tolerance`
-    times its first length. Returns the solution, and the ratio of the residual's last and first
-    length.
+    times its first length. Returns the solution, and the residual's last length over its first.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())

@@ -37,9 +37,9 @@ Messages = Annotated[
 class DownpourSgd:
     """Downpour SGD: a server (master) takes an Adam step per client message, or one on their mean.
 
-    A message is the mean of the minibatch gradients along the client's local epoch. The paper does
-    not say whether messages are applied one by one. They are by default, because accuracy first
-    rises with the number of clients in the paper ("more communications").
+    A message is the mean of the minibatch gradients along the client's local epoch. By default
+    messages are applied one by one; the paper does not say so, but its accuracy first rises with
+    the number of clients ("more communications").
     """
 
     rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10

@@ -64,9 +64,9 @@ def fisher_merge(
 
     F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)², from `prepared`. Source: Matena and Raffel, section
     3: information divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on
-    validation examples; here λ_i is 1 / J, or client i's share of examples. The least information
-    holds for all clients, so their order does not matter. Weights of other layers than `Linear` and
-    `Conv2d` have no information and are averaged by λ_i.
+    validation examples; here λ_i is 1 / J, or client i's share of examples. The floor applies to
+    all clients, so their order does not matter. Weights of other layers than `Linear` and `Conv2d`
+    have no information and are averaged by λ_i.
     """
     share = shares_of(info)
     if clients_by == "equal":
@@ -232,9 +232,9 @@ def fedlpa(
 ) -> GlobalModel:
     """Merge layers by damped Kronecker factors: solve sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i.
 
-    M_i are client i's weights and biases, p_i is its share of examples, A_i = E[a aᵀ] + √λ I of a
-    layer's inputs, B_i = E[g gᵀ] + √λ I of the loss's gradients by its outputs, with the data's
-    labels. Source: FedLPA, section 4.1. Solved by conjugate gradients from the average. The
+    M_i are client i's weights and biases, p_i is its share of examples, A_i = E[a aᵀ] + √λ I with a
+    layer's inputs a, B_i = E[g gᵀ] + √λ I with the loss's gradients g by its outputs, for the
+    data's labels. Source: FedLPA, section 4.1. Solved by conjugate gradients from the average. The
     authors' code takes 10,000 steps of plain descent, and the better of its first and last point on
     test data; it divides a convolution's A_i, and multiplies B_i, by the number of kernel
     positions, before λ is added.

@@ -183,7 +183,7 @@ def matched_regmean(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by RegMean.
 
-    Permutations are as in weight matching; moments of layer inputs (`prepared`) are permuted alike.
+    Permutations are as in weight matching; moments of layer inputs (`prepared`) are permuted too.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
@@ -212,7 +212,7 @@ def matched_kfac(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by FedFisher (K-FAC).
 
-    Permutations are as in weight matching; Kronecker factors (`prepared`) are permuted alike.
+    Permutations are as in weight matching; Kronecker factors (`prepared`) are permuted too.
     FedFisher's equation is solved by conjugate gradients from the mean of the permuted networks.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
@@ -223,11 +223,11 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
 ) -> tuple[LocalModels, list[Reply]]:
-    """Permute the hidden units of the clients' models into one order, and their answers alike.
+    """Permute the hidden units of clients' models into one order, and the clients' answers too.
 
-    Answers are second moments of each layer's inputs and output gradients; the server permutes
-    them, so clients send nothing more. Units are matched by weights, in at most `sweeps` passes.
-    Returns the models and the answers.
+    `answers` are second moments of each layer's inputs and output gradients; the server permutes
+    them by the same order, so clients send nothing more. Units are matched by weights, in at most
+    `sweeps` passes. Returns the models and the answers.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

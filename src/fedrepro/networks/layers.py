@@ -124,7 +124,7 @@ def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
 
 
 class Plain:
-    """Base of layers without tensors that keep the shape, such as ReLU."""
+    """Base of layers without tensors whose outputs have the shape of their inputs, such as ReLU."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         return {}

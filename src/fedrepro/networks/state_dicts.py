@@ -129,7 +129,7 @@ def unstack(
 ) -> list[dict[str, Any]]:
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
-    `layers` are the layers' names in the state dicts; by default those of an `nn.Sequential`, or of
+    `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
     the user's module. `widths` are hidden units of each network, if these differ.
 
     Raises:

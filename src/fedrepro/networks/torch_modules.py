@@ -271,7 +271,7 @@ class ModuleNetwork(Network):
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return by name a module's parameters, and those of its buffers that `buffers` names."""
+    """Return by name a module's parameters, and the buffers whose names are in `buffers`."""
     held = dict(made.named_buffers())
     return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
@@ -396,7 +396,7 @@ def _saying(name: str, shape: Shape) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's generator for the body, and restore it after; with None change nothing."""
+    """Seed PyTorch's generator within a `with` block, then restore it; with None change nothing."""
     import torch
 
     if seed is None:

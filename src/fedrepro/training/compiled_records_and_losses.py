@@ -279,7 +279,7 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return the label of example `row`, its entry in `targets` (N,) or likeliest class in (N, K)."""
+    """Return example `row`'s label from `targets`: labels (N,) or class probabilities (N, K)."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 

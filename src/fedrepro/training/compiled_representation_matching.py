@@ -366,7 +366,7 @@ def of_channel(
 ) -> int:
     """List the nonzero numbers of channel `k` of the activation that matching map f_j reads.
 
-    They are written to the buffers `room`. Returns how many there are. `p` is the map's row of
+    The list is written to the buffers `room`; its length is returned. `p` is the map's row of
     `Maps.table`; `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]

@@ -193,8 +193,8 @@ def average(
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
     For the arguments see `train`. Models that are not finite are left out; the result has the sum
-    of the other models' weights, by which the caller can divide. A buffer that counts (such as
-    batches seen) becomes that sum times the largest count. Models are added as they finish, so
+    of the finite models' weights, by which the caller can divide. A buffer that counts (such as
+    batches seen) becomes this sum times the largest count. Models are added as they finish, so
     memory does not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
@@ -251,7 +251,7 @@ def _run(
     block: int | None,
     path: StepPath | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; pass finished ones to `take`, and return the other results.
+    """Train the models of `tasks`; pass finished ones to `take`, and return the remaining results.
 
     take(part, finite) is called with each group of trained models, and which of them are finite:
     bool (m,). Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is

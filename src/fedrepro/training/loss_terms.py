@@ -202,10 +202,10 @@ class Entropy(Term):
 class GaussianPrior(Term):
     """The loss weight · KL(q ‖ prior) of a variational network's weights q, for Bayesian training.
 
-    It is added to the sum of the examples' losses; a minibatch's mean loss gets 1 / n of it. n
-    counts the examples in all minibatches between two exchanges with `over` "run", or a client's
-    examples once with "client". sd: the prior is N(0, sd²) for every weight; if None, the prior is
-    q as received. Source: P2P, eq. (8).
+    The divergence is added to the sum of the examples' losses, so a minibatch's mean loss gets
+    weight / n times the divergence. n counts the examples in all minibatches between two exchanges
+    with `over` "run", or a client's examples once with "client". sd: the prior is N(0, sd²) for
+    every weight; if None, the prior is q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0

@@ -113,9 +113,9 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply gradients as it computes them: plain SGD only.
+        """Return whether compiled code may apply gradients as soon as it computes them (plain SGD).
 
-        With `keep_gradients` gradients are summed over steps, so they may not.
+        With `keep_gradients` gradients are summed over steps, so they may not be applied at once.
         """
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 

@@ -132,7 +132,7 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """Return the array axes that list the hidden units of each layer, to permute all alike."""
+        """Return the array axes that list the hidden units of each layer, for permuting units."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)

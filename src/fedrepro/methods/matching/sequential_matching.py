@@ -122,9 +122,9 @@ def match(
 def worth_a_look(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
 
-    The last `new` columns are new atoms (common units). If there are as many as units, every unit
-    can have a new atom, at the last column's reward or more, so an atom that is worth less to every
-    unit stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
+    The last `new` columns are new atoms (common units). With as many new atoms as units, every unit
+    can have one, at the last column's reward or more, so an atom that is worth less to every unit
+    stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -238,7 +238,7 @@ class _Table:
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from their slots (common units); return which slots get empty."""
+        """Remove a client's units from their slots (common units); return which slots are empty."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -405,9 +405,10 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top for matching, by biases and weights upward.
 
-    Weights upward go to the common units of the matching `above`; those that a client lacks count
-    as weights of 0 with full precision, as in the authors' code, so they draw the average towards
-    0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance. Source: section 3.2.
+    Weights upward go to the common units of the matching `above`. For common units that a client
+    lacks, weights are 0 with full precision, as in the authors' code, so they draw the average
+    towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance. Source:
+    section 3.2.
     """
     width = len(above.counts)
     uniform = []

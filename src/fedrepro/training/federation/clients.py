@@ -215,7 +215,7 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
 
-        Models that are not finite are left out; the result has the sum of the others' weights.
+        Models that are not finite are left out; the result has the sum of the finite ones' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():

@@ -95,8 +95,7 @@ def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     """Combine running statistics measured by each client into those of all examples together.
 
     `answers` are the clients' results of `running_statistics`. A pooled variance is the mean
-    variance within clients plus the variance of clients' means. Returns float32 (1, *shape) by
-    name.
+    variance within clients plus the variance of their means. Returns float32 (1, *shape) by name.
     """
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
