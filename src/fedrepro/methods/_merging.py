@@ -47,10 +47,10 @@ def network_like(clients: LocalModels) -> Network:
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a `prepare` function of a method, which asks clients for statistics of their data.
+    """Return a function that asks clients for statistics of their data, as a method's `prepare`.
 
     `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
-    Each client evaluates it at its own model, with these `options`.
+    Each client evaluates the function at its own model, with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,9 +71,8 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    `layer` is called with a layer's name and the clients' matrices (J, D, K), and returns the
-    merged one (D, K). Other tensors, such as weights of normalisation, are averaged by `share`
-    (J,).
+    layer(name, matrices) merges the clients' matrices (J, D, K) of one layer to a matrix (D, K).
+    Other tensors, such as weights of normalisation, are averaged by `share` (J,).
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -85,9 +84,9 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete the merged tensors `made` by the clients' mean of every other tensor of the network.
+    """Return the merged tensors `made`, completed by the clients' mean of every other tensor.
 
-    Clients weigh by `share` (J,). Returns all tensors, float32 (1, *shape) by name.
+    Clients have the weights `share` (J,). Returns float32 (1, *shape) by name.
     """
     network = network_like(clients)
     tensors = dict(made)
@@ -99,9 +98,10 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Replace buffers (running statistics) of the merged torch module `made` by the clients' mean.
+    """Replace the buffers (running statistics) of a merged torch module by the clients' mean.
 
-    Clients weigh by `share` (J,). Models of other kinds have no buffers and are returned unchanged.
+    `made` is the merged module; clients have the weights `share` (J,). Models of other kinds have
+    no buffers and are returned unchanged.
     """
     if MODULE not in clients.model.component.meta:
         return made
@@ -113,7 +113,7 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
     """Keep only the clients that have the most common architecture (or layer widths).
 
     Of several equally common ones the first is kept. Returns the models of the clients that stay,
-    and `info` reduced to them, for methods that average weights.
+    and `info` reduced to these clients, for methods that average weights.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -140,14 +140,14 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Stack the arrays named `name` in the clients' answers to one array, (J, …)."""
+    """Stack the arrays named `name` in the answers of J clients to one array, (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Wrap merged tensors (1, *shape) as a method's result: a model of the clients' architecture.
+    """Return merged tensors (1, *shape) as a method's result: a model of the clients' architecture.
 
     `left`, if given, is reported as a diagnostic: the residual of the equation that was solved.
     """
@@ -160,7 +160,7 @@ EXHAUSTED = 1e-12  # of what the first vector becomes: nothing new in the next o
 
 
 def mean_of(weights: Array, share: Array) -> Array:
-    """Return the mean sum_i p_i W_i of arrays (J, …) by shares p (J,), float64 (…)."""
+    """Return the weighted mean sum_i p_i W_i of arrays W (J, …) by shares p (J,), float64 (…)."""
     return np.asarray(np.tensordot(share, weights.astype(np.float64), 1))
 
 
@@ -169,8 +169,8 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
     (sum_i p_i A_i + λ I)⁻¹ (sum_i p_i A_i W_i + λ W̄), with `weights` W_i (J, D, K), second moments
     of `inputs` A_i (J, D, D), `share` p (J,), W̄ = sum_i p_i W_i, and λ `ridge` times the
-    diagonal's mean. If each W_i solves client i's least squares, this solves those of all examples
-    together; if the sum is singular, it is the solution nearest to W̄.
+    diagonal's mean. If each W_i solves client i's least squares, the result solves that of all
+    examples together; if sum_i p_i A_i is singular, it is the solution nearest to W̄.
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
@@ -180,7 +180,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
-    """Solve matrix · X = wanted, the matrix symmetric; return the shortest of several solutions."""
+    """Solve matrix · X = wanted for a symmetric matrix; return the shortest solution X."""
     if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
         return np.full_like(wanted, np.nan)
     import scipy.linalg  # planning, which lists the methods, must not wait for it
@@ -194,10 +194,10 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """Approximate the W of sum_i p_i A_i W G_i = pull, by which a layer is merged, float64 (D, K).
+    """Approximate the merged weights W of a layer, sum_i p_i A_i W G_i = pull: float64 (D, K).
 
-    It is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or equal
-    G_i; FedLPA's descent starts from it. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K),
+    The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or
+    equal G_i; FedLPA's descent starts from it. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K),
     `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
     """
     left = _solved(mean_of(inputs, share), pull)
@@ -209,10 +209,10 @@ def plain_descent(
 ) -> Array:
     """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
 
-    It takes `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
-    are computed at once: they add φ(applied) r to the start, with r the first residual, c = 2 /
-    entries and φ(λ) = (1 - (1 - c λ²)^steps) / λ, found by Lanczos' method with at most `basis`
-    vectors. Steps diverge where c λ² is above 2.
+    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
+    are computed at once: their sum is φ(applied) r, with r the first residual, c = 2 / entries and
+    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Steps
+    diverge where c λ² is above 2.
     """
     import scipy.linalg
 
@@ -243,7 +243,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation to merge a layer.
+    """Return the function W -> sum_i p_i A_i W G_i, for the equation by which a layer is merged.
 
     A_i are `inputs` (J, D, D), G_i `errors` (J, K, K), p_i `share` (J,).
     """
@@ -261,10 +261,9 @@ def conjugate_gradients(
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
-    `applied` is the system's left side as a function, `residual` the right side less
+    `applied` is the system's left side as a function, `residual` the right side minus
     applied(start), of any shape. Stops after `steps`, or when the residual's length is `tolerance`
-    of the first one's. Returns the solution and the final residual's length as a share of the first
-    one's.
+    times its first length. Returns the solution, and the residual's last length over its first.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
@@ -289,8 +288,8 @@ def _double(values: Array) -> Array:
 def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
     """Average weights by Fisher information: sum_i p_i F_i w_i / sum_i p_i F_i, elementwise.
 
-    `weights` w_i and `information` F_i are (J, …), `share` p is (J,); F_i below `floor` is raised
-    to it. Where every client's information is 0 the result is the plain mean by `share`.
+    `weights` w_i and `information` F_i are (J, …), `share` p is (J,); F_i is at least `floor`.
+    Where every client's information is 0 the result is the plain mean by `share`.
     """
     floored = np.maximum(information.astype(np.float64), floor)
     whole, average = mean_of(floored, share), mean_of(weights, share)
@@ -305,7 +304,7 @@ def fisher_descent(
 
     m = v + 0.9 m, s = v² + 0.99 s, w = w - η m / (√s + 0.01), where v is `gradient` at w; with
     `within`, 0.01 is added inside the root, as for Kronecker factors. Weights with small gradients
-    hardly leave the start. Source: the authors' code; no sum is damped, so this is not Adam.
+    hardly change. Source: the authors' code; m and s are not damped sums, so this is not Adam.
     """
     x, mean, square = start.copy(), np.zeros_like(start), np.zeros_like(start)
     for _ in range(steps):
@@ -324,7 +323,7 @@ Units = Annotated[
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
     """Return the width of each hidden layer of the merged network, lowest first.
 
-    It is `units` in every layer, or if None the width that a client has.
+    The width is `units` in every layer, or if None that of the clients' networks.
     """
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)

@@ -31,7 +31,8 @@ def average(
 ) -> GlobalModel:
     """Average the clients' weights, sum_j (n_j / n) w_j, or take their plain mean.
 
-    n_j counts the training examples of client j. Source: FedAvg, algorithm 1 (one round).
+    n_j counts the training examples of client j, n those of all. Source: FedAvg, algorithm 1 (one
+    round).
     """
     assert info.example_counts is not None
     counts = info.example_counts if weighted else np.ones(clients.clients)
@@ -57,7 +58,7 @@ def average(
 def average_shared(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Average the weights of clients that trained from one common start, sum_j (n_j / n) w_j.
 
-    It asks training for that start, so its local models are not those of other methods on the same
-    partition. Source: FedAvg, algorithm 1 (one round).
+    n_j counts client j's training examples. Local training starts all clients from equal weights
+    for this method, so it has other local models than other methods. Source: FedAvg, algorithm 1.
     """
     return average(clients, info, rng=rng)

@@ -38,7 +38,7 @@ def pooled(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMode
     """Return the model of one client that holds all training data (the partition `pooled`).
 
     Raises:
-        FedreproError: For local models of several clients.
+        FedreproError: there are local models of several clients.
     """
     if clients.clients != 1:
         raise FedreproError(
@@ -60,10 +60,10 @@ def majority(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalMo
 
 @method("raw", kind="control", needs={"public_sample"}, label="public sample alone")
 def raw(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Return a freshly drawn network, for training on the server's public sample alone.
+    """Return a randomly initialised network, for training on the server's public sample alone.
 
-    It is drawn as the local training procedure draws, alike in all repetitions of a trial. Source:
-    GEMS, section 4.4 (raw).
+    Weights are drawn as in local training, by the random key `rng` of the trial. Source: GEMS,
+    section 4.4 (raw).
     """
     network = network_like(clients)
     return GlobalModel(clients.model, initial_weights(network, settings_of(info.training), [rng]))
@@ -83,8 +83,8 @@ CHOSEN = Metric("accuracy by which the best client was chosen", "share of exampl
 def best_client(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Choose the client's model that is best on all clients' validation examples: argmax_j v_j.
 
-    v_j = sum_i (n_i / n) (accuracy of model j at client i). Ties go to the first. A client without
-    validation examples is left out of the sum.
+    v_j = sum_i (n_i / n) (accuracy of model j at client i), n_i / n client i's share of training
+    examples. Of equal v_j the first is chosen. Clients without validation examples are left out.
     """
     assert info.clients is not None
     assert info.example_counts is not None
@@ -105,7 +105,7 @@ def uniform_ensemble(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> 
 
 @method("voting_ensemble", kind="one_shot", paper="gems", label="majority vote", any_width=True)
 def voting_ensemble(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
-    """Predict the class that most clients do; ties fall at random. Source: GEMS, section 4.5."""
+    """Predict the class that most clients predict, with random ties. Source: GEMS, section 4.5."""
     weights = np.full((clients.clients, clients.classes), 1.0 / clients.clients)
     return GlobalModel(clients.model, clients.tensors, weights, ties=rng, widths=clients.widths)
 
@@ -134,9 +134,9 @@ def weighted_ensemble(
 ) -> GlobalModel:
     """Predict by the clients' class probabilities, weighted by n_jk / n_k, or by n_jk / n_j.
 
-    n_jk counts the examples of class k at client j. A class that no client has keeps equal weights.
-    Shares within a client are divided by the number of clients, so that all weights sum to one.
-    Source: PFNM, supplement 4.1.
+    n_jk counts the examples of class k at client j, n_k those at all clients, n_j those of all
+    classes. A class that no client has keeps equal weights. Shares within a client are divided by
+    the number of clients, so that all weights sum to one. Source: PFNM, supplement 4.1.
     """
     assert info.label_counts is not None
     held = info.label_counts.sum(axis=1, keepdims=True)

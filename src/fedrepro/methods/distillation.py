@@ -56,9 +56,9 @@ def distillation(
 ) -> GlobalModel:
     """Train a new network on the clients' mean prediction for the pooled inputs (distillation).
 
-    The loss is cross-entropy at temperature 1. The network is trained as a client would be
-    (optimiser, minibatch, epochs), with `units` in each hidden layer. Source: PFNM, supplement 4.1,
-    after Hinton et al. (2015).
+    The loss is cross-entropy at temperature 1. The network is trained by the clients' local
+    training procedure, with `units` in each hidden layer. Source: PFNM, supplement 4.1, after
+    Hinton et al. (2015).
     """
     assert info.pooled_inputs is not None
     inputs = tensor_of(info.pooled_inputs).to(info.device)
@@ -100,9 +100,9 @@ def feddf(
 
     Minimises KL(softmax(mean_j z_j(x)) || softmax(z_w(x))) over at most 10,000 inputs x; z are
     logits. Source: FedDF, algorithm 1, with one round. The authors lower the step size to 0 along a
-    cosine, clip gradients and stop by validation accuracy; here Adam takes `epochs` epochs at one
-    step size. If clients' networks have several forms, the student has the most common one and
-    starts from the average of the clients that have it.
+    cosine, clip gradients and stop by validation accuracy; here Adam runs for `epochs` epochs at
+    one step size. If clients' networks have several architectures, the student has the most common
+    one and starts from the average of the clients that have it.
     """
     assert info.public_inputs is not None
     network = network_like(clients)
@@ -162,9 +162,9 @@ def dense(
     y) - β mean[1(the student predicts another class) KL(softmax z̄(x) || softmax z_w(x))] for
     random labels y; the batch with the least loss is kept, and the student learns once from all
     batches kept. Source: DENSE, by its formulas. The batch normalisation term is left out, and the
-    student keeps the running statistics that it starts with; the generator is a perceptron with
-    outputs in [0, 1], as inputs must be. The authors make 200 batches and start from fresh weights.
-    If clients have several architectures, the student has the most common one.
+    student keeps its initial running statistics; the generator is a perceptron with outputs in [0,
+    1], as inputs must be. The authors generate 200 batches and start from fresh weights. If clients
+    have several architectures, the student has the most common one.
     """
     import torch
 
@@ -208,9 +208,9 @@ def dense(
 def divergence(
     wanted: torch.Tensor, logits: torch.Tensor, temperature: float = 1.0
 ) -> torch.Tensor:
-    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)) at temperature T.
+    """Return the mean over examples of KL(softmax(wanted/T) || softmax(logits/T)), T `temperature`.
 
-    Both are logits, (B, K).
+    Both `wanted` and `logits` are logits, (B, K).
     """
     return _divergences(wanted / temperature, logits / temperature).mean()
 
@@ -224,7 +224,7 @@ def _divergences(wanted: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
 
 
 class _Generator:
-    """A perceptron that makes inputs (B, D) of random numbers, for data-free distillation."""
+    """A perceptron that maps random numbers to inputs (B, D), for data-free distillation."""
 
     def __init__(
         self, network: Network, latent: int, units: int, batch: int, rng: RngKey, device: str
@@ -243,8 +243,8 @@ class _Generator:
     ) -> tuple[torch.Tensor, float]:
         """Train the generator; return its inputs of least loss, and the ensemble's cross-entropy.
 
-        The loss asks for inputs that the `ensemble` is sure of and the `student` predicts
-        otherwise, the latter weighed by `adversarial`.
+        The loss is the `ensemble`'s cross-entropy for random labels, less `adversarial` times the
+        divergence of the `student` where it predicts another class.
         """
         import torch
 
@@ -279,13 +279,13 @@ def adam(mean: torch.Tensor, square: torch.Tensor, slope: torch.Tensor, step: in
 
 
 def _apart(theirs: torch.Tensor, ours: torch.Tensor) -> torch.Tensor:
-    """Return the divergence on examples that two models predict differently, as a mean over all."""
+    """Return the mean of two models' KL divergences, set to 0 where their predictions agree."""
     differ = (theirs.argmax(dim=1) != ours.argmax(dim=1)).to(theirs.dtype)
     return (differ * _divergences(theirs, ours)).mean()
 
 
 def _mean_logits(network: Network, tensors: Mapping[str, np.ndarray], device: str) -> Logits:
-    """Return a function from inputs to the mean logits of the networks `tensors` (J, *shape)."""
+    """Return a function from inputs to the mean logits of J networks, `tensors` (J, *shape)."""
     held = {name: _on(value, device) for name, value in tensors.items()}
     count = len(next(iter(held.values())))
 

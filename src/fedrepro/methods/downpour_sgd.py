@@ -35,11 +35,11 @@ Messages = Annotated[
 )
 @dataclass(kw_only=True)
 class DownpourSgd:
-    """Downpour SGD: the master's Adam takes a step per client message, or one on their mean.
+    """Downpour SGD: a server (master) takes an Adam step per client message, or one on their mean.
 
-    A message is the mean of the minibatch gradients along the client's local epoch. The paper does
-    not say whether messages are applied one by one; that accuracy first rises with the number of
-    clients, "more communications", speaks for it, so it is the default.
+    A message is the mean of the minibatch gradients along the client's local epoch. By default
+    messages are applied one by one; the paper does not say so, but its accuracy first rises with
+    the number of clients ("more communications").
     """
 
     rounds: Annotated[int, Arg("communication rounds", "rounds", least=1)] = 10
@@ -51,7 +51,7 @@ class DownpourSgd:
     ] = None
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: drawn master weights, and Adam's zero moments."""
+        """Return the state before round 1: randomly drawn master weights, Adam's zero moments."""
         start = initial_weights(clients.network, clients.settings, [rng.at(client=-1)])
         flat = torch_of(Layout(clients.network.shapes).pack(start))
         return {"flat": flat, "optimiser": new_memory(flat, _adam(clients))}
@@ -59,7 +59,7 @@ class DownpourSgd:
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at every client, then take the master's steps; return the new state."""
+        """Train at every client, then step at the master; return the new state and a report."""
         flat = state["flat"].clone()
         sent = self._messages(flat, clients, rng)
         if self.messages == "sequential":
@@ -73,7 +73,7 @@ class DownpourSgd:
         return {"flat": flat, "optimiser": memory}, Report()
 
     def _messages(self, flat: torch.Tensor, clients: Clients, rng: RngKey) -> np.ndarray:
-        """Return what clients send: mean gradients of their local steps, vectors (J, size)."""
+        """Return clients' messages: mean gradients of their local steps, flat vectors (J, size)."""
         epochs = self.epochs
         if self.minibatches is not None:
             clients, epochs = next_minibatches(clients, self.minibatches, rng), 1
@@ -98,8 +98,8 @@ class DownpourSgd:
 def next_minibatches(clients: Clients, count: int, rng: RngKey) -> Clients:
     """Return clients that hold only the examples of their next `count` minibatches.
 
-    A client goes through its examples in one random order after another; round r takes the r-th
-    stretch of count * batch_size examples. So all clients take equally many steps.
+    A client visits its examples in one random order after another; round r uses the r-th segment of
+    count * batch_size examples in this sequence. So all clients take equally many steps.
     """
     if clients.settings.batch_size is None:
         raise FedreproError("downpour SGD counts minibatches, so training needs a batch_size")

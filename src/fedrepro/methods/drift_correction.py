@@ -42,15 +42,15 @@ NUMBER_BYTES = 4
 class FedNova(DrawnForSteps):
     """FedNova: averages clients' updates, each divided by its effective number of steps a_j.
 
-    x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with p_j = n_j / sum_S n_j over the round's
-    clients S (for a_j see `effective_steps`). Equal a_j make it FedAvg. Each client sends a_j with
-    its model y_j. Source: FedNova, eq. (9) and table 1.
+    Global weights x <- x - (sum_j p_j a_j) sum_j p_j (x - y_j) / a_j, with y_j the model of client
+    j, and p_j = n_j / sum_S n_j its share of the examples of the round's clients S (for a_j see
+    `effective_steps`). With equal a_j this is FedAvg. Source: FedNova, eq. (9) and table 1.
     """
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients and average their normalised updates; return the new state."""
+        """Train at drawn clients, average their normalised updates; return new state and report."""
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
         trained = self.trained(state, clients, chosen, rng)
@@ -76,8 +76,8 @@ class FedNova(DrawnForSteps):
 def fednova_once(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel:
     """Run one round of `fednova` on trained models: x + (sum_j p_j a_j) sum_j p_j (w_j - x) / a_j.
 
-    x is the common start, p_j = n_j / n, a_j the client's minibatches in local training. Source:
-    FedNova, eq. (9) and table 1.
+    x is the common start, w_j client j's model, p_j its share of all examples, a_j its number of
+    minibatches in local training. Source: FedNova, eq. (9) and table 1.
 
     Raises:
         FedreproError: training may stop early, so the number of steps is not known.
@@ -120,8 +120,7 @@ def averaged(
 def effective_steps(steps: np.ndarray, momentum: float) -> np.ndarray:
     """Return how many steps without momentum move as far as `steps` with it: a_j, float64 (n,).
 
-    K steps with momentum r count as (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table
-    1.
+    K steps with momentum r are (K - r (1 - r^K) / (1 - r)) / (1 - r). Source: FedNova, table 1.
     """
     r, count = momentum, np.maximum(steps, 1).astype(np.float64)  # without examples, no step
     return np.asarray((count - r * (1 - r**count) / (1 - r)) / (1 - r))
@@ -135,20 +134,20 @@ def weight_updates(after: np.ndarray, before: np.ndarray) -> np.ndarray:
 @method("scaffold", kind="federated", needs=NEEDS, trainings={"sgd"}, label="SCAFFOLD")
 @dataclass(kw_only=True)
 class Scaffold(DrawnForSteps):
-    """SCAFFOLD: clients' steps are corrected by control variates that client and server keep.
+    """SCAFFOLD: clients' steps are corrected by control variates that clients and server keep.
 
-    Clients: y <- y - lr (gradient(y) - c_j + c), then c_j <- c_j - c + (x - y_j) / (a_j lr).
-    Server: x <- x + server_lr sum_j p_j (y_j - x), p_j = n_j / sum_S n_j, and c <- c + |S| / J
-    times the mean change of c_j. A client sends the change of its c_j with its model; the server
-    sends c with the weights. a_j counts the client's steps, with momentum the `effective_steps`, as
-    c_j would be too large otherwise. Source: SCAFFOLD, algorithm 1, option II, which has neither
-    momentum nor p_j.
+    Client j trains y from the global weights x: y <- y - lr (gradient(y) - c_j + c), then c_j <-
+    c_j - c + (x - y_j) / (a_j lr). Server: x <- x + server_lr sum_j p_j (y_j - x), and c <- c + |S|
+    / J times the mean change of c_j, with p_j = n_j / sum_S n_j the share of examples among the
+    round's clients S. The change of c_j is sent with y_j, and c with x. a_j counts the client's
+    steps, with momentum the `effective_steps`, as c_j would be too large otherwise. Source:
+    SCAFFOLD, algorithm 1, option II, which has neither momentum nor p_j.
     """
 
     server_lr: ServerLr = 1.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, zero control variates."""
+        """Return the state before round 1: randomly drawn global weights, zero control variates."""
         start = super().init(clients, info, rng)
         return {**start, "control": zeros(start["weights"]), "kept": {}}
 
@@ -193,11 +192,12 @@ class Scaffold(DrawnForSteps):
 class FedDyn(DrawnForSteps):
     """FedDyn: a client's loss gets a linear term and a quadratic pull to the received weights x.
 
-    A client minimises f_j(y) - <h_j, y> + alpha/2 |y - x|², then sets h_j <- h_j - alpha (y_j - x).
-    The server sets x to the mean of y_j over the round's clients S less (1/alpha) times the mean of
-    h_j over all clients. After round one with all clients, x is twice their mean less the start; so
-    after few rounds the clients' mean may predict better. Source: FedDyn, algorithm 1; its code
-    divides alpha by the client's relative size, which the paper does not.
+    Client j minimises f_j(y) - <h_j, y> + alpha/2 |y - x|² from its loss f_j, then sets h_j <- h_j
+    - alpha (y_j - x). The server sets x to the mean of y_j over the round's clients, minus
+    (1/alpha) times the mean of h_j over all clients. After round one with all clients, x is twice
+    the clients' mean minus the start; so after few rounds the clients' mean may predict better.
+    Source: FedDyn, algorithm 1; its code divides alpha by the client's relative size, which the
+    paper does not.
     """
 
     alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
@@ -206,7 +206,7 @@ class FedDyn(DrawnForSteps):
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, h of zero."""
+        """Return the state before round 1: randomly drawn global weights, and h_j = 0."""
         start = super().init(clients, info, rng)
         return {**start, "clients": start["weights"], "h": zeros(start["weights"]), "kept": {}}
 
@@ -238,6 +238,6 @@ class FedDyn(DrawnForSteps):
         return {"weights": weights, "clients": mean, "h": h, "kept": kept}, Report()
 
     def model(self, state: State, clients: Clients) -> GlobalModel:
-        """Return the server's network, or the mean of the clients' last ones (`predicts`)."""
+        """Return the server's network, or the mean of clients' last networks, by `predicts`."""
         tensors = state["weights" if self.predicts == "server" else "clients"]
         return GlobalModel(clients.model, tensors)

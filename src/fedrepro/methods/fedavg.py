@@ -71,13 +71,13 @@ ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
 
 @dataclass(kw_only=True)
 class Drawn:
-    """Base of methods in rounds: each round draws clients, who train from the global weights."""
+    """Base of methods in rounds: each round draws clients, which train from the global weights."""
 
     rounds: Rounds = 100
     fraction: Fraction = 0.1
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: randomly drawn global weights, (1, *shape) by name."""
+        """Return the state before round 1: global weights drawn at random, (1, *shape) by name."""
         return {"weights": initial_weights(clients.network, clients.settings, [rng.at(client=-1)])}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
@@ -87,7 +87,7 @@ class Drawn:
 
 @dataclass(kw_only=True)
 class DrawnForSteps(Drawn):
-    """Base of methods whose drawn clients train for some epochs, or some minibatches, a round."""
+    """Base of methods whose drawn clients train for some epochs, or some minibatches, per round."""
 
     epochs: Epochs = 1
     steps: Steps = None
@@ -95,7 +95,7 @@ class DrawnForSteps(Drawn):
     def trained(
         self, state: State, clients: Clients, chosen: np.ndarray, rng: RngKey, **how: Any
     ) -> Trained:
-        """Train at clients `chosen` from the global weights; `how` goes to `Clients.train`."""
+        """Train at clients `chosen` from the global weights; pass `how` on to `Clients.train`."""
         how |= {"epochs": self.epochs, "steps": self.steps, "chosen": chosen.tolist()}
         return clients.train(state["weights"], rng, **how)
 
@@ -108,25 +108,31 @@ class Averaging(Drawn):
     batchnorm: BatchNorm = "average"
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return the terms that clients add to their cross-entropy loss; none unless overridden."""
+        """Return the loss terms that clients add to their cross-entropy; none unless overridden."""
         return []
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray] | None:
-        """Return tensors of loss terms that stay at clients, (chosen, *shape) by name, or None."""
+        """Return private tensors of the loss terms, (chosen, *shape) by name, or None without any.
+
+        `chosen` are the clients that train in this round, at which these tensors stay.
+        """
         return None
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step, (1, *shape) by name, and its next state.
+        """Return the server's step, (1, *shape) by name, and the server's next state.
 
-        `update` is the clients' mean update and `server` the state, such as momentum. Unless
+        `update` is the clients' mean update, `server` the server's state, such as momentum. Unless
         overridden the step is the mean update itself.
         """
         return update, server
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: drawn global weights; no layers at clients yet."""
+        """Return the state before round 1: randomly drawn global weights, an empty server state.
+
+        With `batchnorm` "local" the state also has the clients' own BatchNorm layers, none so far.
+        """
         if self.batchnorm != "average":
             from fedrepro.training.federation.norm_statistics import require_norms
 
@@ -145,11 +151,11 @@ class Averaging(Drawn):
         lr: float | None = None,
         steps: int | None = None,
     ) -> State | None:
-        """Run a round: clients train, the server averages and steps. Return the new state.
+        """Run a round: drawn clients train, the server averages and steps. Return the new state.
 
-        None if all clients diverged; one that did is left out as if it had not been drawn. `lr`
-        defaults to that of the training, and `steps` (minibatches per client) to `epochs` whole
-        epochs.
+        Clients that diverged are left out, as if they had not been drawn; None if all diverged.
+        `lr` defaults to the training procedure's, and `steps` (minibatches per client) to `epochs`
+        whole epochs.
         """
         assert info.example_counts is not None
         chosen = sample_clients(clients.count, self.fraction, rng)
@@ -175,7 +181,7 @@ class Averaging(Drawn):
         return {"weights": weights, "server": server, **kept}
 
     def model(self, state: State, clients: Clients) -> GlobalModel | Sequence[GlobalModel]:
-        """Return the global network; or one per client, if each keeps its own BatchNorm layers."""
+        """Return the global network, or one per client if each keeps its own BatchNorm layers."""
         if self.batchnorm != "local":
             return super().model(state, clients)
         own = gather_client_state(state["kept"], np.arange(clients.count), _norms(state, clients))
@@ -204,7 +210,7 @@ class Scheduled(Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Train at drawn clients, average, and step at the server; return new state and report."""
+        """Train at drawn clients, average, step at the server; return new state and report."""
         lr, steps = self._lr(clients.settings.lr, rng.round), self._steps(rng.round)
         after = self.averaged(state, clients, info, rng, epochs=self.epochs, lr=lr, steps=steps)
         traffic = None
@@ -222,7 +228,7 @@ class Scheduled(Averaging):
         return None if self.last_lr is None else self._between(first, self.last_lr, done)
 
     def _steps(self, done: int) -> int | None:
-        """Return the number of local minibatches in round `done`, None for whole epochs."""
+        """Return the number of local minibatches in round number `done`, None for whole epochs."""
         if self.steps is None or self.last_steps is None:
             return self.steps
         return max(1, round(self._between(self.steps, self.last_steps, done)))
@@ -239,9 +245,10 @@ class FedAvg(Scheduled):
 
     `proximal` makes it FedProx (Li et al., 2020, algorithm 2); `server_lr` and `server_momentum`
     make it FedAvgM (Hsu et al., 2019, section 4.3): v = momentum v + U, w = w + server_lr v, with U
-    the mean update. `divergence` is RM's baseline of that name, `entropy` its regulariser (section
-    4). With `batchnorm` local each client keeps its own layers of BatchNorm, and predicts with them
-    (FedBN, Li et al., 2021); with recalibrate the round's clients measure their statistics again.
+    the clients' mean update. `divergence` is the coefficient of "weight divergence" in the RM
+    paper, `entropy` that of its entropy term (section 4). With `batchnorm` local each client keeps
+    its own layers of BatchNorm, and predicts with them (FedBN, Li et al., 2021); with recalibrate
+    the round's clients measure the statistics of BatchNorm again.
     """
 
     proximal: Mu = 0.0
@@ -252,19 +259,19 @@ class FedAvg(Scheduled):
     server_momentum: ServerMomentum = 0.0
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn global weights, zero server momentum."""
+        """Return the state before round 1: randomly drawn weights, zero momentum of the server."""
         state = super().init(clients, info, rng)
         return {**state, "server": zeros(state["weights"]) if self.server_momentum else {}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return the server's step for the clients' mean `update`, and the new momentum."""
+        """Return the server's step for the clients' mean `update`, and the server's momentum."""
         if self.server_momentum:
             update = {k: self.server_momentum * server[k] + v for k, v in update.items()}
             server = {k: v.astype(np.float32) for k, v in update.items()}
         return {k: self.server_lr * v for k, v in update.items()}, server
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return clients' extra loss terms: a pull to the received weights, RM's entropy term."""
+        """Return clients' extra loss terms: a pull to the received weights, and an entropy term."""
         pull = self.proximal / 2 + self.divergence
         return [*([Proximal(pull)] if pull else []), *entropy(self.entropy, self.least_entropy)]
 
@@ -272,10 +279,10 @@ class FedAvg(Scheduled):
 @method("fedadam", kind="federated", needs=NEEDS, label="FedAdam")
 @dataclass(kw_only=True)
 class FedAdam(Scheduled):
-    """FedAdam: the server steps by Adam along the mean update U. Source: Reddi et al., 2021, alg.
+    """FedAdam: the server steps by Adam along the mean update U. Source: Reddi et al. 2021, alg. 2.
 
-    2. U is the clients' mean of trained minus received weights. m = beta1 m + (1 - beta1) U, v =
-    beta2 v + (1 - beta2) U², v starting at tau², and w = w + server_lr m / (sqrt(v) + tau).
+    U is the clients' mean of trained minus received weights. m = beta1 m + (1 - beta1) U, v = beta2
+    v + (1 - beta2) U², v starting at tau², and w = w + server_lr m / (sqrt(v) + tau).
     """
 
     server_lr: ServerLr = 0.01
@@ -284,16 +291,13 @@ class FedAdam(Scheduled):
     tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: drawn weights, moments m = 0 and v = tau²."""
+        """Return the state before round 1: randomly drawn weights, moments m = 0 and v = tau²."""
         state = super().init(clients, info, rng)
         second = {k: np.full_like(v, self.tau**2) for k, v in state["weights"].items()}
         return {**state, "server": {"first": zeros(state["weights"]), "second": second}}
 
     def server_update(self, update: Weighted, server: State) -> tuple[Weighted, State]:
-        """Return Adam's step for the clients' mean `update`, and its moments.
-
-        No bias correction.
-        """
+        """Return Adam's step for the clients' mean `update`, uncorrected for bias, and moments."""
         first = {k: _mix(self.beta1, server["first"][k], v) for k, v in update.items()}
         second = {k: _mix(self.beta2, server["second"][k], v**2) for k, v in update.items()}
         step = {k: self.server_lr * first[k] / (np.sqrt(second[k]) + self.tau) for k in update}
@@ -306,9 +310,9 @@ class FedAdam(Scheduled):
 
 
 def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
-    """Return RM's entropy term as a list of loss terms, empty if its `coefficient` is 0.
+    """Return a list with an entropy loss term, or an empty list if its `coefficient` is 0.
 
-    The term penalises predictions with less entropy than `least` nats.
+    The term penalises predictions whose entropy is below `least` nats.
     """
     return [Entropy(least, coefficient)] if coefficient else []
 
@@ -316,7 +320,7 @@ def entropy(coefficient: float, least: float) -> list[Term | WeightTerm]:
 def sample_clients(clients: int, fraction: float, rng: RngKey) -> np.ndarray:
     """Draw the clients that train in a round: max(fraction · clients, 1) indices, ascending int64.
 
-    Source: FedAvg, algorithm 1.
+    `clients` is the number of all clients. Source: FedAvg, algorithm 1.
     """
     count, stream = max(1, round(fraction * clients)), rng.stream("clients-of-a-round")
     if clients > MANY:
@@ -329,8 +333,9 @@ def client_update(
 ) -> tuple[Averaged, State]:
     """Train clients `chosen` from the global weights; return the sum of their models by `share`.
 
-    `chosen` are n client indices, `share` is p_k, float64 (n,), and `how` goes to `Clients.train`.
-    Second comes the part of the next state that stays at the clients: BatchNorm layers, or nothing.
+    `chosen` are n client indices, `share` (n,) are the factors of their models; `how` is passed on
+    to `Clients.train`. Also returns the part of the next state that stays at clients: {"kept":
+    BatchNorm layers by client}, or {}.
     """
     how["chosen"] = chosen.tolist()
     if "kept" not in state:
@@ -348,7 +353,8 @@ def gather_client_state(
 ) -> dict[str, np.ndarray]:
     """Stack the tensors that `chosen` clients kept from earlier rounds, (chosen, *shape) by name.
 
-    `kept` holds them by client. A client that was never drawn gets the tensors `new` (*shape).
+    `kept` has each client's tensors by the client's number as text. A client that was never drawn
+    gets the tensors `new` (*shape).
     """
     each = [kept.get(str(j), new) for j in chosen]
     return {k: np.stack([tensors[k] for tensors in each]) for k in new}
@@ -357,7 +363,7 @@ def gather_client_state(
 def scatter_client_state(
     chosen: np.ndarray, tensors: dict[str, np.ndarray]
 ) -> dict[str, dict[str, np.ndarray]]:
-    """Split tensors (chosen, *shape) into one entry per client, to be kept until a later round."""
+    """Split tensors (chosen, *shape) into a dict per client, by client number as text."""
     return {str(j): {k: v[i] for k, v in tensors.items()} for i, j in enumerate(chosen)}
 
 

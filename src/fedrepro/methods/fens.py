@@ -26,7 +26,10 @@ MOMENTUM, SQUARES, SMALL = 0.9, 0.99, 1e-3  # of FedAdam
 
 
 def class_weights(networks: int, classes: int, weights: Array) -> Gate:
-    """Return a FENS gate of one layer that weighs logits: sum_i w_ik z_ik, by weights w (m, K)."""
+    """Return a FENS gate of one layer that weighs logits: sum_i w_ik z_ik, by weights w (m, K).
+
+    A gate is a small network on the logits of m `networks`.
+    """
     blocks = [np.diag(row) for row in weights]
     assert len(blocks) == networks
     return {"weight0": np.concatenate(blocks), "bias0": np.zeros(classes)}
@@ -35,8 +38,7 @@ def class_weights(networks: int, classes: int, weights: Array) -> Gate:
 def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
     """Return the gradients of a gate's mean cross-entropy, by tensor name.
 
-    A gate is a small network of one or two layers, from the clients' logits (n, m · K) to `labels`
-    (n,).
+    A gate is a small network of one or two layers on clients' logits (n, m · K); `labels` are (n,).
     """
     deep = "weight1" in gate
     below = logits @ gate["weight0"] + gate["bias0"]
@@ -54,10 +56,10 @@ def gradients(gate: Gate, logits: Array, labels: Array) -> Gate:
 
 
 class GateServer:
-    """The server of FENS: trains the gate by FedAdam on the clients' mean gate update Δ.
+    """The server of FENS: trains the gate network by FedAdam on the clients' mean update Δ.
 
-    m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ), without correction of
-    bias. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2.
+    m = β₁ m + (1 - β₁) Δ, v = β₂ v + (1 - β₂) Δ², x = x + η m / (√v + τ), η `rate`, without bias
+    correction. Source: Reddi et al., Adaptive Federated Optimization, ICLR 2021, algorithm 2.
     """
 
     def __init__(self, start: Gate, rate: float) -> None:
@@ -68,7 +70,7 @@ class GateServer:
     def step(self, moves: Sequence[Gate], share: Array, only: Gate | None = None) -> None:
         """Update the gate, a small network, by one round of clients' updates `moves`.
 
-        They are averaged by `share` (J,). Weights where `only` is 0 stay fixed.
+        Updates are averaged by `share` (J,). Weights where `only` is 0 stay fixed.
         """
         for name, value in self.gate.items():
             move = sum(p * client_move[name] for p, client_move in zip(share, moves, strict=True))
@@ -108,10 +110,11 @@ def fens(
     """Predict by a small gate network over all clients' logits z_j, which clients train together.
 
     The gate f(z_1, …, z_J) has one hidden ReLU layer of J·K units and K outputs, or is sum_j w_jk
-    z_jk per class. Every client gets all models. In each round every client takes one step on its
-    validation examples, or on every second one, and the server one step of FedAdam (β 0.9, 0.99, τ
-    0.001) along their mean update by n_i / n. The gate's width and FedAdam's constants are those of
-    public code, or the nearest known. Source: FENS, by the authors' code.
+    z_jk per class. Every client receives all models. In each round every client takes one step on
+    its validation examples, or on every second one, and the server one step of FedAdam (β 0.9,
+    0.99, τ 0.001) along the clients' updates, averaged by their numbers of training examples. The
+    gate's width and FedAdam's constants are those of public code, or the nearest known. Source:
+    FENS, by the authors' code.
     """
     assert info.clients is not None
     network = network_like(clients)

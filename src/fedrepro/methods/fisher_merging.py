@@ -62,11 +62,11 @@ def fisher_merge(
 ) -> GlobalModel:
     """Average weights by Fisher information: w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik.
 
-    F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)². Source: Matena and Raffel, section 3: information
-    divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on validation
-    examples; here it is 1 / J or n_i / n. All clients have this floor, so their order does not
-    matter. Weights of other layers than `Linear` and `Conv2d` have no information and are averaged
-    by λ_i.
+    F_i = E_x E_y~p(y|x) (d log p(y|x) / d w)², from `prepared`. Source: Matena and Raffel, section
+    3: information divided by its L2 norm over all weights, and at least 1e-6. They choose λ_i on
+    validation examples; here λ_i is 1 / J, or client i's share of examples. The floor applies to
+    all clients, so their order does not matter. Weights of other layers than `Linear` and `Conv2d`
+    have no information and are averaged by λ_i.
     """
     share = shares_of(info)
     if clients_by == "equal":
@@ -106,12 +106,13 @@ def fedfisher_diagonal(
     prepared: list[Reply],
     steps: Steps = 2000,
 ) -> GlobalModel:
-    """Descend from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), F_i diagonal, p_i = n_i / n.
+    """Descend from the average on sum_i p_i (w - w_i)ᵀ F_i (w - w_i), with F_i diagonal.
 
-    F_i is client i's Fisher information. With `steps` steps of length 0.01, weights on which nobody
-    has much information stay near the average; the minimum is the Fisher-weighted average without
-    norms. The authors return the best of every hundredth step on 500 labelled examples: sweep
-    `steps` for that. Source: FedFisher, by the authors' code.
+    F_i is client i's Fisher information, from `prepared`, p_i its share of examples. With `steps`
+    steps of length 0.01, weights on which all clients have little information stay near the
+    average; the minimum is the Fisher-weighted average without norms. The authors return the best
+    of every hundredth step on 500 labelled examples: sweep `steps` for that. Source: FedFisher, by
+    the authors' code.
     """
     share, made = shares_of(info), {}
     for name in [name for name in clients.tensors if name in prepared[0]]:
@@ -154,11 +155,11 @@ def fedfisher_kfac(
 ) -> GlobalModel:
     """Merge layers by Kronecker factors: solve sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i for W.
 
-    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the loss's gradients at its outputs, with
-    labels drawn from the model; p_i = n_i / n. The search starts at the average, without damping:
-    weights on which no client has information stay there. Source: FedFisher, by the authors' code,
-    which takes 2000 steps of descent with momentum and returns the best of every hundredth on 500
-    labelled examples.
+    A_i = E[a aᵀ] of a layer's inputs, G_i = E[g gᵀ] of the loss's gradients by its outputs, with
+    labels drawn from the model; p_i is client i's share of examples. The search starts at the
+    average, without damping: weights on which no client has information stay there. Source:
+    FedFisher, by the authors' code, which takes 2000 steps of descent with momentum and returns the
+    best of every hundredth on 500 labelled examples.
     """
     return as_model(clients, *solved(clients, info, prepared, solver, steps, damping=0.0))
 
@@ -173,9 +174,9 @@ def solved(
 ) -> tuple[dict[str, np.ndarray], float]:
     """Merge networks by solving sum_i p_i A_i W G_i = sum_i p_i A_i W_i G_i in each layer.
 
-    `answers` are the clients' factors A_i and G_i; each gets `damping` on its diagonal. `solver` is
-    "conjugate_gradients" or "published", of `steps` steps. Returns tensors (1, *shape) by name, and
-    the worst layer's residual as a share of the residual at the average.
+    `answers` are the clients' factors A_i and G_i; `damping` is added to each one's diagonal.
+    `solver` is "conjugate_gradients" or "published", of `steps` steps. Returns tensors (1, *shape)
+    by name, and the worst layer's residual as a share of the residual at the average.
     """
     share, worst = shares_of(info), 0.0
 
@@ -231,11 +232,12 @@ def fedlpa(
 ) -> GlobalModel:
     """Merge layers by damped Kronecker factors: solve sum_i p_i A_i M B_i = sum_i p_i A_i M_i B_i.
 
-    M_i are weights with biases, p_i = n_i / n, A_i = E[a aᵀ] + √λ I of a layer's inputs, B_i = E[g
-    gᵀ] + √λ I of the gradients at its outputs, with the data's labels. Source: FedLPA, section 4.1.
-    It is solved by conjugate gradients from the average. The authors' code takes 10,000 steps of
-    plain descent, and the better of its first and last point on test data; it divides a
-    convolution's A_i, and multiplies its B_i, by the number of kernel positions, before λ is added.
+    M_i are client i's weights and biases, p_i is its share of examples, A_i = E[a aᵀ] + √λ I with a
+    layer's inputs a, B_i = E[g gᵀ] + √λ I with the loss's gradients g by its outputs, for the
+    data's labels. Source: FedLPA, section 4.1. Solved by conjugate gradients from the average. The
+    authors' code takes 10,000 steps of plain descent, and the better of its first and last point on
+    test data; it divides a convolution's A_i, and multiplies B_i, by the number of kernel
+    positions, before λ is added.
     """
     root = float(np.sqrt(damping))
     if solver == "conjugate_gradients":
@@ -247,7 +249,7 @@ def fedlpa(
 def _descended(
     clients: LocalModels, info: ClientInfo, answers: list[Reply], steps: int, damping: float
 ) -> tuple[dict[str, np.ndarray], float]:
-    """Merge networks as `solved` does, by `steps` steps of plain descent, as FedLPA's authors."""
+    """Merge networks as `solved` does, by `steps` steps of plain descent as in FedLPA's code."""
     network = network_like(clients)
     places = {layer.key: layer.places for layer in layer_matrices(network)}
     share, worst = shares_of(info), 0.0

@@ -29,11 +29,11 @@ Steps = Annotated[
 @method("gossip_sgd", kind="peer", needs={"rounds"}, label="Gossip SGD")
 @dataclass(kw_only=True)
 class GossipSgd:
-    """Gossip SGD: nodes train by themselves, then average weights over their neighbours.
+    """Gossip SGD: nodes of a graph train by themselves, then average weights over their neighbours.
 
-    Node i trains w_i to b_i; then w_i = sum_j W_ij b_j, W the mixing matrix. All start from one
-    network. Source: Koloskova et al., 2020, algorithm 1; with one step a round it is Lian et al.,
-    2017, but with the step before the average.
+    Node i trains w_i to b_i; then w_i = sum_j W_ij b_j, W the mixing matrix. All nodes start from
+    one network. Source: Koloskova et al., 2020, algorithm 1; with one step a round the method is
+    that of Lian et al., 2017, but with the step before the average.
     """
 
     rounds: Rounds = 100
@@ -41,7 +41,7 @@ class GossipSgd:
     steps: Steps = None
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: the same drawn network at every node."""
+        """Return the state before round 1: one randomly drawn network, equal at every node."""
         initial = initial_weights(peers.network, peers.settings, [rng.at(client=-1)])
         start = {name: np.repeat(value, peers.count, axis=0) for name, value in initial.items()}
         return {"before": start, "after": start}
@@ -51,7 +51,7 @@ class GossipSgd:
     ) -> tuple[State, Report]:
         """Let every node train, then average over neighbours; return the new state and a report.
 
-        A node whose training diverged keeps the weights that it had.
+        A node whose training diverged keeps its weights from before the training.
         """
         trained = peers.train(state["after"], rng, epochs=self.epochs, steps=self.steps)
         before = {}

@@ -53,9 +53,10 @@ def concatenation(
 
 
 def joined(clients: LocalModels, label_counts: np.ndarray, class_weights: bool) -> UnitArrays:
-    """Join the clients' networks side by side; outputs are summed by the clients' class shares.
+    """Join the clients' networks side by side into arrays (weight0, bias0, …) of one network.
 
-    Shares come from `label_counts` (J, K); they are 1 / J without `class_weights`.
+    Its output sums the clients' outputs by their class shares, which are computed from
+    `label_counts` (J, K); without `class_weights` they are 1 / J.
     """
     shares = class_shares(label_counts)
     if not class_weights:
@@ -130,7 +131,7 @@ def pfnm(
         ),
     ] = None,
 ) -> GlobalModel:
-    """Match hidden units across clients by MAP inference and average the matched ones.
+    """Match hidden units across clients by MAP inference and average the matched units.
 
     Several hidden layers are matched from the top down. The paper uses one sigma2 for matching and
     for the posterior means; `posterior_sigma2` sets another for the means. Source: PFNM, section 3,
@@ -157,7 +158,7 @@ def visiting_orders(
 ) -> list[np.ndarray]:
     """Draw the order of clients in PFNM's passes: an int64 (passes, J) per hidden layer, top first.
 
-    With `order` "fixed" it is always 0, 1, …; `depth` is the number of hidden layers.
+    With `order` "fixed" every pass is 0, 1, …; `depth` is the number of hidden layers.
     """
     visits = np.tile(np.arange(clients), (depth, passes, 1))
     if order == "random":

@@ -65,8 +65,8 @@ def regmean(
     """Merge layers by regression on their inputs: W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i.
 
     Â = α A + (1 - α) diag(A), with A = E[a aᵀ] over inputs a of the layer in the client's network
-    (with a 1 for the bias; patches for a convolution). p_i = n_i / n; other tensors are averaged by
-    p_i. Source: RegMean, section 3, for linear layers.
+    (with a 1 for the bias; patches for a convolution), from `prepared`. p_i is client i's share of
+    examples; other tensors are averaged by p_i. Source: RegMean, section 3, for linear layers.
     """
     network = network_like(clients)
     kernels = {layer.key for layer in layer_matrices(network) if layer.kernel}
@@ -111,11 +111,11 @@ def regmean_plus(
     alpha: Alpha = 0.9,
     ridge: Ridge = 1e-6,
 ) -> GlobalModel:
-    """Merge layers as RegMean, by moments of the inputs that the merged layers below give.
+    """Merge layers as RegMean does, by moments of the outputs of the merged layers below.
 
     W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i, with Â_i and p_i as in `regmean`. Layers are merged
-    from the lowest up, and each goes to the clients before they answer for the next: as many
-    exchanges as layers. Other tensors are averaged, and sent to the clients first.
+    from the lowest up, and each merged layer is sent to the clients before they compute moments for
+    the next: there are as many exchanges as layers. Other tensors are averaged, and sent first.
     """
     assert info.clients is not None
     share = shares_of(info)

@@ -21,9 +21,9 @@ from fedrepro.methods._merging import network_like, with_mean_buffers
 def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
     """Merge task vectors (J, n) by TIES: average entries that agree with the elected sign, (n,).
 
-    Of each vector, the share `keep` of entries of largest magnitude stays (at least one). A
-    coordinate's sign is that of the sum of these; it is 0 where none stays. Source: TIES, section 4
-    (trim, elect sign, disjoint merge).
+    A task vector is a client's trained weights minus the start. Of each, the share `keep` of
+    entries of largest magnitude is kept (at least one), others count as zero. A coordinate's
+    elected sign is the sign of the kept entries' sum. Source: TIES, section 4.
     """
     count = max(1, round(keep * vectors.shape[1]))
     sizes = np.abs(vectors)
@@ -49,7 +49,8 @@ def task_arithmetic(
 ) -> GlobalModel:
     """Add the scaled mean update to the common start w0: w = w0 + s / J · sum_i (w_i - w0).
 
-    `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2, whose λ is s / J.
+    J is the number of clients; `scale` s = 1 is the plain mean. Source: Ilharco et al., section 2,
+    whose λ is s / J.
     """
     return _from_start(clients, info, lambda vectors: scale * vectors.mean(axis=0))
 
@@ -70,10 +71,10 @@ def ties(
     keep: Annotated[float, Arg("share of each task vector that counts", above=0, most=1)] = 0.2,
     scale: Scale = 1.0,
 ) -> GlobalModel:
-    """Add to the start w0 the mean of the trimmed updates w_i - w0 that agree in the elected sign.
+    """Add to the start w0 the mean of trimmed updates w_i - w0 that agree in the elected sign.
 
     w = w0 + s · mean, s being `scale`. Trimming keeps the largest entries of each update, over all
-    weights together; a weight's elected sign is that of their sum. Source: TIES, section 4.
+    weights; the elected sign is the sign of the kept entries' sum. Source: TIES, section 4.
     """
 
     return _from_start(clients, info, lambda vectors: scale * ties_merge(vectors, keep))
@@ -82,9 +83,9 @@ def ties(
 def _from_start(
     clients: LocalModels, info: ClientInfo, moved: Callable[[np.ndarray], np.ndarray]
 ) -> GlobalModel:
-    """Return the start plus moved(task vectors), as a merged model.
+    """Return the start weights plus moved(task vectors), as a merged model.
 
-    Task vectors w_i - w0 are float64 (J, n), and `moved` returns (n,). Buffers are averaged.
+    Task vectors are the updates w_i - w0, float64 (J, n); `moved` maps them to (n,).
     """
     assert info.start is not None
     buffers = network_like(clients).buffers

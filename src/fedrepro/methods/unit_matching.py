@@ -66,11 +66,11 @@ def weight_matching(
 ) -> GlobalModel:
     """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
-    P_j is the permutation of units that fits the mean of the other clients best. Clients are
-    matched in turn, in random order, until none changes. Channels of convolutions are units; those
-    of a torch module are found by tracing it. With class weights, the weights to class k count by
-    the clients' shares of its examples. Source: Ainsworth, Hayase, Srinivasa, "Git Re-Basin", ICLR
-    2023, algorithm 3 (many models).
+    P_j is the permutation of units that fits the mean of the other clients best, n_j / n client j's
+    share of examples. Clients are matched in turn, in random order, until none changes. Channels of
+    convolutions are units; units of a torch module are found by tracing it. With class weights,
+    weights to class k count by the clients' shares of its examples. Source: Ainsworth, Hayase,
+    Srinivasa, "Git Re-Basin", ICLR 2023, algorithm 3 (many models).
     """
     assert info.label_counts is not None
     share, towards = shares_towards(info.label_counts, class_weights)
@@ -98,10 +98,11 @@ def c2m3(
 ) -> GlobalModel:
     """Average the clients' weights after permuting all hidden units to one common order at once.
 
-    sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>. All P_j are
-    searched for together, by Frank-Wolfe over doubly stochastic matrices from the units' own order,
-    and rounded to permutations at the end. Written from the paper's objective; it averages equally,
-    and then renormalises activations: `batchnorm` recalibrate does so where there is BatchNorm.
+    sum_j (n_j / n) P_j w_j, with P_j that maximise sum_{i<j} <P_i w_i, P_j w_j>, and n_j / n client
+    j's share of examples. All P_j are found together, by Frank-Wolfe over doubly stochastic
+    matrices from the identity, and rounded to permutations at the end. Written from the paper's
+    objective; the paper averages equally, and then renormalises activations, as `batchnorm`
+    recalibrate does.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     matched = in_common_order(arrays.networks(clients.tensors), steps, gain, arrays.units)
@@ -128,13 +129,13 @@ def ot_fusion(
         int, Arg("times the units are carried and averaged again; 1 as published", least=1)
     ] = 10,
 ) -> GlobalModel | None:
-    """Fuse the clients' networks by optimal transport T_j of their units to `units` common ones.
+    """Fuse the clients' networks by optimal transport T_j of their units to `units` common units.
 
-    A common unit is the sum over clients of n_j / n times the units that T_j moves to it; it starts
-    from clients drawn at random. Outgoing weights are averaged alike; those to class k by the
-    clients' shares of its examples, with class weights. Layers are fused from the lowest up.
-    Returns None if all clients together have fewer than `units`. Source: Singh and Jaggi, "Model
-    fusion via optimal transport", NeurIPS 2020, by weights.
+    A common unit is the sum over clients j of client j's share of examples times the units that T_j
+    moves to it; it starts as a unit of a client drawn at random. Outgoing weights are averaged
+    alike; with class weights, weights to class k by the clients' shares of its examples. Layers are
+    fused from the lowest up. Returns None if all clients together have fewer than `units`. Source:
+    Singh and Jaggi, "Model fusion via optimal transport", NeurIPS 2020, by weights.
     """
     assert info.label_counts is not None
     if units is not None and clients.model.name != "mlp":
@@ -182,7 +183,7 @@ def matched_regmean(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by RegMean.
 
-    Permutations are those of weight matching; the moments are permuted alike.
+    Permutations are as in weight matching; moments of layer inputs (`prepared`) are permuted too.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     return regmean(matched, info, rng=rng, prepared=answers, alpha=alpha, ridge=ridge)
@@ -211,8 +212,8 @@ def matched_kfac(
 ) -> GlobalModel:
     """Permute the clients' hidden units into one order, then merge by FedFisher (K-FAC).
 
-    Permutations are those of weight matching; the factors are permuted alike. Solved by conjugate
-    gradients from the mean of the permuted networks.
+    Permutations are as in weight matching; Kronecker factors (`prepared`) are permuted too.
+    FedFisher's equation is solved by conjugate gradients from the mean of the permuted networks.
     """
     matched, answers = in_one_order(clients, prepared, rng, sweeps)
     made, left = solved(matched, info, answers, "conjugate_gradients", steps, damping=0.0)
@@ -222,11 +223,11 @@ def matched_kfac(
 def in_one_order(
     clients: LocalModels, answers: Sequence[Reply], rng: RngKey, sweeps: int
 ) -> tuple[LocalModels, list[Reply]]:
-    """Permute the hidden units of the clients' models to match, and their answers alike.
+    """Permute the hidden units of clients' models into one order, and the clients' answers too.
 
-    Answers are second moments of each layer's inputs and output gradients; the server permutes
-    them, so clients send nothing more. Units are matched by weights, at most `sweeps` times.
-    Returns the models and the answers.
+    `answers` are second moments of each layer's inputs and output gradients; the server permutes
+    them by the same order, so clients send nothing more. Units are matched by weights, in at most
+    `sweeps` passes. Returns the models and the answers.
     """
     arrays = units_of(clients.model, clients.shape, clients.classes)
     networks, sets = arrays.networks(clients.tensors), arrays.units.uses

@@ -41,11 +41,12 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Convolutions(NamedTuple):
-    """Memory layout of a network's convolutions, for compiled code: layers and lists, int64.
+    """The memory layout of a network's convolutions, for compiled code.
 
-    layers (L, FIELDS): sizes and offsets of each layer, named at the top of this module. lists:
-    positions of windows and targets. image: (channels, height, width, zeros around) of an input.
-    by: the address of the compiled product (`multiplier_at`).
+    layers: int64 (L, FIELDS), sizes and offsets of each layer; the columns are named at the top of
+    this module. lists: int64, memory offsets of kernel windows and of outputs. image: (channels,
+    height, width, zeros around) of an input. biased: whether layers have biases. by: the address of
+    the compiled matrix product (`multiplier_at`).
     """
 
     layers: Array
@@ -58,10 +59,10 @@ class Convolutions(NamedTuple):
 class Images(NamedTuple):
     """Flat buffers of compiled convolutions, for several examples.
 
-    `images` are the inputs of all layers and examples, with zeros around; `chosen` the positions
-    that poolings chose. For one example: a layer's outputs before pooling (out), errors after
-    pooling (lower) and before it (upper). `flipped` are kernels turned by 180°; `extra` further
-    errors to add to those of layers' outputs, or empty.
+    images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
+    pooling chose. For one example: out, a layer's outputs before pooling; lower and upper, the
+    loss's gradients (errors) by the outputs after and before pooling. flipped: kernels turned by
+    180°; extra: further errors by layers' outputs, which are added, or empty.
     """
 
     images: Array
@@ -76,7 +77,7 @@ class Images(NamedTuple):
 
 
 class _Lists:
-    """Collects lists of positions in memory, one after another."""
+    """Joins lists of memory offsets into one; `add` returns where a list begins."""
 
     def __init__(self) -> None:
         self.values: list[Array] = []
@@ -93,8 +94,8 @@ def convolutions_of(
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and buffers for compiled code.
 
-    `parts` are the network's layers, `rows` examples at a time, `offsets` where each kernel begins
-    in the flat model. `matched` gives buffers for further errors of layers' outputs (`extra`), for
+    `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
+    where each kernel begins in the flat model. `matched` adds a buffer (`extra`) for errors of
     representation matching.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
@@ -159,10 +160,11 @@ def _grid(height: int, width: int, row: int, each: int) -> Array:
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy image number b (C, H, W) to the lowest layer's input as (H, W, C), with zeros around.
+    """Copy image `source` (C, H, W) to the lowest layer's input as (H, W, C), with zeros around.
 
-    `scale` is (divisor of its numbers, the divisor's inverse). `move` is (whether to mirror, rows
-    down, columns right), for random crops; zeros come in at the edge. `room` holds the input.
+    b is the image's number in the batch. `scale` is (divisor of the numbers, the divisor's
+    inverse). `move` is (whether to mirror, rows down, columns right), for random crops, which have
+    zeros beyond the image's edge. `room` are the buffers with the input.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -182,8 +184,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    `weights` is the flat model; the inputs lie in room.images. Images are computed one by one, so
-    that feature maps stay in the cache.
+    `weights` is the flat model; the inputs are read from room.images. Images are computed one by
+    one, so that feature maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
@@ -204,7 +206,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve one image, which begins at `image` in room.images; write to room.out.
+    """Convolve one image, which begins at `image` in room.images; write the result to room.out.
 
     The output is (H · W, channels). c is the layer's row of convs.layers, `weights` the flat model.
     """
@@ -220,7 +222,7 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a layer's output takes in memory for one example, padding included.
+    """Return how many numbers a convolution's output takes in memory for one example, with padding.
 
     c is the layer's row of `Convolutions.layers`.
     """
@@ -231,10 +233,10 @@ def gives(c: Array) -> int:
 
 @inner
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write ReLU and 2×2 max pooling of room.out to x from `to` on, where the next layer reads.
+    """Write ReLU and 2×2 max pooling of room.out to x from `to` on: the next layer's input.
 
-    Positions of the largest values go to room.chosen from `noted` on. c is the layer's row of
-    convs.layers.
+    The position of the largest value in each window is written to room.chosen from `noted` on. c is
+    the layer's row of convs.layers.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
@@ -248,7 +250,7 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write the ReLU of room.out, a layer's linear output, to x from `to` on (the next input).
+    """Write the ReLU of room.out, a layer's linear output, to x from `to` on: the next input.
 
     c is the layer's row of convs.layers, `room` the buffers (`Images`).
     """
@@ -267,8 +269,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    The backward pass of `features`, whose output is x. `errors` are the loss's gradients by x, (H ·
-    W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
+    This is the backward pass of `features`, whose output is x. `errors` are the loss's gradients by
+    x, (H · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
     """
     turn_kernels(convs, weights, room)
     for b in range(rows):
@@ -286,10 +288,10 @@ def learn_kernels(
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Copy all kernels but the lowest, rearranged for the backward pass, to room.flipped.
+    """Copy all kernels except the lowest layer's, rearranged for backpropagation, to room.flipped.
 
-    They are turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k ·
-    input channels); `weights` is the flat model.
+    Kernels are turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
+    · input channels); `weights` is the flat model.
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -304,9 +306,9 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy one example's errors (gradients of the loss) of the last layer's output to room.lower.
+    """Copy one example's errors (gradients of the loss) by the last layer's output to room.lower.
 
-    The numbers begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
+    The errors begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
     """
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
@@ -320,8 +322,8 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate an example's errors through a layer's pooling and ReLU, to room.upper.
 
-    They are read from room.lower. b is the example, x holds the outputs of the last layer, `room`
-    are the buffers (`Images`).
+    Errors (gradients of the loss) are read from room.lower. b is the example's number, x holds the
+    outputs of the last layer, `room` are the buffers (`Images`).
     """
     c = convs.layers[layer]
     if c[POOLED]:
@@ -336,10 +338,10 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """Move the errors of a pooling's outputs, room.lower, to the largest inputs, in room.upper.
+    """Copy the errors of max pooling's outputs, room.lower, to its largest inputs, in room.upper.
 
-    Their positions, recorded by `pool`, begin at `noted` in room.chosen; c is the layer's row of
-    `Convolutions.layers`.
+    The inputs' positions, recorded by `pool`, begin at `noted` in room.chosen; c is the layer's row
+    of `Convolutions.layers`.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     row = c[ACROSS] * stride
@@ -355,7 +357,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
     """Backpropagate errors through a ReLU, room.lower to room.upper: zero where its output is zero.
 
-    The outputs lie in x, from `first` on; c is the layer's row of convs.layers.
+    The ReLU's outputs are in x, from `first` on; c is the layer's row of convs.layers.
     """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for i in range(c[HEIGHT]):
@@ -372,8 +374,8 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add to `gradient`, a flat model, the gradient of one layer's kernel and bias for one image.
 
-    The layer's input begins at `image` in room.images, the errors of its output lie in room.upper;
-    c is the layer's row of convs.layers.
+    The layer's input begins at `image` in room.images; the loss's gradients by its output are in
+    room.upper. c is the layer's row of convs.layers.
     """
     stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
@@ -394,9 +396,11 @@ def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def learn_transposed(
     convs: Convolutions, c: Array, gradient: Array, image: int, errors: Any, room: Images
 ) -> None:
-    """Add a kernel's gradient by products (channels, k · input channels), one for each kernel row.
+    """Add a kernel's gradient to the flat array `gradient`, by one matrix product per kernel row.
 
-    They fill the vectors that a few channels would not. Arguments are those of `learn_kernel`.
+    Products are (channels, k · input channels), transposed: for layers with so few channels that a
+    row of them would not fill a vector register. `errors` is (array, offset, strides) of the loss's
+    gradients; other arguments are as in `learn_kernel`.
     """
     run, stride = c[KERNEL] * c[BELOW], row_of(c[CHANNELS])
     width, out = padded_to(run), (room.out, 0, padded_to(run))
@@ -417,7 +421,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, from its output (room.upper) to its input.
 
     The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
-    Usually room.upper is convolved with the turned kernel.
+    room.upper is convolved with the turned kernel, or `errors_added` is called if c[ADDED].
     """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
@@ -433,10 +437,10 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution by windows, and add up where windows overlap.
+    """Backpropagate errors through a convolution, window by window; add up where windows overlap.
 
-    From room.upper to room.lower, for layers without padding whose inputs have at most 8 channels;
-    c is the layer's row of convs.layers. Sums of an element go by windows in their order.
+    Errors are read from room.upper and written to room.lower; for layers without padding whose
+    inputs have at most 8 channels. c is the layer's row of convs.layers. Sums have a fixed order.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1

@@ -61,7 +61,7 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Compute the convolutions of inputs (N, D): outputs to x, every layer's to the buffers `room`.
+    """Compute the convolutions of inputs (N, D): outputs to x, every layer's inputs to `room`.
 
     `weights` is the flat model, `convs` its layout. `add_moments` and `add_errors` read `room`.
     """
@@ -75,7 +75,7 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return how many numbers `add_moments` keeps for one row of a layer's window, with padding.
+    """Return how many numbers `add_moments` keeps for one row of a kernel, with padding.
 
     c is the layer's row of `Convolutions.layers`.
     """
@@ -87,11 +87,11 @@ def run_of(c: Array) -> int:
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
-    """Add a aᵀ over all windows a of a layer's inputs to `sums`: second moments, as K-FAC needs.
+    """Add a aᵀ over all windows a of a convolution's inputs to `sums`: second moments, for K-FAC.
 
-    The inputs are those of `rows` examples in `room`. `sums` is float64 (K + 1, k, run) flat, with
-    K = k · k · C, its last row the sum of the windows, run as in `run_of`. `scratch` has room for
-    one example.
+    `layer` is the convolution's index; its inputs are read from `room`, for `rows` examples. With K
+    = k · k · C numbers in a window, `sums` is float64 (K + 1, k, width) flat, its last row the sum
+    of the windows, width as in `run_of`. `scratch` has the size of `sums`, for one example.
     """
     before = flush()
     c = convs.layers[layer]
@@ -117,12 +117,13 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Backpropagate errors (N, H · W · C) of the last convolution; add g gᵀ or squared gradients.
+    """Backpropagate errors (N, H · W · C) of the last convolution; sum g gᵀ or squared gradients.
 
-    g are a layer's errors at one position, for Fisher information. `factors` are float64, a matrix
-    (channels, channels) of each layer, beginning at starts (L + 1,), rows padded. `squares` are
-    float64, of the gradients of kernels and biases of each example, or empty. `scratch` has room
-    for one example of either.
+    g are the loss's gradients by a layer's outputs at one position, for Fisher information.
+    `factors`, float64, is a matrix (channels, channels) of each layer, beginning at starts (L +
+    1,), rows padded: sums of g gᵀ. `squares`, float64, sums squared gradients of kernels and biases
+    over examples; if empty, `factors` is filled instead. `scratch` has the size of the one that is
+    filled. x are the convolutions' outputs.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -193,8 +194,8 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Compute the layers below the affine maps (`body`) for all inputs (N, D), `rows` at a time.
 
-    Results go to `out`, flat; for predictions after every letter of a window, as (T, B) in each
-    batch of B rows. `weights` is the flat model, `room` the buffers.
+    Results are written to `out`, flat; if every letter of a text window has a prediction, as (T, B)
+    in each batch of B rows. `weights` is the flat model, `room` the buffers.
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

@@ -29,12 +29,12 @@ TURNED = 16  # side of the squares in which a matrix is transposed
 
 
 class Recurrent(NamedTuple):
-    """Memory layout of an embedding and LSTM layers, for compiled code.
+    """The memory layout of an embedding and LSTM layers, for compiled code.
 
-    `starts`, int64 (L, 3), says where weight, recurrent and bias of each layer begin in the flat
-    model; `table` where the embeddings begin, how many there are, and their size. units: of each
-    layer. steps: letters in a window of text. every: whether each letter has a prediction, or only
-    the last one. by: the address of the compiled matrix product.
+    starts: int64 (L, 3), where input weights, recurrent weights and biases of each layer begin in
+    the flat model. table: (where the embeddings begin, how many there are, their size). units: of
+    each layer. steps: letters in a window of text. every: whether each letter has a prediction, or
+    only the last one. by: the address of the compiled matrix product.
     """
 
     starts: Array
@@ -48,10 +48,10 @@ class Recurrent(NamedTuple):
 class LstmBuffers(NamedTuple):
     """Flat work buffers of compiled LSTM layers, for T time steps, B examples and L layers.
 
-    codes: letters int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B, 4 units);
-    states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed matrix; above
-    and cell: gradients by states (T, B, units) and cells (B, units). asked: target letters, int64
-    (T, B); numbers: 0, 1, …, int64 (T · B,).
+    codes: letters int64 (T, B); vectors: embeddings of the letters (T, B, size); gates (L, T, B, 4
+    units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed
+    matrix; above and cell: the loss's gradients by states (T, B, units) and cells (B, units).
+    asked: target letters, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
     """
 
     codes: Array
@@ -73,9 +73,10 @@ def recurrent_of(
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and buffers for compiled code.
 
-    `rows` is the number of examples at a time, `steps` letters of a window, `every` whether each
-    has a prediction. `offsets` are where tensors begin in the flat model: the embedding's table,
-    then weight, recurrent and bias of each layer.
+    `parts` are the network's layers; `rows` is how many examples are computed at once, `steps` the
+    letters in a window of text, `every` whether each letter has a prediction. `offsets` are where
+    tensors begin in the flat model: the embedding's table, then input weights, recurrent weights
+    and biases of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -126,17 +127,17 @@ def tanh(x: Any, one: Any) -> Any:
 
 @inner
 def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
-    """Copy example number b, a window of letters (T,), to room.codes, (T, B)."""
+    """Copy example `source`, a text window of letters (T,), to column b of room.codes (T, rows)."""
     for t in range(len(source)):
         room.codes[t * rows + b] = np.int64(source[t])
 
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
-    """Run the embedding and the LSTM layers over all letters of `rows` examples; write states to x.
+    """Run embedding and LSTM layers on all letters of `rows` examples; write the states to x.
 
     x gets the top layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. The letters lie in room.codes, (T, B); `weights` is the flat model.
+    letter has a prediction. Letters are read from room.codes, (T, B); `weights` is the flat model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -168,10 +169,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Apply an LSTM's sigmoid and tanh at one time step, and compute its cells and states.
+    """Apply an LSTM's sigmoid and tanh at one time step, and compute the cells and states.
 
-    The linear parts of the gates lie in rows `first` to first + rows of the buffers `room`;
-    `begins` says that it is the first time step.
+    The linear parts of the gates are rows `first` to first + rows of room.gates, for `rows`
+    examples; `begins` is whether this is the first time step.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -202,8 +203,8 @@ def backpropagate_through_time(
 ) -> None:
     """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
 
-    The backward pass of `unrolled`. `errors` are the loss's gradients by the states that it wrote,
-    (units, padded rows) flat; `weights` and `gradient` are models as flat arrays.
+    This is the backward pass of `unrolled`. `errors` are the loss's gradients by the states that
+    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are models as flat arrays.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -251,10 +252,10 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Backpropagate through `squash`: replace a time step's gates by the loss's gradients by them.
+    """Replace an LSTM's gates at time step t by the loss's gradients: the inverse of `squash`.
 
-    t is the step, `layer` where the layer's rows begin in the buffers `room`; room.above and
-    room.cell hold the gradients by states and cells.
+    `layer` is where the layer's rows begin in the buffers `room`, which has `rows` examples;
+    room.above and room.cell hold the gradients by states and cells.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -280,7 +281,7 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -
 def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
     """Write the (n, m) matrix that begins at `at` in `weights` to `to` as (m, n).
 
-    `row` and `to_row` are the lengths of a row in memory.
+    `row` and `to_row` are the lengths in memory of a row in `weights` and in `to`.
     """
     for i0 in range(0, n, TURNED):
         for j0 in range(0, m, TURNED):

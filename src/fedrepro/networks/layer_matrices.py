@@ -27,14 +27,15 @@ TRIED = 3  # examples that a module is tried with
 
 @dataclass(frozen=True)
 class LayerMatrix:
-    """The names of a layer's tensors, and how they form a matrix (inputs [+ 1 for bias], outputs).
+    """How the tensors of a layer form a matrix (inputs [+ 1 for the bias], outputs).
 
     Attributes:
-        kernel: (channels in, side, side) of a convolution.
-        turned: whether a fully connected layer keeps its weight as (outputs, inputs), as PyTorch
-            does.
-        group, groups: which part of a grouped convolution it is.
-        places: positions of a kernel, or vectors per example that a fully connected layer takes.
+        weight, bias: names of the tensors.
+        kernel: (channels in, height, width) of a convolution's kernel, else None.
+        turned: whether a fully connected layer's weight is (outputs, inputs), as PyTorch keeps it.
+        group, groups: number of this group of a grouped convolution, and how many there are.
+        places: positions of the kernel in an image, or how many vectors per example a fully
+            connected layer is applied to.
     """
 
     weight: str
@@ -47,11 +48,11 @@ class LayerMatrix:
 
     @property
     def key(self) -> str:
-        """Return the layer's name: that of its weight, with the group of a grouped convolution."""
+        """Return the layer's key: the name of its weight, and the group if convolved in groups."""
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return weight and bias of tensors (…, *shape) as a matrix (…, inputs [+ 1], outputs)."""
+        """Return the layer's weight and bias (…, *shape) as a matrix (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.groups > 1:
             weight = np.split(weight, self.groups, axis=-4)[self.group]
@@ -67,9 +68,9 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Convert the matrix back to weight and bias, tensors by name: the inverse of `of`.
+        """Convert a layer's matrix back to weight and bias, tensors by name: the inverse of `of`.
 
-        For a group of a convolution, the tensors have the group's outputs alone.
+        For one group of a convolution, the tensors have only the group's outputs.
         """
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
@@ -84,7 +85,7 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Convert layers' matrices (inputs [+ 1], outputs), by `key`, to tensors (*shape) by name."""
+    """Convert layers' matrices (inputs [+ 1], outputs), by key, to tensors (*shape) by name."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:
@@ -94,9 +95,9 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """Return the network's layers as matrices, from inputs to outputs, for merging layer by layer.
+    """Describe the network's layers as matrices, from inputs to outputs, for merging by layer.
 
-    Of a `torch.nn.Module` these are its parts that are `Linear` or `Conv2d`, in the order of calls.
+    Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
 
     Raises:
         FedreproError: the network has other layers, such as recurrent ones.
@@ -120,7 +121,7 @@ def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
 
 
 def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, Any]]:
-    """Return a module's `Linear` and `Conv2d` parts: (weight's name, bias's name or None, part)."""
+    """Return a module's `Linear` and `Conv2d` layers: (weight name, bias name or None, layer)."""
     import torch
 
     named: dict[int, str] = {id(value): name for name, value in network.module.named_parameters()}

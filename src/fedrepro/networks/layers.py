@@ -26,8 +26,8 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape and how it is initialised (`role`).
 
-    fan_in: inputs of each of its outputs. start: initial value of a spread (before the softplus),
-    which is the standard deviation of a variational weight.
+    fan_in: number of inputs of each output. start: for the role "spread", which is a variational
+    weight's standard deviation before softplus: the initial value.
     """
 
     shape: Shape
@@ -37,13 +37,13 @@ class Parameter:
 
     @property
     def fan_out(self) -> int:
-        """Return the number of outputs that depend on one of its inputs, for Glorot's rule."""
+        """Return on how many outputs each input of the layer acts, for Glorot's initialisation."""
         places = math.prod(self.shape[2:])
         return places * places * math.prod(self.shape[:2]) // self.fan_in
 
 
 class Noise(Protocol):
-    """Random numbers of one training step of A models; a model's do not depend on the others."""
+    """A source of random numbers for a training step of A models; each model draws its own."""
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
@@ -52,7 +52,7 @@ class Noise(Protocol):
         """Draw standard normal numbers, shaped as `like` (A, …), for variational weights."""
 
     def seeds(self, models: int) -> list[int]:
-        """Return random seeds for the first `models` models, for torch modules that draw."""
+        """Return a seed for each of `models` models, for torch modules that draw random numbers."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,13 @@ class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
     Attributes:
-        convolution: how convolutions of several models are computed.
-        noise: None in prediction, without dropout and with the means of variational weights.
-        keep: record `activations` (the input, the output of each non-linearity after its pooling,
-            the logits) and `pooled` (the pooling of each of these, or None).
+        convolution: how to compute convolutions of several models, "grouped" or "unfolded".
+        noise: source of random numbers in training; None in prediction, which is without dropout
+            and uses the means of variational weights.
+        keep: whether to record `activations` (the input, the output of each non-linearity after its
+            pooling, the logits) and `pooled` (the pooling before each activation, or None).
         chosen: the pooling whose output has not been recorded yet.
-        rows: how many of each model's examples are no padding, if padding would change buffers.
+        rows: for each model how many examples are not padding, if padding would change buffers.
     """
 
     convolution: Convolution = "grouped"
@@ -85,7 +86,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Record the activation `value`, and the pooling that produced it, if `keep` is set."""
+        """If `keep` is set, record the activation `value`, and the max pooling that produced it."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -105,9 +106,9 @@ class Layer(Protocol):
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
-    """Put the channels of A models side by side: (A, B, C, …) to (B, A·C, …).
+    """Join A models' inputs along the channel axis: (A, B, C, …) to (B, A·C, …).
 
-    So one grouped convolution computes all models; `split_models` undoes it.
+    One grouped convolution then computes all models; `split_models` is the inverse.
     """
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
@@ -116,14 +117,14 @@ def join_models(x: torch.Tensor) -> torch.Tensor:
 
 
 def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
-    """Separate the channels of models again: (B, A·C, …) to (A, B, C, …), a view."""
+    """Split the channels of jointly computed models: (B, A·C, …) to (A, B, C, …), a view."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
 
 
 class Plain:
-    """Base of layers without tensors that keep the shape, such as ReLU."""
+    """Base of layers without tensors whose outputs have the shape of their inputs, such as ReLU."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
         return {}
@@ -157,14 +158,14 @@ class Affine:
 class Variational:
     """A fully connected layer with weights drawn per minibatch from N(weight, softplus(spread)²).
 
-    Spreads start from `start`. Source: P2P, section 5.2 (Bayes by backprop).
+    start: initial value of all spreads. Source: P2P, section 5.2 (Bayes by backprop).
     """
 
     units: int
     start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return means and spreads (standard deviations before softplus) of weight and bias."""
+        """Describe means and spreads (deviations before softplus) of weight and bias, by name."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
@@ -191,7 +192,7 @@ class Variational:
 
 
 class Relu(Plain):
-    """ReLU, max(x, 0); not in place, because x may be a view, whose gradient would be copied."""
+    """ReLU, max(x, 0); not computed in place: x may be a view, whose gradient would be copied."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         out = x.relu()
@@ -201,7 +202,7 @@ class Relu(Plain):
 
 @dataclass(frozen=True)
 class Dropout(Plain):
-    """Dropout: in training, inputs become zero with probability `rate`, others are scaled up."""
+    """Dropout: in training each input is zero with probability `rate`, others are scaled up."""
 
     rate: float
 
@@ -289,9 +290,9 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Lstm:
-    """An LSTM layer; rows of its tensors are input, forget, cell and output gate.
+    """An LSTM layer; rows of each tensor belong to the input, forget, cell and output gate in turn.
 
-    With `last` it returns only the state after the last character.
+    With `last` its output is only the state after the last character.
     """
 
     units: int
@@ -329,7 +330,7 @@ class Lstm:
 
 @dataclass(frozen=True)
 class EachPosition(Plain):
-    """Makes each position of a window an example: (A, B, T, units) to (A, B·T, units)."""
+    """A layer that makes each text position an example: (A, B, T, units) to (A, B·T, units)."""
 
     def output(self, shape: Shape) -> Shape:
         return shape[1:]

@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Parts:
-    """A network of layers that compiled code knows: convolutions or LSTMs, then affine maps.
+    """The layers of a network that compiled code can run: convolutions or LSTMs, then affine maps.
 
-    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
-    W) of their input, or () for a vector. Each of `convolutions` is (layer, shape of its input,
-    whether a pooling follows).
+    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `biased` is
+    whether layers have biases; `image` is (C, H, W) of the affine maps' input, or () for a vector.
+    Each of `convolutions` is (layer, shape of its input, whether a pooling follows). `embedding`
+    and `recurrent` are the embedding and the LSTM layers, if any.
     """
 
     sizes: tuple[int, ...]
@@ -50,7 +51,7 @@ class Parts:
 
     @property
     def below(self) -> int:
-        """Return the number of layers with tensors below the affine maps."""
+        """Return the number of layers with weights below the affine maps."""
         return len(self.convolutions) + len(self.recurrent) + (self.embedding is not None)
 
 
@@ -106,10 +107,10 @@ PREDICTED = 64  # examples that are predicted at once
 
 
 class Rows:
-    """The order in which a model's tensors lie in one flat array, as compiled code reads it.
+    """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Each row is padded to whole vector registers. `turned` has, by name, a tensor whose axes are in
-    another order in memory: its axes' lengths (axes may be split), and that order.
+    Each row is padded to whole vector registers. `turned` has, by name, the tensors whose axes are
+    reordered in memory: (lengths of axes, which may be split; order of these axes in memory).
     """
 
     def __init__(
@@ -125,13 +126,13 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and for each axis there its number in the tensor."""
+        """Return a tensor's shape in memory, and the original number of each axis of this shape."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """Return a model's tensors by name as views of its flat array (size,), axes restored."""
+        """View a flat model (size,) as tensors (*shape) by name, with axes in their usual order."""
         tensors = {}
         for name, at in self.offsets.items():
             (*rows, last), order = self._in_memory(name)
@@ -150,7 +151,10 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes are in another order in memory, as `Rows` takes them."""
+    """Return the tensors whose axes compiled code reorders in memory, by name, for `Rows`.
+
+    Values are (lengths of axes, which may be split; order of these axes in memory).
+    """
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -171,10 +175,11 @@ def body_of(
     dtype: Any,
     matched: bool = False,
 ) -> tuple[Any, Any]:
-    """Return the compiled layout of a network's convolutions or LSTMs, and buffers for them.
+    """Return the memory layout of a network's convolutions or LSTMs, and buffers for compiled code.
 
-    `rows` is the number of examples at a time. `offsets` are where tensors begin in the flat model.
-    `matched` adds buffers for the errors of representation matching at convolutions' outputs.
+    `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
+    where tensors begin in the flat model. `matched` adds buffers for the errors of representation
+    matching at convolutions' outputs.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_convolutions import convolutions_of
@@ -194,8 +199,9 @@ def body_outputs(
 ) -> tuple[torch.Tensor, int] | None:
     """Compute the inputs of one network's affine maps in compiled code: (N·predictions, units).
 
-    `tensors` are (*shape), x is (N, D), floating, on the CPU. Returns these and how many layers
-    were computed, or None for a network of affine maps alone, or of layers without compiled code.
+    `tensors` are one model's, (*shape) by name; x is (N, D), floating, on the CPU. Returns the
+    inputs and how many layers were computed; None for a network of affine maps alone, or with a
+    layer that compiled code does not know.
     """
     import torch
 

@@ -32,8 +32,9 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 class StackedModels:
     """The state dicts of J clients, read and stacked: tensors[name] is float32 (J, *shape).
 
-    `layers` are the state dicts' names of layers, in order; `widths` hidden units of each client if
-    these differ; see `LocalModels`.
+    model, shape, classes: architecture, shape of one example, and number of classes. layers: names
+    of layers in the state dicts, from inputs to outputs. widths: hidden units of each client, if
+    these differ between clients.
     """
 
     model: Spec
@@ -48,8 +49,9 @@ class StackedModels:
 class StateForm:
     """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
-    `names` map each key to the name of its tensor (tied keys to one tensor). `fixed` are buffers
-    that are equal in all state dicts, by key; `varying` names and types of the other buffers.
+    prefix: before all keys, such as 'module.'. names: from each key to the name of its tensor (tied
+    keys have one tensor). fixed: buffers that are equal in all state dicts, by key. varying: from
+    the names of other buffers to their types.
     """
 
     prefix: str = ""
@@ -58,12 +60,12 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, model: Spec) -> Spec:
-        """Attach this form to `model`, so that its network treats the form's buffers as tensors."""
+        """Attach these state dict keys to `model`; its buffers then count as tensors of a model."""
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
     def written(self, tensors: Mapping[str, np.ndarray], network: int) -> dict[str, Any]:
-        """Convert network number `network` among stacked tensors (m, *shape) to a state dict."""
+        """Convert network number `network` of stacked tensors (m, *shape) to a state dict."""
         import torch
 
         state = {}
@@ -77,7 +79,10 @@ class StateForm:
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Attach to `model`, a user's module, the keys of its own state dict (see `StateForm`)."""
+    """Attach to `model`, a user's PyTorch module, the keys of its own state dict (`StateForm`).
+
+    `shape` is that of one example, `classes` the number of classes.
+    """
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
@@ -89,10 +94,10 @@ def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
 def stacked_module(
     state_dicts: Sequence[Any], model: Spec, shape: Shape, where: Sequence[str]
 ) -> StackedModels:
-    """Stack J state dicts of a user's module; raise for one that the module would not load.
+    """Stack J state dicts of a user's PyTorch module; raise for one that the module would not load.
 
-    `where` names the state dicts in errors, `shape` is that of one example. The returned model has
-    their form (`StateForm`).
+    `where` names the state dicts in errors, `shape` is that of one example. The returned `model`
+    has the state dicts' keys attached (`StateForm`).
     """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
@@ -115,8 +120,8 @@ def stacked_module(
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
     """Find how many classes a user's module needs to load a state dict; return its network.
 
-    Which size of a tensor counts the classes depends on the module: all are tried, the last
-    tensor's first. If no number fits, the first network that can be made is returned.
+    Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
+    tensor's first. If none fits, the first network that can be created is returned.
     """
     made, errors = [], []
     sizes = [n for v in [*state.values()][::-1] for n in getattr(v, "shape", ()) if n]
@@ -150,7 +155,7 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
-    """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
+    """Return as texts the reasons why a module would not load a state dict; empty if it would."""
     import torch
 
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
@@ -170,9 +175,9 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack state dicts of a module; return their form, and tensors (J, *shape) by name.
+    """Stack state dicts of a module; return their keys' form, and tensors (J, *shape) by name.
 
-    Stacked are parameters, and buffers that differ between models or that training changes.
+    Parameters are stacked, and buffers that differ between models or that training changes.
     """
     import torch
 
@@ -209,7 +214,7 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict as it is, and without key prefixes: pairs (prefix, state dict).
+    """Return a state dict unchanged, then without key prefixes: pairs (prefix, state dict).
 
     DataParallel and torch.compile add prefixes such as 'module.'.
     """
@@ -227,7 +232,7 @@ def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
     """Convert a tensor or array to float32; raise FedreproError unless its numbers are finite.
 
-    `key` and `where` name it in errors.
+    `key` and `where` name the tensor and its state dict in errors.
     """
     if hasattr(value, "detach"):
         try:

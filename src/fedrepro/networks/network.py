@@ -53,7 +53,8 @@ PREDICTION_ROWS = 2500
 class Network:
     """A neural network without weights: layers for inputs of one shape, for many models at once.
 
-    `prior_sd`: standard deviation of variational weights' prior N(0, prior_sd²).
+    shape: of one input. kind: such as "dense" or "convolutional". prior_sd: standard deviation of
+    variational weights' prior N(0, prior_sd²).
     """
 
     shape: Shape
@@ -65,7 +66,7 @@ class Network:
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
         """Return each layer with its input shape and the names of its tensors.
 
-        Items are (layer, input shape, {local name: name in the network}).
+        Items are (layer, input shape, {name in the layer: name in the network}).
         """
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
@@ -80,8 +81,8 @@ class Network:
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
         """Return each layer and the names of its tensors, in the order of evaluation.
 
-        A max pooling goes before the ReLU below it, which then has a quarter of the work; values
-        and gradients are the same.
+        Items are (layer, {name in the layer: name in the network}). A max pooling comes before the
+        ReLU below it, which then has a quarter of the work; values and gradients are equal.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -91,7 +92,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return all tensors' shapes and initialisations (Parameter) by name, in order."""
+        """Return the shape and initialisation (`Parameter`) of each tensor by name, in order."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places
@@ -112,7 +113,7 @@ class Network:
     def sizes(self) -> tuple[int, ...] | None:
         """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for others.
 
-        There may be dropout after every hidden layer, and every layer has a bias.
+        Every layer of such a network has a bias; there may be dropout after every hidden layer.
         """
         turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
         if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
@@ -125,7 +126,7 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Return this network with ordinary weights, the means, in place of variational ones."""
+        """Return this network with an ordinary layer in place of each variational one."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))
@@ -138,7 +139,7 @@ class Network:
 
     @property
     def products(self) -> int:
-        """Return how many multiplications predict one example, as a measure of computation."""
+        """Return how many multiplications the prediction of one example takes."""
         total = 0
         for layer, shape, _ in self.places:
             weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
@@ -151,7 +152,7 @@ class Network:
     def buffers(self) -> tuple[str, ...]:
         """Return the names of tensors that no gradient changes, such as running statistics.
 
-        Only users' modules have such tensors.
+        Only users' PyTorch modules have such tensors.
         """
         return ()
 
@@ -161,7 +162,7 @@ class Network:
 
     @property
     def norms(self) -> tuple[str, ...]:
-        """List the names of tensors in layers with running statistics, such as BatchNorm."""
+        """Return the names of tensors in layers with running statistics, such as BatchNorm."""
         return ()
 
     @property
@@ -172,8 +173,8 @@ class Network:
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
         """Count the hidden units of m networks together, over all layers, from tensors (m, *shape).
 
-        Tensors may be wider than this network, as matching makes them. Returns None for
-        convolutions and recurrent layers.
+        Tensors may be wider than this network, as matching of units widens them. Returns None for
+        convolutional and recurrent networks.
         """
         if self.kind not in ("dense", "variational"):
             return None
@@ -181,10 +182,10 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Return the network with its layers as wide as these tensors (m, *shape) are.
+        """Return this network with layers resized to the widths of `tensors` (m, *shape).
 
         Raises:
-            FedreproError: the tensors are not of such a network.
+            FedreproError: the tensors do not fit this kind of network.
         """
         layers = []
         for layer, _, names in self.places:
@@ -208,15 +209,16 @@ class Network:
 
     @cached_property
     def predictions(self) -> int:
-        """Return the number of predictions per example: 1, or one per character of a window."""
+        """Return the number of predictions per example: 1, or one per character of a text."""
         windows = [shape[0] for layer, shape, _ in self.places if isinstance(layer, EachPosition)]
         return windows[0] if windows else 1
 
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D), y (…, B) labels, or (…, B, K) class shares. After a character of a window
-        the target is the next character, after the last one the label.
+        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. If a text window has
+        several predictions, their targets are the next characters, and after the last one the
+        label.
         """
         import torch
 
@@ -238,11 +240,11 @@ class Network:
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model by the random key: tensors (*shape) by name, float32.
+        """Draw initial weights of one model by the key `rng`: tensors (*shape) by name, float32.
 
-        init normal: weights from N(0, weight_sd²), constant biases `bias` (PFNM, Table 1). fan_in:
-        weights and biases uniform within ±1/√fan_in, embeddings from N(0, 1). glorot: weights
-        uniform within ±√(6/(fan_in + fan_out)), embeddings from N(0, 1), constant biases.
+        init "normal": weights from N(0, weight_sd²), constant biases `bias` (PFNM, Table 1).
+        "fan_in": weights and biases uniform within ±1/√fan_in, embeddings from N(0, 1). "glorot":
+        weights uniform within ±√(6/(fan_in + fan_out)), embeddings from N(0, 1), constant biases.
         """
         generator = rng.stream("initial-weights")
         return {
@@ -253,7 +255,7 @@ class Network:
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
         """Compute logits (A, B·predictions, K) of A models: tensors (A, *shape), flat x (A, B, D).
 
-        `run` has the options of the pass, and records activations.
+        `run` has the options of the forward pass, and records activations.
         """
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
@@ -263,9 +265,9 @@ class Network:
         return x
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (N·predictions, K) of one model: tensors (*shape) and x (N, D).
+        """Compute logits (N·predictions, K) of one model: tensors (*shape) by name and x (N, D).
 
-        Without gradients, on the CPU, convolutions and recurrent layers run in compiled code.
+        On the CPU, without gradients, convolutions and recurrent layers run in compiled code.
         """
         import torch
 
@@ -300,9 +302,9 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """Return the model component of a fully connected network with these hidden widths.
+    """Return the configured model of a fully connected network with these hidden widths.
 
-    Without hidden layers it is logistic regression.
+    Without hidden layers the model is logistic regression.
     """
     if not hidden:
         return components("model")["logistic"].spec()
@@ -331,9 +333,10 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its output layer, to be trained alone.
+    """Split a network in two: hidden layers, and the output layer, which can be trained alone.
 
-    Dropout before the output layer goes with it; its tensors are weight0 and bias0.
+    Dropout before the output layer becomes part of the second network, whose tensors are weight0
+    and bias0.
 
     Raises:
         FedreproError: the network does not end in an affine map.
@@ -354,7 +357,7 @@ def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
     """Return the network of fully connected ReLU layers whose tensors are `body`, (1, *shape).
 
     Raises:
-        FedreproError: the tensors are not such layers on `inputs` numbers.
+        FedreproError: `body` is not a chain of fully connected layers on `inputs` numbers.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

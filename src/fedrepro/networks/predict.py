@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class Scaled(Protocol):
-    """Examples to predict: inputs as stored, (N, D), and how to scale them for a network."""
+    """Examples to predict: inputs as stored, (N, D), and how to scale inputs for a network."""
 
     @property
     def inputs(self) -> torch.Tensor: ...
     @property
     def dtype(self) -> torch.dtype:
-        """Return the type of numbers in which networks compute."""
+        """Return the torch type in which networks compute predictions."""
 
     def scaled(self, rows: slice) -> torch.Tensor:
-        """Return the inputs of some rows, scaled as networks take them: floating (n, D)."""
+        """Return the inputs of `rows`, scaled as networks need them: floating (n, D)."""
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
@@ -35,13 +35,13 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """Return a model component's network, for examples of this shape and a number of classes."""
+    """Return the network of architecture `model`, for inputs of `shape` and a number of classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Make a network, cached; `component` is in the key because its file may have changed."""
+    """Build a network, cached; `component` is part of the key because its file may have changed."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 
@@ -52,10 +52,11 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 def predict_belief(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
-    """Return class probabilities (N·predictions, K) of a Bayesian network, means over draws.
+    """Return class probabilities (N·predictions, K) of a Bayesian network, means over weight draws.
 
-    `tensors` (*shape) are means and spreads of its weights, drawn `samples` times by the key `rng`.
-    Other networks predict once. Source: P2P, section 5.2, which gives no number of draws.
+    `tensors` (*shape) are means and spreads of the network's weights, which are drawn `samples`
+    times by the key `rng`. Other networks predict once. Source: P2P, section 5.2, which does not
+    give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -65,7 +66,7 @@ def draws_of(
 ) -> dict[str, np.ndarray]:
     """Draw a Bayesian network's weights from N(mean, softplus(spread)²): (samples, *shape) by name.
 
-    Another network's weights are returned once, (1, *shape).
+    Weights of an ordinary network are returned once, (1, *shape).
     """
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
@@ -89,8 +90,8 @@ def probabilities(
 ) -> torch.Tensor:
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
-    `tensors` are (m, *shape), `weights` (m, K) or None (every network counts 1/m). The scores lie
-    on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
+    `tensors` are m networks', (m, *shape); `weights` are (m, K), or None for 1/m each. The scores
+    are on the device of the examples. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
     """
     import torch
 
@@ -105,10 +106,10 @@ def votes(
     examples: Scaled,
     rng: RngKey,
 ) -> torch.Tensor:
-    """Return weighted votes for each class, sum_i weights[i] * [network i predicts it]: float64.
+    """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
-    The shape is (N·predictions, K); for the arguments see `probabilities`. Random numbers below
-    TIE, drawn by the key `rng`, break ties.
+    The result is float64 (N·predictions, K); for the arguments see `probabilities`. Random numbers
+    below TIE, drawn by the key `rng`, break ties.
     """
     import torch
 
@@ -151,7 +152,7 @@ def _summed(
 
 
 def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
-    """Convert a model's arrays to torch tensors of the type and device in which `examples` are."""
+    """Convert a model's arrays to torch tensors, of the type and on the device of `examples`."""
     import torch
 
     device, dtype = examples.inputs.device, examples.dtype
@@ -162,10 +163,10 @@ def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, tor
 
 
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
-    """Return the output (n, K) of a gate, a small network on the logits (n, m · K) of m networks.
+    """Return the output (n, K) of a gate network on the logits (n, m · K) of m other networks.
 
-    The gate is weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), ReLU between; or one
-    layer.
+    `gate` has weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), with ReLU between; or
+    weight0 and bias0 alone.
     """
     x = logits
     layers = len(gate) // 2
@@ -194,7 +195,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Return class scores (N, K) of m networks, tensors (m, *shape), combined by a gate network."""
+    """Return class scores (N, K) of a gate network on the logits of m networks (m, *shape)."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

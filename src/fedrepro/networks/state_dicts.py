@@ -47,15 +47,16 @@ def stack(
     layers: Sequence[str] | None = None,
     names: Sequence[str] | None = None,
 ) -> StackedModels:
-    """Stack the state dicts of clients, as plain PyTorch saves them, into tensors (J, *shape).
+    """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
-    `models` name their network, one for all or one for each; by default it is fully connected with
-    ReLU. Other models need the `shape` of one example. `layers` are names in order, where the state
-    dicts have another order; `names` name the state dicts in errors.
+    `models` are the clients' architectures, one for all or one for each; by default a fully
+    connected network with ReLU. Others need the `shape` of one example. `layers` are names of
+    layers from inputs to outputs, if the state dicts have another order; `names` name the state
+    dicts in errors.
 
     Raises:
-        FedreproError: a state dict has another form than this module's docstring says, or shapes
-            differ from the model's, or between clients in more than the widths of fully connected
+        FedreproError: a state dict has another form than this module's docstring says; or shapes
+            differ from the model's, or between clients in more than widths of fully connected
             layers.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
@@ -126,10 +127,10 @@ def unstack(
     layers: Sequence[str] | None = None,
     widths: Sequence[Sequence[int]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Convert m networks, tensors (m, *shape), to state dicts of torch tensors, float32.
+    """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
-    `layers` name the layers; by default as in an `nn.Sequential` of them, or as a user's module
-    does. `widths` are hidden units of each network, if these differ.
+    `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
+    the user's module. `widths` are hidden units of each network, if these differ.
 
     Raises:
         FedreproError: PyTorch keeps a layer in another form, or the number of names differs.
@@ -193,7 +194,7 @@ def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None
     """Check users' label counts; return them as int64 (clients, classes), or None if not given.
 
     Raises:
-        FedreproError: another shape, or numbers that are not counts.
+        FedreproError: `counts` has another shape, or its numbers are not counts.
     """
     if counts is None:
         return None
@@ -231,11 +232,11 @@ class StoredLayer(NamedTuple):
 
     @property
     def tensor(self) -> np.ndarray:
-        """Return the weight as networks here keep it: (in, out), or unchanged for a convolution."""
+        """Return the weight with axes as in this package: (in, out); a convolution's unchanged."""
         return self.weight.T if self.weight.ndim == 2 else self.weight
 
     def padded(self, inputs: int, units: int) -> StoredLayer:
-        """Return a fully connected layer widened with zeros to this number of inputs and units."""
+        """Return a fully connected layer widened with zeros to `inputs` inputs, `units` outputs."""
         more = units - len(self.weight)
         weight = np.pad(self.weight, ((0, more), (0, inputs - self.weight.shape[1])))
         return StoredLayer(
@@ -244,7 +245,7 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Return the layers of a state dict from inputs to outputs, in its order or in `order`."""
+    """Return the layers of a state dict from inputs to outputs: in its own order, or in `order`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -302,7 +303,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return layer names, biases and shapes, equal for networks that can be combined."""
+    """Return layer names, biases and shapes, which are equal for networks that can be combined."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -337,19 +338,19 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 
 @dataclass(frozen=True)
 class MixedNetwork(Network):
-    """Several architectures as one network, for methods that take clients' networks as they are.
+    """Several architectures as one network, for methods that combine clients' unchanged networks.
 
-    A model has the tensors of all architectures, named by number, and one more that says which of
-    them it uses; the tensors of the others are zeros.
+    A model has tensors of all `members` (architectures), named with the member's number as prefix,
+    and a tensor that tells which member the model uses; tensors of other members are zeros.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all architectures by name, and the tensor that says which is used.
+        """Return the tensors of all architectures by name, and one that tells which is used.
 
-        The latter is (architectures,), a one among zeros.
+        The last tensor is one-hot, (architectures,).
         """
         own = {
             f"{k}.{name}": parameter
@@ -364,7 +365,7 @@ class MixedNetwork(Network):
 
     @property
     def products(self) -> int:
-        """Return the multiplications that predict one example by the largest architecture."""
+        """Return how many multiplications the largest architecture needs to predict one example."""
         return max(member.products for member in self.members)
 
     @property

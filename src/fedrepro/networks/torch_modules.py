@@ -39,19 +39,22 @@ NEAR = 1e-4  # up to which two ways of computing a score are the same
 def module(name: str, *, version: int = 1, title: str = "") -> Callable[[F], F]:
     """Register a user's class or function that returns a `torch.nn.Module` as a model (decorator).
 
-    It is called with `shape`, of one example, (channels, height, width) for an image, and
-    `classes`; keyword-only arguments that have an `Arg` are parameters. The module maps (B, *shape)
-    to logits (B, classes). Raise `version` when results change, so that they are computed again.
+    The class or function is called with `shape`, of one example, (channels, height, width) for an
+    image, and `classes`; keyword-only arguments annotated with an `Arg` can be set where the model
+    is chosen. The module maps (B, *shape) to logits (B, classes). Raise `version` when results
+    change, so that they are computed again.
     """
     return register("model", name, version, None, title=title or name, **{MODULE: True})
 
 
 def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
-    """Return the network of a model that is a `torch.nn.Module`, after trying it on a few examples.
+    """Return the network of a model that is a `torch.nn.Module`, after a trial on a few examples.
+
+    `shape` is that of one example, `classes` the number of logits.
 
     Raises:
-        FedreproError: the model returns no module, or one that cannot be trained, averaged and
-            measured.
+        FedreproError: the model returns something else than a module, or a module that cannot be
+            trained, averaged and measured.
     """
     import torch
 
@@ -77,14 +80,14 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
 class OwnModule:
     """A user's `torch.nn.Module` as a single layer, with sizes measured on a few examples.
 
-    Counts are for one example, and include those of parts that are modules themselves.
-
     Attributes:
-        widest, held: how many numbers the largest output of a part has, and all of them together.
-        products: multiplications.
+        module, shape, classes: the module, the shape of one input, and the number of classes.
+        widest, held: for one example, how many numbers the largest output of a submodule has, and
+            how many all outputs have together.
+        products: multiplications for one example.
         draws: whether training is random, or differs from prediction, as with dropout.
         moving: buffers that training changes, such as BatchNorm's running statistics.
-        varying: other buffers that differ between models; both count among the tensors.
+        varying: other buffers that differ between models; both count as tensors of a model.
     """
 
     module: torch.nn.Module
@@ -99,16 +102,16 @@ class OwnModule:
 
     @property
     def buffers(self) -> tuple[str, ...]:
-        """Return the names of buffers that count among the model's tensors."""
+        """Return the names of the module's buffers that are tensors of each model, like weights."""
         return tuple(dict.fromkeys((*self.varying, *self.moving)))
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the module's parameters and the buffers that count among its tensors, by name."""
+        """Return by name the module's parameters, and buffers that are tensors of each model."""
         return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return the module's tensors by name, with shapes, as `Parameter`; `shape` is not used."""
+        """Describe each of the module's tensors by name, as a `Parameter`; `shape` is not used."""
         return {
             name: Parameter(tuple(value.shape), math.prod(value.shape[1:]))
             for name, value in self.tensors.items()
@@ -122,7 +125,7 @@ class OwnModule:
         """Compute logits of A models: (A, B, *shape) to (A, B, classes); training updates buffers.
 
         Raises:
-            FedreproError: the minibatch is too small for a layer.
+            FedreproError: the minibatch is too small for a layer of the module.
         """
         import torch
 
@@ -151,7 +154,7 @@ class OwnModule:
         return torch.stack(logits)
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (B, classes) of x (B, *shape) by one model's tensors (*shape)."""
+        """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name."""
         import torch
 
         # as data, so that writing there is not differentiated
@@ -197,18 +200,18 @@ class ModuleNetwork(Network):
 
     @property
     def module(self) -> torch.nn.Module:
-        """Return the PyTorch module itself, which has the buffers that all models share."""
+        """Return the PyTorch module itself, which holds the buffers that all models share."""
         return self._module.module
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensors (*shape) of the module itself by name, as the module was made."""
+        """Return the module's own tensors (*shape) by name, with the values it was created with."""
         return {name: value.detach() for name, value in self._module.tensors.items()}
 
     def of_one(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
         """Compute logits (B, classes) of x (B, *shape) by one model, tensors (*shape) by name.
 
-        The module stays in its mode, training or prediction.
+        The module stays in its current mode, training or prediction.
         """
         return self._module.logits(tensors, x)
 
@@ -219,19 +222,19 @@ class ModuleNetwork(Network):
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Return the names of buffers that hold whole numbers, such as a count of batches."""
+        """Return the names of the network's buffers of integers, such as a count of batches."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """List the names of tensors in layers whose buffers training changes (BatchNorm)."""
+        """Return names of tensors in layers whose buffers change in training, such as BatchNorm."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
     @cached_property
     def places(self) -> tuple[tuple[OwnModule, Shape, dict[str, str]], ...]:
-        """Return the module as the only layer, the shape of its input, and its tensors' names."""
+        """Return the module as the only layer, with its input shape and its tensors' names."""
         names = self._module.parameters(self.shape)
         return ((self._module, self.shape, {name: name for name in names}),)
 
@@ -250,9 +253,9 @@ class ModuleNetwork(Network):
     def initial(
         self, rng: RngKey, weight_sd: float, bias: float, init: Init = "normal"
     ) -> dict[str, np.ndarray]:
-        """Draw initial weights of one model by the module's own code: tensors (*shape), float32.
+        """Draw initial weights of one model by the module's own code: float32 (*shape) by name.
 
-        PyTorch's generator is seeded by `rng`; the other arguments are not used.
+        PyTorch's generator is seeded from the key `rng`; the other arguments are not used.
         """
         import torch
 
@@ -268,7 +271,7 @@ class ModuleNetwork(Network):
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return a module's parameters, and its buffers of these names, by name."""
+    """Return by name a module's parameters, and the buffers whose names are in `buffers`."""
     held = dict(made.named_buffers())
     return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
@@ -296,8 +299,8 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
     """Run a module on a few examples; return it as a layer, with sizes, products and buffers.
 
-    Raises FedreproError for anything but one score per class, and for scores that depend on other
-    examples.
+    Raises FedreproError unless the outputs are one score per class, and do not depend on the other
+    examples of a batch.
     """
     import torch
 
@@ -307,7 +310,7 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record a part's output size and multiplications for one example, when the part is called.
+        """Record a submodule's output size and multiplications for one example, when it is called.
 
         A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
         """
@@ -393,7 +396,7 @@ def _saying(name: str, shape: Shape) -> Iterator[None]:
 
 @contextmanager
 def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
-    """Seed PyTorch's generator for the body, and restore it after; with None change nothing."""
+    """Seed PyTorch's generator within a `with` block, then restore it; with None change nothing."""
     import torch
 
     if seed is None:

@@ -31,11 +31,11 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw how the image of each data-set row is flipped and shifted: int64 (n,), each below KINDS.
+    """Draw at random how the image of each data-set row is flipped and shifted: int64 codes (n,).
 
-    `key` is the 128-bit random key of a client's epoch, `rows` int64 (n,). Each row number is
-    hashed with the key (finaliser of SplitMix64; Steele, Lea and Flood, 2014), so the result does
-    not depend on the minibatch.
+    A code, below KINDS, is one combination of flip and shift. `key` is the 128-bit random key of a
+    client's epoch, `rows` int64 (n,). Each row number is hashed with the key (finaliser of
+    SplitMix64; Steele, Lea and Flood, 2014), so the result does not depend on the minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -65,7 +65,7 @@ def require_images(network: Network) -> None:
 class Crops:
     """The augmentation of training images of several models: random crops and mirror images.
 
-    Raises FedreproError if the network does not take images.
+    Raises FedreproError if the inputs of `network` are not images.
     """
 
     def __init__(self, network: Network) -> None:
@@ -76,8 +76,8 @@ class Crops:
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
         """Draw how each example in a chunk of minibatches is moved: int64 (steps, models, batch).
 
-        Entries are numbers of moves (see `kinds`), for `moved` to apply; each model of `tasks` has
-        a random key of its own.
+        Entries are codes of a flip and a shift, which `moved` applies; each model of `tasks` has a
+        random key of its own.
         """
         import torch
 
@@ -91,9 +91,9 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift images `x` (A, B, D) of A models by the moves `kind` (A, B); return them.
+        """Flip and shift images `x` (A, B, D) of A models by the drawn codes `kind` (A, B).
 
-        Pixels from outside an image are zero.
+        Returns the moved images, (A, B, D). Pixels from outside an image are zero.
         """
         from torch.nn.functional import pad
 
@@ -107,7 +107,7 @@ class Crops:
 
     @cached_property
     def _sources(self) -> torch.Tensor:
-        """Return each output pixel's source pixel for each kind of move: int64 (KINDS, H · W)."""
+        """Return each output pixel's source pixel for each flip and shift: int64 (KINDS, H · W)."""
         import torch
 
         height, width = self.shape[1:]
@@ -137,7 +137,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
-    """Make the generators of dropout masks and normal noise for the models of `tasks` on a device.
+    """Return random generators of dropout masks and normal noise for the models of `tasks`.
 
     On a CPU each model has its own generator, on a GPU one generator serves all models together.
     """
@@ -154,10 +154,10 @@ class ModelNoise:
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generators of the first `models` models to the beginning of training step `step`.
+        """Set the models' random generators to the beginning of training step `step`.
 
-        So a step's draws do not depend on earlier ones. A step on very many examples is computed in
-        pieces; `piece` is the piece's number.
+        A step's random numbers thus do not depend on earlier steps. `models` is how many models
+        still train. A full-batch step is computed in parts; `piece` is the part's number.
         """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
@@ -178,13 +178,13 @@ class ModelNoise:
         return drawn
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a 64-bit seed for each of the first `models` models, for users' torch layers."""
+        """Draw a 64-bit seed for each of the first `models` models, for users' own torch layers."""
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Filling it in parts whose lengths are multiples of eight gives the same numbers. Each 16
+        Filling `out` in parts whose lengths are multiples of eight gives equal numbers. Each 16
         random bits are an index into the table `normal_pairs`, which takes a third of the time of
         Box and Muller's transform.
         """
@@ -199,13 +199,13 @@ class ModelNoise:
 
 
 class Words:
-    """A generator of random 32-bit words for one model, which can jump to any training step."""
+    """A generator of random 32-bit integers for one model, which can jump to any training step."""
 
     def __init__(self, rng: RngKey) -> None:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the generator to an epoch's minibatch number `inside` (from 0), part `piece`."""
+        """Set the random generator to the start of minibatch `inside`, part `piece`, of `epoch`."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -215,19 +215,19 @@ class Words:
         self.philox.state = self.state
 
     def take(self, count: int) -> np.ndarray:
-        """Draw the next `count` random words of the current training step: uint32 (count,)."""
+        """Draw the next `count` random integers of the current training step: uint32 (count,)."""
         return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
 
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Return a table of equally probable pairs of standard normals, to draw fast: complex (PAIRS,).
+    """Return a table of equally probable pairs of standard normals, to draw fast: complex (2¹⁶,).
 
-    A random entry gives two independent numbers, its real and imaginary part. The points lie on
-    rings of equal probability, four per ring a quarter turn apart, so that odd moments and the
-    covariance are zero; each ring is turned by GOLDEN against the last. A ring's squared radius is
-    the mean over its part, so that variances are one. Fourth and sixth moments are off by 1e-4; no
-    point is beyond 4.7.
+    A random entry gives two uncorrelated numbers, its real and imaginary part. The points lie on
+    rings of equal probability, four points a quarter turn apart on each ring, so that odd moments
+    and the covariance are zero; each ring is turned by the angle GOLDEN against the previous one. A
+    ring's squared radius is its mean over the ring's share of the distribution, so that variances
+    are one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -253,9 +253,9 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generator to the beginning of training step `step`, or of a piece of that step.
+        """Set the GPU's random generator to the beginning of training step `step`.
 
-        `models` is not used: it is there as `ModelNoise.at` takes it.
+        `piece` numbers the parts of a full-batch step; `models` is not used (see `ModelNoise.at`).
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
@@ -272,7 +272,7 @@ class BlockNoise:
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a seed for each of `models` models, for random draws in users' torch layers."""
+        """Draw a seed for each of `models` models, for random draws in users' own torch layers."""
         import torch
 
         drawn = torch.randint(

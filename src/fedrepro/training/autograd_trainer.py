@@ -37,11 +37,11 @@ SEEN_AT_ONCE = 3
 
 
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
-    """Return how many models to train at once: 1 on a CPU, more as a GPU's memory allows.
+    """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
-    Weights and activations of `procedure` may fill half of this job's share of the GPU's memory.
-    Blocks have equal size, because a small block takes nearly as long as a large one. Free memory
-    is not counted, so that a resumed run has the same blocks.
+    Weights and activations of `procedure` may fill half of this process's share of the GPU's
+    memory. Models are split into blocks of equal size, because a small block takes nearly as long
+    as a large one. Free memory is not counted, so that a resumed run has the same blocks.
     """
     import torch
 
@@ -54,9 +54,9 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
 
 
 def activations(procedure: Procedure) -> int:
-    """Count the floats that one model's activations take in a training step, to size GPU blocks.
+    """Count the floats that one model's activations take in a training step, to fit GPU memory.
 
-    Unfolded convolutions are included; loss terms are assumed to need as much again.
+    Unfolded convolutions are included; loss terms are assumed to need as many again.
     """
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
@@ -68,10 +68,10 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """A trainer of the models of `tasks` by torch's automatic differentiation, block by block.
+    """A trainer of models by torch's automatic differentiation, some models (a block) at a time.
 
-    A block is `block` models that train at once, by default as many as fit in memory. With
-    `keep_gradients` each model's gradients are summed over its steps.
+    tasks: one training per model. block: how many models train at once, by default as many as fit
+    in memory. With `keep_gradients` each model's gradients are summed over its steps.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
     ) -> Iterator[TrainedModels]:
-        """Train the models of `tasks` from the tensors `given`; yield the results block by block.
+        """Train the models of `tasks` from the tensors `given`; yield results block by block.
 
         `memory` holds all models' optimiser moments and step counts, and is updated in place; with
         None every optimiser starts from zero.
@@ -109,7 +109,7 @@ class AutogradTrainer:
 
 
 class _Block:
-    """A block of models that are trained together, with their weights, moments and random numbers.
+    """Some models that are trained together (a block), with weights, moments and random numbers.
 
     The tensor `flat` (models, size) holds the network's weights, then loss terms' own tensors.
     """
@@ -169,7 +169,7 @@ class _Block:
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
-        """Train all models of the block to the end; return their weights, losses and steps.
+        """Train the models of this block to the end; return their weights, losses and steps.
 
         Training stops before the end if no model has a finite loss any more.
         """
@@ -194,9 +194,9 @@ class _Block:
         )
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all training steps of the block; return losses (steps, models) and steps (models,).
+        """Run all steps of the block's models; return losses (steps, models) and steps (models,).
 
-        A loss is zero at steps that its model no longer took, by plan or by early stopping.
+        A loss is zero at steps after the end of its model's training.
         """
         stopping = EarlyStopping(self.tasks, self.procedure.settings)
         kept = [self.flat] if self.summed is None else [self.flat, self.summed]
@@ -215,11 +215,11 @@ class _Block:
     def _steps(
         self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
     ) -> np.ndarray:
-        """Run the training steps of a chunk and return the losses (steps, models).
+        """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
-        An example weighs one over the examples in its minibatch, or over all of its client's where
-        the chunk is one step in pieces; padding weighs nothing. Returns sooner if early stopping
-        has ended all models. `kept` are the tensors whose rows early stopping saves and puts back.
+        Examples have weights that sum to one over a minibatch, or, in a full-batch step cut into
+        parts, over all of a client's examples; padding has weight 0. Ends early if all models have
+        stopped. `kept` are the tensors whose rows early stopping saves and restores.
         """
         import torch
 
@@ -267,9 +267,9 @@ class _Block:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
 
-        `weight` (A, B) weighs the examples. Returns the cross-entropies (A,), not finite where a
-        loss term is not, the logits, and the gradients (A, size) of the whole loss. Also updates
-        the running statistics of normalisation layers.
+        `weight` (A, B) weighs the examples; `step` and `piece` select the random numbers. Returns
+        the cross-entropies (A,), not finite where a loss term is not, the logits, and the gradients
+        (A, size) of the whole loss. Also updates the running statistics of normalisation layers.
         """
         import torch
 
@@ -299,11 +299,11 @@ class _Block:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the gradient (A, size) of a step with perturbations such as SAM's.
+        """Return the gradient (A, size) of a step, changed by perturbations such as SAM's.
 
-        For each perturbation the gradient is taken again at the moved weights and mixed in by its
-        share. Weights and running statistics are put back. Without perturbations `gradient` is
-        returned unchanged.
+        For each perturbation the gradient is computed again at moved weights and averaged with
+        `gradient` by the perturbation's share. Then weights and running statistics are restored.
+        Without perturbations `gradient` is returned unchanged.
         """
         count, inner = len(x), self.trainer.inner.size
         for term in self.procedure.perturbations:
@@ -344,7 +344,8 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Sum the cross-entropies of each model's examples, weighted by `weight` (A, B): floats (A,).
 
-    A models, B examples: `logits` (A, B, K), targets `y` labels (A, B) or class shares (A, B, K).
+    For A models and B examples: `logits` (A, B, K), targets `y` labels (A, B) or class
+    probabilities (A, B, K).
     """
     from torch.nn import functional
 
@@ -357,8 +358,8 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Count the correctly classified examples: logits (…, B, K) to int64 (…).
 
-    Targets `y` are labels (…, B), or class shares (…, B, K) whose largest counts as the label.
-    Examples of weight zero, which only fill up a minibatch, are not counted.
+    Targets `y` are labels (…, B), or class probabilities (…, B, K) whose largest counts as the
+    label. Examples whose `weight` (…, B) is zero are padding and not counted.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)

@@ -43,7 +43,7 @@ SGD, ADAM, AMSGRAD = range(3)
 
 
 class Nothing(NamedTuple):
-    """An empty record that stands for a part, such as convolutions, that a network lacks."""
+    """An empty record in place of a part, such as convolutions, that a network lacks."""
 
     size: int = 0
 
@@ -51,7 +51,8 @@ class Nothing(NamedTuple):
 class Data(NamedTuple):
     """The data set for compiled training: inputs (N, D), uint8 or floating, and targets.
 
-    Networks see inputs times `inverse` = 1 / `scale`. targets: labels (N,) or class shares (N, K).
+    Networks are given inputs times `inverse` = 1 / `scale`. targets: labels (N,), or class
+    probabilities (N, K).
     """
 
     inputs: Array
@@ -63,9 +64,10 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
 
-    A large minibatch is computed in pieces of `piece` rows. Random words are made from keys, uint64
-    (epochs, 2), one per epoch, and places, int64 (steps, 2): index of the step's key, number in the
-    epoch. crops: int64 per row, how an image is moved (`augmentation_and_noise.py`), or empty.
+    A large minibatch is computed in parts of `piece` rows. Random numbers of a step are generated
+    from `keys`, uint64 (epochs, 2), one per epoch, and `places`, int64 (steps, 2): index of the
+    step's key, number of the step in the epoch. crops: int64 per row, how an image is flipped and
+    shifted (`augmentation_and_noise.kinds`), or empty.
     """
 
     rows: Array
@@ -77,16 +79,17 @@ class StepOrder(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A network's architecture for compiled training: a body, and L affine maps above it.
+    """A network's architecture for compiled training: convolutions or LSTMs, then L affine maps.
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
     in the model's flat vector; biased: whether maps have biases. activations (L,): where each map's
-    outputs begin in their buffer, which holds `rows` predictions, `each` per example. pairs (J, 2),
-    pair_maps, pair_shares (J,): for representation matching between affine maps, their numbers,
-    where the matching map begins, and its factor in the gradient; given: matching from images.
-    kept: probability that dropout keeps a unit. entropies: the entropy terms of the loss. tensors
-    (T, 3): begin, rows and columns of variational weights; table: normal numbers. size: length of
-    the flat vector, or of its means. by: address of the compiled matrix product.
+    outputs begin in their buffer, which holds `rows` predictions, `each` per example. For
+    representation matching of affine maps by J maps f_j: pairs (J, 2), numbers of source and target
+    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
+    the maps f_j of images. kept: probability that dropout keeps a unit. entropies: the entropy
+    terms of the loss. tensors (T, 3): begin, rows and columns of variational weights; table: random
+    normal numbers. size: length of the flat vector, or of the means in it. by: address of the
+    compiled matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -111,9 +114,9 @@ class Net(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser for compiled training, in the dtype of the model.
 
-    direct: whether plain SGD writes its steps into the weights at once. pull and shift: pull · (w -
-    start) + shift · start is added to the gradient. share: factor of the KL divergence of
-    variational weights in a minibatch's loss.
+    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD writes its steps into the weights at once.
+    pull and shift: pull · (w - start) + shift · start is added to the gradient. share: factor of
+    the KL divergence of variational weights in a minibatch's loss.
     """
 
     kind: int
@@ -133,8 +136,9 @@ class Model(NamedTuple):
     """The buffers of one model in compiled training: weights (S,), gradient, received weights.
 
     summed: sum of gradients, or empty. moments: three arrays of the optimiser, (S,) or empty. used:
-    the weights that a step computes with. A variational network draws them: its `weights` are
-    means, then spreads, each (S / 2,), and deviation, prior and prior_deviation are filled too.
+    the weights that a step computes with. A variational network draws `used`: its `weights` are
+    means, then standard deviations before softplus, each (S / 2,), and deviation, prior (means) and
+    prior_deviation, (S / 2,), are filled too.
     """
 
     weights: Array
@@ -149,11 +153,12 @@ class Model(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """The work buffers of a compiled training step: for the body, affine maps and matching.
+    """The work buffers of a compiled training step.
 
-    body: buffers of convolutions or LSTMs. given: buffers of matching. x: inputs of the affine maps
-    (P, n). activations, errors: outputs of all maps, and the loss's gradients by them. theirs:
-    activations of the received network, for matching. turned, below: transposed errors.
+    body: buffers of convolutions or LSTMs. given: buffers of representation matching of images. x:
+    inputs of the affine maps (P, n). activations, errors: outputs of all affine maps, and the
+    loss's gradients by them. theirs: activations of the received network, for matching; back:
+    outputs of a matching map. turned, below: transposed errors.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -212,10 +217,11 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal numbers as noise into a tensor, from its entry number `first` on.
+    """Write `count` normal random numbers into a tensor, from its entry number `first` on.
 
-    `out` is the tensor in memory: rows of `columns` numbers, each followed by padding. The numbers
-    are the pairs table[places[0]], table[places[1]], …, complex numbers of `normal_pairs`.
+    `out` is the tensor in memory: rows of `columns` numbers, each row followed by padding. The
+    numbers are the real and imaginary parts of table[places[0]], table[places[1]], …, where `table`
+    is that of `normal_pairs`.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -263,7 +269,7 @@ def softplus(spread: Array, out: Array) -> None:
 
 @inner
 def label_of(values: Array) -> int:
-    """Return the index of the largest value, the first one if several are largest."""
+    """Return the index of the largest value of (K,); of several largest ones the first."""
     best = 0
     for k in range(1, len(values)):
         if values[k] > values[best]:
@@ -273,7 +279,7 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return the label of example `row` in `targets`, labels (N,) or class shares (N, K)."""
+    """Return example `row`'s label from `targets`: labels (N,) or class probabilities (N, K)."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 
@@ -281,8 +287,8 @@ def label_in(targets: Array, row: int) -> Any:
 def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
     """Compute the cross-entropies of the examples `rows`, and their gradients by the logits.
 
-    Logits are read from the buffers `room`, which their gradients overwrite; an example has weight
-    one. Returns the sum of cross-entropies, and how many predictions are right.
+    Logits are read from `room.activations`; gradients are written to `room.errors`, for the sum
+    over examples. Returns the sum of cross-entropies, and how many predictions are right.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -321,11 +327,11 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 @inner
 def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
-    """Add the gradient of an entropy term, coefficient · max(0, least - H), to that of the logits.
+    """Add an entropy loss's gradient to the logits' gradients: of coefficient · max(0, least - H).
 
-    The logits' gradients lie in `room`, for `rows` examples of weight one. `term` holds the
-    coefficient, `least`, and whether H is the minibatch's mean entropy rather than each example's.
-    For logits t, dH/dt_k = -p_k (log p_k + H).
+    The logits' gradients are in `room`, for a sum over `rows` examples. `term` is (coefficient,
+    least, whether H is the minibatch's mean entropy rather than each example's). For logits t and
+    predicted probabilities p, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)

@@ -55,12 +55,13 @@ PLAIN = np.uint64  # an index of this type is not looked at for whether it count
 
 
 class Maps(NamedTuple):
-    """The maps f_j of representation matching whose source is an image, for compiled steps.
+    """The maps f_j of representation matching that predict from images, for compiled steps.
 
-    A map predicts an activation of the received network from one of the network in training. table:
-    int64 (J, FIELDS), sizes and offsets of each map. places: int64, where the numbers of a turned
-    kernel lie in the model. shares (J,): factors of the squared gaps in the loss. tiles: int64 (T,
-    3), parts of kernel rows that fit registers: kind, row of the kernel, and begin in the row.
+    A map predicts an activation of the received network from an image activation, its source, of
+    the network in training. table: int64 (J, FIELDS), sizes and offsets of each map. places: int64,
+    indices in the model's flat vector of all kernels' numbers, each kernel turned by 180°. shares
+    (J,): factors of the maps' squared errors in the loss. tiles: int64 (T, 3), parts of kernel rows
+    that fit registers: (kind, row of the kernel, first number in the row).
     """
 
     table: Array
@@ -70,15 +71,16 @@ class Maps(NamedTuple):
 
 
 class MapBuffers(NamedTuple):
-    """The work buffers for matching image activations, of one example and map f_j at a time.
+    """The work buffers of representation matching of images, for one example and map f_j at a time.
 
-    x: activations of the received network, (pixel, channel), and shown: transposed, (channel,
-    pixel); images: buffers of its convolutions. laid: the map's kernel, a strip for each source
-    channel and kernel row; moved: its gradient. image: output of the map, then the loss's gradient
-    by it. bias: the bias, repeated along a row of the output; summed: its gradient. Lists of the
-    source's nonzero numbers by pixel: firsts and ends (of each list), corners (where in the output
-    the kernel is added), which (rows of laid), amounts; by channel: seats (positions in the
-    output), own (amounts), cells (positions in the source). sums: partial sums of gradients.
+    x: activations of the received network, (pixel, channel); shown: x transposed, (channel, pixel);
+    images: buffers of the received network's convolutions. laid: the map's kernel, a strip for each
+    source channel and kernel row; moved: the kernel's gradient. image: output of the map, then the
+    loss's gradient by this output. bias: the bias, repeated along a row of the output; summed: the
+    bias's gradient. The source's nonzero numbers, listed by pixel: firsts and ends (of each list),
+    corners (where in the output the kernel is added), which (rows of laid), amounts; and listed by
+    channel: seats (positions in the output), own (amounts), cells (positions in the source). sums:
+    partial sums of gradients.
     """
 
     x: Array
@@ -109,10 +111,12 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Describe the maps f_j from images as `Maps`, for `pairs` of (source, target) activations.
+    """Describe the maps f_j of representation matching that predict from images, as `Maps`.
 
-    `shapes` and `offsets` say how large each map's tensors are and where they begin in the model's
-    vector; `shares` (J,) are the factors of the gaps in the loss.
+    `pairs` are the (source, target) layers of each map. `parts` and `convs` describe the network's
+    convolutions. `shapes` and `offsets` are, by name, the shapes of the maps' tensors and where
+    each tensor begins in the model's flat vector; `shares` (J,) are factors of the maps' squared
+    errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -148,10 +152,10 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut the rows of a square kernel into tiles that the vector registers hold.
+    """Cut the rows of a square kernel into tiles that the CPU's vector registers hold.
 
     `wide` numbers are in each of the `side` rows, `lanes` in a register. Returns the padded length
-    of a row, and the tiles as (kind, kernel row, begin in the row).
+    of a row, and the tiles as (kind, kernel row, first number in the row).
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -167,8 +171,8 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     """Return the first and last row of a matching target that a map's output covers, and a shift.
 
-    An output of `size` rows, by a kernel of side `side`, is cut or filled up with zeros around its
-    middle to `target` rows. Row i of the target stands at row i + shift of the output's buffer,
+    An output of `size` rows, by a kernel of side `side`, is cropped or padded with zeros, equally
+    at both ends, to `target` rows. Row i of the target is row i + shift of the output's buffer,
     which includes the edges that kernels reach over.
     """
     padding = side // 2
@@ -178,7 +182,11 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffers:
-    """Allocate the buffers for matching images, with room for `x` inputs of the affine maps."""
+    """Allocate the work buffers of representation matching of images.
+
+    `convs` and `maps` are the layouts of convolutions and matching maps, `images` the convolutions'
+    buffers, `x` the number of inputs of the affine maps.
+    """
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -211,10 +219,11 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffe
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MapBuffers
 ) -> None:
-    """Run the received network's convolutions on the minibatch in `mine`, for the matching targets.
+    """Run the received network's convolutions on a minibatch, to get the matching's targets.
 
-    `weights` is the received network as a flat array. Outputs go to room.x, (rows, pixel, channel),
-    and transposed to room.shown, (rows, channel, pixel).
+    `weights` is the received network as a flat array; the minibatch of `rows` examples is read from
+    `mine`. Outputs are written to room.x, (rows, pixel, channel), and transposed to room.shown,
+    (rows, channel, pixel).
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -233,11 +242,11 @@ def give_back(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
     mine: Images, x: Array, room: MapBuffers,
 ) -> None:  # fmt: skip
-    """Compute the matching loss's gradients by image activations and by all maps f_j.
+    """Compute the representation matching loss's gradients by image activations and all maps f_j.
 
-    Gradients by the trained network's activations (`mine`, x) of `rows` examples go to mine.extra;
-    gradients by the maps go to the flat array `to`, added if `add`. `step` is a factor on both. x
-    are the inputs of the affine maps.
+    Gradients by the trained network's activations (`mine`, x) of `rows` examples are written to
+    mine.extra; gradients by the maps are written to the flat array `to`, or added if `add`. `step`
+    is a factor on all gradients. x are the inputs of the affine maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -254,10 +263,12 @@ def give_back(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> None:
-    """Prepare a map f_j (a transposed convolution) for a minibatch: copy kernel and bias to `room`.
+    """Copy kernel and bias of matching map f_j to `room`, before a minibatch.
 
-    The kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
-    `maps.table`, `c` describes its source convolution.
+    f_j is a transposed convolution, which predicts an activation of the received network. The
+    kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
+    `maps.table`, `c` describes the convolution whose output the map reads; `weights` is the flat
+    model.
     """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -273,10 +284,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> N
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuffers) -> None:
-    """Write (or add, if `add`) the gradient of map f_j's kernel and bias to the flat array `to`.
+    """Write (or add, if `add`) the gradient of matching map f_j to the flat array `to`.
 
-    It is read from the buffers `room`. `p` is the map's row of `maps.table`; `c` describes its
-    source convolution.
+    The gradient, of the map's kernel and bias, is read from the buffers `room`. `p` is the map's
+    row of `maps.table`; `c` describes the convolution whose output the map reads.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -290,10 +301,11 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuf
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return where the source activation of map f_j lies in memory, for example number `b`.
+    """Return where the activation of example number `b` is that matching map f_j predicts from.
 
-    `p` is the map's row of `Maps.table`. Returns the array, the offset at which the activation
-    begins, and the offset of the recorded positions that max pooling chose.
+    `p` is the map's row of `Maps.table`, x the inputs of the affine maps. Returns the array, the
+    offset at which the activation begins, and the offset of the recorded positions that max pooling
+    chose.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
@@ -305,10 +317,10 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuffers) -> int:
-    """List the nonzero numbers of the source activation, pixel by pixel, in the buffers `room`.
+    """List the nonzero numbers of the activation that matching map f_j reads, by pixel, in `room`.
 
-    Returns how many pixels have any; only there the kernel is added. `p` is the map's row of
-    `Maps.table`, `source` comes from `source_of`.
+    Returns how many pixels have any; the kernel is added only at these pixels. `p` is the map's row
+    of `Maps.table`; `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
@@ -338,10 +350,10 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuff
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in map f_j's output at which the kernel is added for source pixel (i, j).
+    """Return the offset in matching map f_j's output at which the kernel is added for a pixel.
 
-    `p` is the map's row of `Maps.table`. If 2 × 2 pooling is undone, `spot` says which pixel of the
-    window was the largest.
+    (i, j) is the pixel of the map's input, `p` the map's row of `Maps.table`. If 2 × 2 pooling is
+    undone, `spot` is the number of the pixel that was the largest of its window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -352,10 +364,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MapBuffers
 ) -> int:
-    """List the nonzero numbers of channel `k` of the source activation in the buffers `room`.
+    """List the nonzero numbers of channel `k` of the activation that matching map f_j reads.
 
-    Returns how many there are. `p` is the map's row of `Maps.table`, `source` comes from
-    `source_of`.
+    The list is written to the buffers `room`; its length is returned. `p` is the map's row of
+    `Maps.table`; `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
@@ -378,9 +390,10 @@ def of_channel(
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
-    """Compute the transposed convolution of a map: add kernels at the pixels that `sort` listed.
+    """Compute the output of a matching map, a transposed convolution, into room.image.
 
-    `count` pixels are listed, `p` is the map's row of `maps.table`; the sum goes to room.image.
+    The map's kernel is added at the `count` pixels that `sort` listed. `p` is the map's row of
+    `maps.table`.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     room.image[: p[HIGH] * row] = 0
@@ -394,10 +407,11 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
-    """Replace a map's output in room.image by the loss's gradient, (output - target) · `each`.
+    """Replace a matching map's output, in room.image, by the gradient (output - target) · `each`.
 
-    The target is the received network's activation for example `b`. The gradient is zero at edges
-    and where a ReLU gave zero; its sums for the bias go to room.summed.
+    The target is the received network's activation for example `b`; `p` is the map's row of
+    `Maps.table`. The gradient is zero at edges and where a ReLU gave zero; its sums for the bias
+    are added to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -424,10 +438,11 @@ def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
 def lift_up(
     convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: MapBuffers
 ) -> None:
-    """Backpropagate the gradient in room.image through map f_j, to its source and its kernel.
+    """Backpropagate the gradient in room.image through matching map f_j, to its input and kernel.
 
-    Gradients by the source's nonzero numbers are written to mine.extra from `to` on, and the
-    kernel's is added to room.moved. `p` is the map's row of `maps.table`.
+    Gradients by the input's nonzero numbers are written to mine.extra from offset `to` on; the
+    kernel's gradient is added to room.moved. `p` is the map's row of `maps.table`; `source` comes
+    from `source_of`.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

@@ -87,11 +87,11 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Train one model by all minibatches of `order`; return how many predictions were right.
+    """Train one model on all minibatches of `order`; return how many predictions were right.
 
-    The weights in `model` are updated in place; each step's loss goes to `losses` (steps,). `net`
-    is the architecture, `descent` the optimiser's constants, `room` work buffers; `taken` counts
-    the optimiser's earlier steps.
+    The weights in `model` are updated in place; each step's loss is written to `losses` (steps,).
+    `data` are the training examples, `net` is the architecture, `descent` the optimiser's
+    constants, `room` work buffers; `taken` counts the optimiser's steps before this call.
     """
     before = flush()
     right = spreads = 0
@@ -136,10 +136,11 @@ def train(
 
 @inner
 def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights by one step of the optimiser, number `step`, in strips that fit the cache.
+    """Update all weights of `model` by one step of the optimiser, in strips that fit the cache.
 
-    `spreads` is how many weights have a spread (standard deviation) of their own, behind as many
-    means; 0 for a network that is not variational.
+    `step` counts the optimiser's steps from 1. `spreads` is how many weights of a variational
+    network have a standard deviation of their own, which lies behind the means; 0 for other
+    networks.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -157,7 +158,7 @@ def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) 
 
 @inner
 def prefetch(inputs: Array, rows: Array) -> None:
-    """Load the inputs of the next minibatch into the cache early, as its rows lie far apart."""
+    """Load `rows` of `inputs`, the next minibatch, into the CPU's cache before they are needed."""
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
@@ -168,10 +169,10 @@ def prefetch(inputs: Array, rows: Array) -> None:
 def forward(
     net: Net, weights: Array, rows: int, room: Scratch, x: Array, activations: Array, kept: Any
 ) -> None:
-    """Compute the activations of all affine layers for `rows` inputs `x`, with ReLU between layers.
+    """Compute the outputs of all affine layers for a batch of inputs `x`, with ReLU between layers.
 
-    They are written to `activations`. Dropout keeps a unit with probability `kept`; `weights` is
-    the flat model, `room` scratch memory.
+    The outputs are written to `activations`. `rows` is the number of examples, `weights` the flat
+    model, `room` scratch memory. Dropout keeps a hidden unit with probability `kept`.
     """
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
@@ -194,7 +195,8 @@ def affine(
     """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
 
     `of` is (offset of the layer in `weights`, n, m); inputs and out are (array, offset, row
-    length); `by` is the address of the compiled matrix product.
+    length); `biased` is whether there is a bias; `by` is the address of the compiled matrix
+    product.
     """
     at, n, m = of
     row = row_of(m)
@@ -213,9 +215,10 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout in place to the hidden units `hidden`, (rows, m), by the random words `drawn`.
+    """Apply dropout in place to the activations `hidden` (rows, m), by the random integers `drawn`.
 
-    `drawn` are (rows · m,). A unit stays with probability `kept`, and is then divided by `kept`.
+    `drawn` has rows · m integers of 32 bits. A unit is kept with probability `kept`, and is then
+    divided by `kept`; else it is set to zero.
     """
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
@@ -264,10 +267,11 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace the output `back` of a matching map by the loss's gradient, (back - theirs) · `each`.
+    """Replace `back`, the output of a representation matching map, by the loss's gradient.
 
-    `theirs` is the received network's activation, the target; both are (rows, m) as (array, offset,
-    row length). If `hidden`, the gradient is zero where the output was not positive (ReLU).
+    `theirs` is the target: an activation of the network received from the server. Both `back` and
+    `theirs` are (rows, m), given as (array, offset, row length). `each` is the map's factor in the
+    loss. If `hidden`, the gradient is zero where the output was not positive (ReLU).
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -283,11 +287,11 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the errors of the logits; write all affine maps' gradients to a flat array.
+    """Backpropagate the errors of the logits; write the gradients of all affine maps to array `to`.
 
-    `to` is the array; `add` adds instead of writing. Errors (in `room`) are zero where hidden units
-    are (ReLU, dropout), and scaled as dropout scaled the units. If `matched`, errors of
-    representation matching are added.
+    An error is the loss's gradient by a unit; errors lie in `room`, for `rows` examples. A hidden
+    unit that ReLU or dropout set to zero has error zero; other errors are scaled as dropout scaled
+    the units. `add` adds gradients to `to`; `matched` adds the errors of representation matching.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -312,10 +316,11 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute the errors of a layer's inputs from its outputs': room.below = weight @ errorsᵀ.
+    """Compute the errors of a layer's inputs: room.below = weight @ errorsᵀ.
 
-    `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix product; the
-    result is transposed, (n, padded rows).
+    `errors` (rows, m) are the loss's gradients by the layer's outputs, as (array, offset, row
+    length). `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix
+    product; the result is transposed, (n, padded rows).
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     for j in range(m):
@@ -332,9 +337,10 @@ def accumulate_gradient(
 ) -> None:  # fmt: skip
     """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, in flat array `to`.
 
-    They are added to it if `add`, else written. `of` is (offset of the layer, n, m), `rows` the
-    number of examples, `by` the address of the matrix product. In plain SGD `to` are the weights
-    themselves, and errors already contain the step size.
+    Gradients are added to `to` if `add`, else overwrite it. `errors` are the loss's gradients by
+    the layer's outputs, `of` is (offset of the layer, n, m), `rows` the number of examples, `by`
+    the address of the matrix product. In plain SGD `to` are the weights themselves, and errors
+    already contain the step size.
     """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
@@ -368,9 +374,9 @@ def descend(
 ) -> None:
     """Update the numbers `first` to `last` of a flat model by one step of SGD, Adam or AMSGrad.
 
-    `descent` has the optimiser's constants, `rates` are step size and factor on second moments. If
-    `received`, penalties on the distance from the received weights apply (to the network's tensors,
-    not to a loss term's).
+    `descent` has the optimiser's constants, `rates` are (step size, factor on second moments). If
+    `received`, penalties on the distance from the weights received from the server apply: these
+    concern the network's tensors, not parameters of the loss.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

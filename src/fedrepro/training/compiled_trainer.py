@@ -42,10 +42,10 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _train_logged(*arguments: Any) -> int:
-    """Run the compiled training; return the number of right predictions, log a long compilation.
+    """Run the compiled training and return the number of correct predictions; log a compilation.
 
-    The arguments are those of `compiled_steps.train`. The log says how long compilation took, if
-    this machine had no compiled code yet.
+    The arguments are those of `compiled_steps.train`. If this machine had no compiled code yet, the
+    log records how long compilation took.
     """
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
@@ -76,7 +76,11 @@ def is_compiled(network: Network, terms: Sequence[object]) -> bool:
 
 
 class CompiledTrainer:
-    """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
+    """A trainer of models on the CPU by compiled code, one after another in shared buffers.
+
+    procedure: network, settings and loss terms. keep_gradients: whether to sum each model's
+    gradients over its steps.
+    """
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
         from fedrepro.training import compiled_records_and_losses
@@ -116,7 +120,7 @@ class CompiledTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
     ) -> Iterator[TrainedModels]:
-        """Train the models of `tasks` from the tensors `given`; yield results one after another.
+        """Train the models of `tasks` from the tensors `given`; yield each model's results.
 
         The next model's training overwrites the arrays. `memory` holds all models' optimiser
         moments and step counts, and is updated in place; with None every optimiser starts at zero.
@@ -139,7 +143,7 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
-        """Load weights, prior and optimiser state of task number `place` into the buffers."""
+        """Load weights, prior and optimiser state of model number `place` into the buffers."""
         self.model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
             value = given.start.get(name)
@@ -164,7 +168,7 @@ class CompiledTrainer:
             self.model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers by the minibatches of `task`, after `taken` earlier steps.
+        """Train the model in the buffers on the minibatches of `task`, after `taken` earlier steps.
 
         Returns the losses (steps,) of the steps that ran, and the number of steps that the model
         keeps, which early stopping may make smaller.
@@ -216,7 +220,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Return the `Net` record that describes the network, and its body's buffers."""
+        """Return the `Net` record of the network, and buffers for its convolutions or LSTMs."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training.compiled_representation_matching import maps_of
 
@@ -269,8 +273,8 @@ class CompiledTrainer:
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
         """List what representation matching compares: (source, target) activations, and factors.
 
-        Activations are numbered from the network's input. A factor is the weight, in the gradient,
-        of the squared distance between both; the lists are empty without matching.
+        Activations are numbered from the network's input. A factor multiplies, in the gradient, the
+        difference between f(source) and target; the lists are empty without matching.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of training n models besides their weights, in the order of the tasks.
+    """The results of training n models besides their weights, one entry per model.
 
     Attributes:
         private: tensors of loss terms by name, (n, *shape), which stay with their client; unchanged
@@ -46,8 +46,8 @@ class Outcome:
         failed_at: int (n,), the first step with a loss that is not finite, from 0; -1 if none.
         loss: float64 (n,), mean cross-entropy over the minibatches, without further terms; NaN for
             a model that is not finite.
-        steps: int (n,), fewer than planned where a model stopped early.
-        seconds: measured, for all models together.
+        steps: int (n,), steps taken; fewer than asked for where a model stopped early.
+        seconds: elapsed time, for all models together.
         places: the random key of each model (seed, trial, client, round).
     """
 
@@ -60,10 +60,10 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return this outcome if all models are finite, for methods that refuse divergence.
+        """Return these training results if all models are finite, for methods that allow no others.
 
         Raises:
-            FedreproError: with client, trial and step of the first model that diverged.
+            FedreproError: a model diverged; the error names its client, trial and step.
         """
         bad = np.flatnonzero(~self.finite)
         if len(bad):
@@ -81,9 +81,9 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: minibatch gradients of the loss (without L2 and proximal terms) summed over steps, of
-    these shapes, if asked for. memory: each model's optimiser state, arrays (n, …), to continue a
-    training with, if asked for.
+    gradients: sum over steps of the minibatches' gradients of the loss (without L2 and proximal
+    terms), shaped as `tensors`, if asked for. memory: each model's optimiser state, arrays (n, …),
+    from which training can continue, if asked for.
     """
 
     tensors: dict[str, np.ndarray]
@@ -91,7 +91,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """Return the sum of weights[i] · model i over models that are finite; see `average`."""
+        """Return the sum of weights[i] · (trained model i) over finite models; see `average`."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {
             name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
@@ -107,7 +107,7 @@ class Trained(Outcome):
 class Averaged(Outcome):
     """The weighted sum of trained models, `tensors` (1, *shape) by name; see `average`.
 
-    weight: sum of the weights of the models in it; left_out: number of models that were not finite.
+    weight: sum of the weights of the models that went in; left_out: how many models diverged.
     """
 
     tensors: dict[str, np.ndarray]
@@ -135,28 +135,28 @@ def train(
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    A model that is not finite does not change the others; `checked` makes it an error.
+    A model that diverges changes no other; `checked` of the result raises an error for it.
 
     Args:
         network: architecture of all models.
-        examples: data set whose rows the tasks name.
-        tasks: one for each model: its rows, random key and number of steps.
+        examples: data set that the tasks' rows index.
+        tasks: one for each model: its examples' rows, random key and number of steps.
         settings: the training procedure.
         start: tensors (n, *shape), or (1, *shape) for a shared start.
         terms: added to the loss.
         private: tensors of the terms, (n, *shape), trained with the network's.
         reference: weights that terms compare the network with, by default `start`; such as the mean
-            and spread of a prior.
-        memory: the optimiser's state from an earlier training, or empty to get it back; by default
-            the optimiser starts from zero and its state is dropped.
-        keep_gradients: sum the gradients over the steps.
-        block: models trained together, by default as memory allows; never changes results on the
-            CPU.
+            and standard deviation of a prior.
+        memory: the optimiser's state from an earlier training, or {} to get the state returned; by
+            default the optimiser starts from zero and its state is dropped.
+        keep_gradients: return each model's sum of gradients over the steps.
+        block: models trained together, by default as memory allows; no influence on a CPU's
+            results.
         path: how gradients are computed, by default the fastest way.
 
     Raises:
-        FedreproError: for a client without examples or steps, and for private tensors that are
-            missing or of another shape.
+        FedreproError: a client has no examples or steps, or private tensors are missing or of
+            another shape.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -193,9 +193,9 @@ def average(
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
     For the arguments see `train`. Models that are not finite are left out; the result has the sum
-    of the weights that went in, for the caller to rescale. A buffer that counts (such as batches
-    seen) becomes that sum times the largest count. Models are added as they finish, so memory does
-    not grow with their number.
+    of the finite models' weights, by which the caller can divide. A buffer that counts (such as
+    batches seen) becomes this sum times the largest count. Models are added as they finish, so
+    memory does not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -229,7 +229,7 @@ def _add_on_gpu(
     models: np.ndarray,
     weights: np.ndarray,
 ) -> None:
-    """Add to `total` the sum of weights[i] · model models[i], computed on the GPU."""
+    """Add sum_i weights[i] · (model models[i] of `tensors`) to `total`, computed on the GPU."""
     import torch
 
     for name, value in tensors.items():
@@ -251,10 +251,11 @@ def _run(
     block: int | None,
     path: StepPath | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`, hand each finished part to `take`, and return the other results.
+    """Train the models of `tasks`; pass finished ones to `take`, and return the remaining results.
 
     take(part, finite) is called with each group of trained models, and which of them are finite:
-    bool (m,). Returns the fields of `Outcome`, and the optimiser's state if `memory` was given.
+    bool (m,). Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is
+    given.
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
@@ -303,10 +304,11 @@ def _run(
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Raise FedreproError for tasks that cannot train: no examples, no steps, or unfit tensors.
+    """Raise FedreproError for trainings without examples or steps, or with tensors that do not fit.
 
-    `procedure` is the training, `given` its start tensors. Early stopping is refused for a client
-    that keeps optimiser state (`remembers`) or continues within an epoch.
+    `procedure` is the training procedure, `given` the start tensors; `remembers` is whether clients
+    keep optimiser state. Early stopping is refused for a client that keeps optimiser state or
+    continues within an epoch.
     """
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
@@ -346,12 +348,14 @@ StepPath = Literal["compiled", "grouped", "loop"]
 
 
 def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
-    """Return how the steps of a training are computed: compiled, or by automatic differentiation.
+    """Return how gradients are computed: in compiled code, or by automatic differentiation.
 
-    Compiled code is chosen where it knows network and loss terms, unless `wanted` says otherwise.
+    "compiled" is chosen on the CPU if compiled code knows the network's layers and loss terms, else
+    "loop" (models one after another); "grouped" (many at once) on a GPU. `wanted` overrides the
+    choice; `device` is "cpu" or "cuda".
 
     Raises:
-        FedreproError: the wanted path cannot train this network.
+        FedreproError: the wanted way cannot train this network.
     """
     known = not procedure.perturbations and is_compiled(procedure.network, procedure.losses)
     if wanted == "compiled" and not (known and device == "cpu"):

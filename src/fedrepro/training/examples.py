@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Examples:
     """A data set for training: inputs (N, D), uint8 or floating, and targets.
 
-    Targets are labels (N,) or class shares (N, K). scale: the divisor that brings inputs to [0, 1].
-    Integer inputs stay mapped to their file, so examples that a job does not use are never read.
+    targets: labels int64 (N,), or class probabilities (N, K). scale: the divisor that brings inputs
+    to [0, 1]. Integer inputs are memory-mapped, so examples that nothing uses are never read.
     """
 
     inputs: torch.Tensor
@@ -34,24 +34,24 @@ class Examples:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Return the torch type in which networks compute: of floating inputs, else float32."""
+        """Return the torch type in which networks compute: that of floating inputs, or float32."""
         import torch
 
         return self.inputs.dtype if self.inputs.is_floating_point() else torch.float32
 
     @property
     def kind(self) -> np.dtype:
-        """Return the NumPy type in which networks compute: of floating inputs, else float32."""
+        """Return the NumPy type in which networks compute: that of floating inputs, or float32."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return the inputs of `rows` as networks take them: divided by `scale`, floats (n, D)."""
+        """Return the inputs of `rows`, divided by `scale`, as floats (n, D) for a network."""
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Gather minibatches of A models: scaled inputs (A, B, D) and targets, for `rows` (A, B).
 
-        Targets are (A, B) labels or (A, B, K) class shares.
+        Targets are labels (A, B) or class probabilities (A, B, K).
         """
         flat = rows.reshape(-1)
         x = self.inputs.index_select(0, flat).to(self.dtype)
@@ -63,7 +63,7 @@ class Examples:
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
         """Run all inputs through the layers `hidden`; return examples of the outputs, (N, units).
 
-        `tensors` (1, *shape) are the layers' weights. It serves to train only the layers above.
+        `tensors` (1, *shape) are the layers' weights. Layers above can then be trained alone.
         """
         import torch
 
@@ -83,16 +83,16 @@ class Examples:
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
         """Return a data set with these rows of each client, and the rows' indices in it, int64.
 
-        Here it is this data set itself, with `rows`; `GeneratedExamples` makes one of these clients
-        alone.
+        Here this data set itself is returned, with `rows` unchanged; `GeneratedExamples` builds a
+        new data set of the rows' clients alone.
         """
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """Examples of very many clients, generated when a training asks for them and then dropped.
+    """Examples of very many clients, generated when a training needs them and then dropped.
 
-    If all are asked for at once, all are generated, up to MOST_BYTES.
+    If all examples are needed at once, all are generated, up to 2 GiB (MOST_BYTES).
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
@@ -102,9 +102,10 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of the clients that own these rows, each client once.
+        """Generate the examples of the clients that own `rows`, each client once.
 
-        Returns a data set of them, and the rows' indices in it, an int64 (n,) for each of `rows`.
+        Returns a data set of these clients' examples, and the rows' indices in it, an int64 (n,)
+        for each array of `rows`.
         """
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
@@ -119,7 +120,7 @@ class GeneratedExamples(Examples):
         """Generate and return the examples of all clients.
 
         Raises:
-            FedreproError: they take more than MOST_BYTES.
+            FedreproError: the examples take more than MOST_BYTES.
         """
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
@@ -141,7 +142,7 @@ class GeneratedExamples(Examples):
         return self.whole.targets
 
     def _made(self, clients: np.ndarray, begins: np.ndarray) -> Examples:
-        """Generate examples of these clients; client i fills rows begins[i] to begins[i + 1]."""
+        """Generate examples of `clients`; the i-th client fills rows begins[i] to begins[i + 1]."""
         x, y = (np.empty((begins[-1], *like.shape[1:]), like.dtype) for like in self._form)
         for client, (begin, end) in zip(clients, itertools.pairwise(begins), strict=True):
             x[begin:end], y[begin:end] = self.population.made.examples(int(client))

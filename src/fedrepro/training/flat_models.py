@@ -23,18 +23,18 @@ PAD = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of a model's named tensors in a flat vector of numbers, one behind another."""
+    """The order of a model's named tensors in one flat vector, one behind another."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
     @property
     def sizes(self) -> list[int]:
-        """Return how many numbers each tensor has, in order."""
+        """Return the number of elements of each of the model's tensors, in order."""
         return [math.prod(shape) for shape in self.shapes.values()]
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a model has without padding: the size of a message."""
+        """Return how many numbers a model has, without padding of its flat vector."""
         return sum(self.sizes)
 
     @property
@@ -43,7 +43,7 @@ class Layout:
         return -(-self.numbers // PAD) * PAD
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View vectors `flat` (models, size) as tensors (models, *shape) by name, not copied."""
+        """View flat models (models, size) as tensors (models, *shape) by name, without copying."""
         import torch
 
         parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
@@ -51,19 +51,19 @@ class Layout:
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Pack named tensors (models, *shape) into vectors (models, size) of the same dtype."""
+        """Pack named tensors (models, *shape) into flat models (models, size) of the same dtype."""
         parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Copy the tensors, (models, *shape) by name, out of vectors `flat` (models, size)."""
+        """Copy the tensors, (models, *shape) by name, out of flat models (models, size)."""
         parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
-    """Return an optimiser's initial state: zero moments of the shape of `flat`, and 0 `steps`."""
+    """Return an optimiser's initial state: zero moments of the shape of `flat`, and `steps` = 0."""
     import torch
 
     moments = {name: torch.zeros_like(flat) for name in settings.remembered}
@@ -80,10 +80,11 @@ def descend(
     """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
 
     Args:
-        flat: weights (A, size), of the first A models that the memory has.
-        gradient: shaped as `flat`; SGD overwrites it.
-        memory: as `new_memory` makes it, of models that have all taken equally many steps.
-        settings: the optimiser and its numbers.
+        flat: weights (A, size) of A models.
+        gradient: the loss's gradients, (A, size); SGD overwrites them.
+        memory: the optimiser's state as of `new_memory`, of A or more models that have all taken
+            equally many steps; updated in place.
+        settings: the optimiser and its constants.
         rates: step size of each model, by default that of the settings.
     """
     memory["steps"] += 1

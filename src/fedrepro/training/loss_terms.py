@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: weights now, the network's and the term's private ones; start: weights received, or the
-    caller's `reference`; (A, *shape) by name. x: inputs (A, B, D). weight: (A, B), sums to one over
-    a minibatch, zero for padding. run: activations kept from the forward pass. share: (A,), factor
-    of a KL divergence in a minibatch's loss.
+    tensors: current weights, of the network and private ones of the term; start: the weights that
+    clients received, or the caller's `reference`; (A, *shape) by name. x: inputs (A, B, D). weight:
+    (A, B), the examples' weights, which sum to one over a minibatch; zero for padding. run: the
+    forward pass, with the activations that it kept. share: (A,), factor of a KL divergence in a
+    minibatch's loss.
     """
 
     network: Network
@@ -40,15 +41,15 @@ class TermInputs:
 class Term(Protocol):
     """A loss term that a method adds to the clients' cross-entropy.
 
-    additive: whether a minibatch's loss is the sum over its pieces, so that it can be computed
-    piece by piece where a step takes all of a client's examples.
+    additive: whether a minibatch's loss is the sum of its parts' losses, so that a full-batch step
+    can be computed part by part.
     """
 
     @property
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Return the shapes of the term's private tensors, trained along with the network's.
+        """Return the shapes of the loss term's private tensors, trained along with the network's.
 
         Private tensors stay with their client from round to round; by default a term has none.
         """
@@ -58,10 +59,11 @@ class Term(Protocol):
 
 
 class MatchingTerm(Protocol):
-    """A term of representation matching: maps f_j predict some activations from others.
+    """A loss term of representation matching: maps f_j predict some activations from others.
 
-    The loss is the squared gap to the received network's activations, by `reduction` a "sum" or
-    "mean" over an activation's elements. A class with `written` "matching" runs in compiled code.
+    The loss is the squared distance between f_j of an activation of the network in training and an
+    activation of the received network; by `reduction` a "sum" or "mean" over its elements. A class
+    whose attribute `written` is "matching" runs in compiled code.
     """
 
     @property
@@ -69,24 +71,25 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List the (source, target) pairs that maps connect, indices of the `count` activations."""
+        """List (source, target) activations, indices below `count`, that matching maps connect."""
         ...
 
 
 class Perturbation(Protocol):
-    """A term that mixes gradients at two points: the weights w, and w + away(g), as in SAM.
+    """A training term that mixes gradients at two points: weights w, and w + away(g), as in SAM.
 
-    The optimiser gets (1 - share) g(w) + share g(w + away(g)). SAM (Foret et al., 2021) has share
-    1. Both gradients are of one minibatch, and running statistics are those of the first pass.
+    The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss.
+    SAM (Foret et al., 2021) has share 1. Both gradients are of one minibatch; running statistics
+    are updated at w alone.
     """
 
     @property
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return by how much the weights are moved for the second gradient, (A, size).
+        """Return the offset to add to the weights for the second gradient, as in SAM: (A, size).
 
-        Gradient, weights `flat` and received weights `start` are of A models, (A, size) as well.
+        `gradient`, weights `flat` and received weights `start` are of A models, (A, size) as well.
         """
         ...
 
@@ -98,19 +101,23 @@ def perturbs(term: object) -> bool:
 
 @dataclass(frozen=True)
 class Ascent:
-    """SAM's perturbation: a move along the gradient by the length `radius`, model by model."""
+    """SAM's perturbation: moves each model's weights along its gradient, by the distance `radius`.
+
+    share: of the gradient at the moved weights in the optimiser's step; the rest is the gradient at
+    the original weights.
+    """
 
     radius: float
     share: float = 1.0
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the gradient scaled to the length `radius` for each of A models, (A, size)."""
+        """Return each model's gradient scaled to the length `radius`, SAM's move: (A, size)."""
         lengths: torch.Tensor = gradient.norm(dim=1, keepdim=True).clamp_min(1e-12)
         return gradient * (self.radius / lengths)
 
 
 def compiled_kind(term: object) -> str:
-    """Return the name by which compiled code knows a loss term's gradient, "" if it does not.
+    """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
 
     Names are "entropy", "divergence" and "matching"; other terms are differentiated automatically.
     A derived class does not inherit the name, as it may compute something else.
@@ -121,9 +128,9 @@ def compiled_kind(term: object) -> str:
 
 @dataclass(frozen=True)
 class Proximal:
-    """The penalty coefficient · |w - start|², which pulls weights towards those received.
+    """The penalty coefficient · |w - start|², which pulls weights w towards the received weights.
 
-    Sources: RM, section 4 (weight divergence, no factor ½); FedProx has half its mu here.
+    Sources: RM, section 4 (weight divergence, without ½); FedProx, whose mu is twice as large.
     """
 
     coefficient: float
@@ -131,20 +138,20 @@ class Proximal:
 
     @property
     def pull(self) -> float:
-        """Return the factor of w - start in the penalty's gradient."""
+        """Return 2 · coefficient, the factor of w - start in the proximal penalty's gradient."""
         return 2 * self.coefficient
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the penalty's gradient to `gradient` in place.
+        """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
 
-        All are (A, size), of A models; `flat` are the weights and `start` the received weights.
+        All are (A, size), of A models; `flat` are the weights, `start` the received weights.
         """
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The linear term <reference, w>: adds a vector of the client's own to every step's gradient.
+    """The linear loss term <reference, w>: adds a client's own vector `reference` to each gradient.
 
     SCAFFOLD's c - c_j is such a correction (Karimireddy et al., 2020, algorithm 1, line 10).
     """
@@ -153,7 +160,7 @@ class Correction:
     shift = 1.0
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the correction `start` to `gradient`, in place; all arguments are (A, size)."""
+        """Add the correction, given as `start`, to `gradient` in place; all are (A, size)."""
         gradient.add_(start)
 
 
@@ -162,10 +169,10 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 
 @dataclass(frozen=True)
 class Entropy(Term):
-    """The loss coefficient · max(0, least - H(softmax(logits))) against over-confident outputs.
+    """The loss coefficient · max(0, least - H(softmax(logits))), which penalises confident outputs.
 
-    H is the entropy and least in nats. over: the maximum is of each example, as in RM's eq. (8), or
-    of the minibatch's mean entropy, as in its authors' code.
+    H is the entropy, in nats as `least`. over: the maximum is computed for each example, as in the
+    RM paper's eq. (8), or once for the minibatch's mean entropy, as in its authors' code.
     """
 
     least: float = 2.0
@@ -175,11 +182,11 @@ class Entropy(Term):
 
     @property
     def additive(self) -> bool:
-        """Return whether the loss is a sum over pieces of a minibatch: not for the mean entropy."""
+        """Return whether the entropy loss is a sum over parts of a minibatch; the mean's is not."""
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return the entropy term of each of A models on the minibatch in `look`, (A,)."""
+        """Return the entropy loss of each of A models on the minibatch in `look`: (A,)."""
         import torch
 
         logits = look.run.activations[-1]
@@ -193,12 +200,12 @@ class Entropy(Term):
 
 @dataclass(frozen=True)
 class GaussianPrior(Term):
-    """The loss weight · KL(q ‖ prior) of variational weights q, for Bayesian training.
+    """The loss weight · KL(q ‖ prior) of a variational network's weights q, for Bayesian training.
 
-    It is added to the sum of the examples' losses; a minibatch's mean loss gets one n-th of it. n
-    counts the examples in all minibatches between two exchanges (over: run), or a client's examples
-    once (client). sd: the prior is N(0, sd²) for every weight; if None, q as received. Source: P2P,
-    eq. (8).
+    The divergence is added to the sum of the examples' losses, so a minibatch's mean loss gets
+    weight / n times the divergence. n counts the examples in all minibatches between two exchanges
+    with `over` "run", or a client's examples once with "client". sd: the prior is N(0, sd²) for
+    every weight; if None, the prior is q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -208,16 +215,17 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor of the KL divergence in a minibatch's mean loss, 1 / n.
+        """Return the factor weight / n of the KL divergence in a minibatch's mean loss.
 
         n is `examples`, a client's number, or `minibatches` between two exchanges times batch_size.
         """
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return each model's KL divergence times its share in the loss of minibatch `look`: (A,).
+        """Return A variational models' KL divergences from their priors, times `look.share`: (A,).
 
-        It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over the weights, of N(μ, σ²) from N(m, s²).
+        A divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights, for the
+        posterior N(μ, σ²) and the prior N(m, s²).
         """
         import torch
         from torch.nn.functional import softplus
@@ -239,9 +247,10 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Add to the loss terms the KL divergence from the network's own prior, if it has one.
+    """Add the KL divergence from the network's own prior to the loss terms, if it has a prior.
 
-    It counts once for all of a client's examples. A method's own divergence term replaces it.
+    The divergence counts once for all of a client's examples. If `terms` has a divergence already,
+    nothing is added.
     """
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)

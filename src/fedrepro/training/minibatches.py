@@ -16,11 +16,12 @@ SEED = 2**64
 
 @dataclass(frozen=True)
 class Task:
-    """The training of one model: its examples, its random key, and how many steps it takes.
+    """The training of one model at a client: its examples, random key, and number of steps.
 
-    rows: indices of the client's examples in the data set. rng: the key by which each epoch's order
-    is drawn. lr and steps, if given, replace the procedure's learning rate and epochs; steps beyond
-    an epoch go on in the next one. done: minibatches of earlier rounds.
+    rows: int64 (n,), indices of the client's examples in the data set. rng: the key by which each
+    epoch's order is drawn. lr and steps, if given, replace the learning rate and the number of
+    epochs of the training procedure; a step after an epoch's last belongs to the next epoch. done:
+    how many minibatches the client took in earlier rounds, and now skips.
     """
 
     rows: np.ndarray
@@ -30,23 +31,23 @@ class Task:
     done: int = 0
 
     def per_epoch(self, batch_size: int | None) -> int:
-        """Return the number of minibatches in an epoch; 1 if batch_size is None (all at once)."""
+        """Return the number of minibatches in an epoch; 1 if batch_size is None (full batch)."""
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes, in addition to those `done` before."""
+        """Return how many minibatches this training takes, not counting those of earlier rounds."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some consecutive minibatches of several models, or one step on all of their examples.
+    """Consecutive minibatches of several models that train together, or one full-batch step.
 
     first: number of the first step. index: int64 (steps, models, batch), data-set rows; short
     minibatches are padded with their client's first row. size: int64 (steps, models), how many rows
-    are no padding. active: how many models train at each step: the first ones, as those with the
-    most steps come first. epoch: int64 (steps, models). whole: (models,), for pieces of one step on
-    all examples, how many examples each model has.
+    are not padding. active: how many models train at each step; models with most steps come first.
+    epoch: int64 (steps, models). whole: int64 (models,), each model's number of examples, only for
+    a full-batch step, whose index has parts of the batch in place of steps.
     """
 
     first: int
@@ -58,16 +59,16 @@ class Chunk:
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """Return a task's data-set rows in the random order of one epoch: int array (n,)."""
+    """Return a client's data-set rows in the random order of one epoch: int64 (n,)."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Yield the minibatches of all models that train together, step after step in chunks.
+    """Yield the minibatches of models that train together, some consecutive steps in each `Chunk`.
 
-    `tasks` must be ordered by number of steps, falling. Short minibatches are padded, so that
-    shapes, and with them rounding, do not depend on the other models.
+    `tasks`, one per model, must be ordered by number of steps, largest first. Short minibatches are
+    padded, so that shapes, and with them rounding, do not depend on which models train together.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -90,10 +91,10 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 
 @dataclass(frozen=True)
 class Visits:
-    """Consecutive minibatches of one model: rows[ends[s] : ends[s + 1]] at step s.
+    """Consecutive minibatches of one model's training: rows[ends[s] : ends[s + 1]] at step s.
 
-    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: for each epoch in them
-    (its number, first step within it, number of steps).
+    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: a tuple for each epoch
+    that the minibatches belong to: (epoch's number, first step within the epoch, number of steps).
     """
 
     rows: np.ndarray
@@ -101,10 +102,11 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys and counters from which compiled code draws the random words of each step.
+        """Return keys and counters from which compiled code draws random integers for each step.
 
         Keys are uint64 (epochs, 2); counters, int64 (steps, 2), are (index of the epoch's key,
-        number of the step in the epoch). `purpose` separates, say, dropout from other randomness.
+        number of the step in the epoch). `rng` is the training's random key; `purpose` separates,
+        say, dropout from other randomness.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -118,7 +120,7 @@ class Visits:
         )
 
     def per_row(self, of: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Call of(epoch, rows) for each epoch's rows and return all results in one array, (n,)."""
+        """Call of(epoch, data-set rows) for each epoch and join the results to one array, (n,)."""
         steps = np.cumsum([0, *(count for _, _, count in self.epochs)])
         cuts = self.ends[steps]
         parts = zip(self.epochs, cuts[:-1], cuts[1:], strict=True)
@@ -128,7 +130,10 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield all minibatches of a task in order, by some epochs at a time, or by one if `singly`."""
+    """Yield the minibatches of one model's training in order, several epochs at a time.
+
+    If `singly`, one epoch at a time. If `batch_size` is None, a minibatch is a full batch.
+    """
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -139,7 +144,7 @@ def visits(
 
 
 def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
-    """Return the minibatches number `step` to `end` of a client's sequence, at least one."""
+    """Return minibatches `step` to `end` - 1 of a client's sequence; there must be at least one."""
     per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
     every: list[np.ndarray] = []
     parts: list[tuple[int, int, int]] = []
@@ -157,10 +162,11 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Yield steps that take all of a client's examples at once, each as a chunk of several pieces.
+    """Yield full-batch steps of models that train together; a chunk has one step, cut into pieces.
 
-    A piece has `piece` examples. `tasks`, one per model, must be ordered by number of steps, then
-    of pieces, falling. The size of a piece, and so rounding, does not depend on the tasks.
+    Each step uses all examples of each client, in pieces of `piece` examples, whose gradients are
+    added. `tasks`, one per model, must be ordered by number of steps, then of pieces, largest
+    first. The size of a piece, and so rounding, does not depend on the tasks.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

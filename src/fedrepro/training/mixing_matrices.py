@@ -25,15 +25,15 @@ def checked_weights(
 ) -> np.ndarray:
     """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
 
-    W has to be stochastic, strongly connected and aperiodic, so that averaging converges.
+    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
 
     Args:
-        rows: W, (N, N), with rows that sum to one but for rounding.
+        rows: W, (N, N), with rows that sum to one except for rounding.
         who: name of the graph in errors.
-        clients: N, the number of nodes that is needed.
+        clients: N, the number of nodes that W must have.
 
     Raises:
-        FedreproError: for the first condition that W violates.
+        FedreproError: W violates a condition; names the first one.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -78,9 +78,9 @@ def checked_weights(
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Return the fewest steps from node `start` to each node: int64 (N,), -1 if unreachable.
+    """Return the fewest steps along edges from node `start` to each node: int64 (N,), -1 if none.
 
-    edges[i, j], bool (N, N), says whether a step leads from i to j.
+    edges[i, j], bool (N, N), is whether an edge leads from i to j.
     """
     distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
     front, steps = np.zeros(len(edges), bool), 0
@@ -95,9 +95,9 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 def period(weights: np.ndarray) -> int:
     """Return the period of a mixing matrix W: the greatest common divisor of all cycles' lengths.
 
-    Averaging by W converges only if it is 1. W, (N, N), is strongly connected. Computed as the gcd
-    over edges (i, j) of steps to i + 1 - steps to j, from node 0. Source: Denardo, Periods of
-    connected networks and powers of nonnegative matrices, 1977.
+    Averaging by W converges only if the period is 1. W, (N, N), is strongly connected. The period
+    is computed as the gcd, over edges (i, j), of d_i + 1 - d_j, where d counts steps from node 0.
+    Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -109,9 +109,9 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Return the mixing matrix W of a graph component, float64 (N, N), checked.
+    """Compute the mixing matrix W of a graph as configured, float64 (N, N), and check it.
 
-    W_ij is node i's weight for what node j sends; `rng` serves random graphs.
+    W_ij is node i's weight for what node j sends; random graphs are drawn by the key `rng`.
 
     Raises:
         FedreproError: averaging by W would not converge (see `checked_weights`).
@@ -123,10 +123,10 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    `hears` is its symmetric adjacency, bool (N, N), d its degrees. W_ii is the rest of row i.
-    Without `self_loops` the 1 + is left out. W is symmetric, so all nodes weigh equally in the
-    limit. Source: Xiao and Boyd, Fast linear iterations for distributed averaging, 2004, section
-    4.2.
+    `hears` is the graph's symmetric adjacency matrix, bool (N, N), d the degrees. W_ii is 1 minus
+    the rest of row i. Without `self_loops` W_ij = 1 / max(d_i, d_j). W is symmetric, so all nodes
+    weigh equally in the limit. Source: Xiao and Boyd, Fast linear iterations for distributed
+    averaging, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -140,7 +140,8 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
 
-    They are 1 / (1 + d_i), or without self-loops 1 / d_i; `hears`, bool (N, N), has degrees d.
+    `hears` is the graph's adjacency matrix, bool (N, N), with degrees d. Weights are 1 / (1 + d_i),
+    or without self-loops 1 / d_i.
     """
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
@@ -155,9 +156,9 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Average over neighbours: return sum_j W_ij x_j for each node i, (N, *shape) as `values`.
+    """Average over graph neighbours: return sum_j W_ij x_j for each node i, (N, *shape).
 
-    Sums are taken in float64, and the result has the dtype of `values`.
+    `weights` is W (N, N), `values` x. Sums are computed in float64 and converted to the dtype of x.
     """
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
@@ -172,9 +173,9 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return each node's weight v in the limit of averaging by W, float64 (N,), sum one.
+    """Return each node's weight v in the limit of averaging by the mixing matrix W, float64 (N,).
 
-    Solves v'W = v' as (I - W + 11')' v = 1: powers of W would converge slowly on a long ring.
+    v sums to 1. Solves v'W = v' as (I - W + 11')' v = 1: powers of W converge slowly on long rings.
     """
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
@@ -183,8 +184,9 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 def second_modulus(weights: np.ndarray) -> float:
     """Return the second largest modulus of W's eigenvalues: the rate at which averaging converges.
 
-    It is 0 for one node. Computed as the largest modulus of W - 1v', whose eigenvalues are those of
-    W but 0 instead of 1. The modulus ignores the sign: [[.25, .75], [.75, .25]] has -0.5.
+    W is the mixing matrix `weights`. For one node the result is 0. Computed as the largest modulus
+    of W - 1v', whose eigenvalues are those of W, except 0 instead of 1. The modulus ignores the
+    sign: [[.25, .75], [.75, .25]] has the eigenvalue -0.5, and the result is 0.5.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -192,8 +194,9 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    v is `stationary`. The sum stops when the rest, which shrinks by the second modulus, is below
-    1e-12 of it: after 190,000 powers on a ring of 300 nodes, where one row stands for all.
+    W is the mixing matrix `weights`, v its `stationary` vector. Powers are added until the rest,
+    which shrinks by the second modulus, is below 1e-12 of the sum: 190,000 powers on a ring of 300
+    nodes, where row 0 is computed alone because all rows are alike.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
@@ -225,18 +228,18 @@ def _transient(weights: np.ndarray) -> np.ndarray:
 
 
 def circle(count: int) -> np.ndarray:
-    """Return positions of `count` nodes for a picture: a circle, clockwise from the top, (N, 2)."""
+    """Return drawing positions of `count` graph nodes: a circle, clockwise from the top, (N, 2)."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Return positions of `count` nodes for a picture: node 0 in the middle of a circle, (N, 2)."""
+    """Return drawing positions of `count` graph nodes: node 0 at the centre of a circle, (N, 2)."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """Return positions of `count` nodes for a picture: a lattice, about a square, (N, 2)."""
+    """Return drawing positions of `count` graph nodes: a lattice, nearly square, (N, 2)."""
     rows, columns = rectangle(count)
     nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1
@@ -278,7 +281,7 @@ def read_graph(path: Path) -> list[list[float]]:
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return "sha256:" and the checksum of a graph's file, by which a scenario names its content.
+    """Return "sha256:" and the checksum of a graph file, which identifies the file's content.
 
     Raises:
         FedreproError: the file cannot be read.

@@ -24,10 +24,10 @@ Augment = Literal["none", "crop_flip"]
 
 @dataclass(frozen=True)
 class Settings:
-    """The numbers of a local training procedure; `optimiser` is adam or sgd.
+    """The settings of local training at a client: optimiser ("adam" or "sgd"), batch size, epochs.
 
-    weight_sd, bias, init and shared_init say how networks start. batch_size: None takes all of a
-    client's examples in each step. augment: crop_flip trains on random crops and mirror images.
+    weight_sd, bias, init and shared_init determine initial weights. batch_size: None uses all of a
+    client's examples in each step. augment: "crop_flip" trains on random crops and mirror images.
     patience: a client stops after this many epochs without better training accuracy; 0: never.
     """
 
@@ -57,7 +57,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of a training procedure, `training` as a scenario names it."""
+    """Return the settings of local training that `training` (a procedure and parameters) names."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -71,7 +71,7 @@ PIECE_FLOATS = 2**22
 
 @dataclass(frozen=True)
 class Procedure:
-    """A training procedure for a network: settings of the descent, and terms of the loss."""
+    """How a network is trained: the network, the optimiser's settings, additional loss terms."""
 
     network: Network
     settings: Settings
@@ -85,24 +85,24 @@ class Procedure:
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """Return the terms that compute gradients at other weights, such as SAM's."""
+        """Return the training terms that compute gradients at other weights, such as SAM's."""
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
     def weight_penalties(self) -> list[WeightTerm]:
-        """Return the terms on the weights alone, such as FedProx's."""
+        """Return the loss terms on the weights alone, such as FedProx's."""
         return [term for term in self.terms if isinstance(term, WeightTerm)]
 
     @property
     def is_plain_descent(self) -> bool:
-        """Return whether a step is w - lr · gradient of the loss, and nothing else."""
+        """Return whether a step is just w - lr · gradient of the loss: no momentum, no L2."""
         settings = self.settings
         bent = self.weight_penalties or self.perturbations
         return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
 
     @property
     def private(self) -> dict[str, Shape]:
-        """Return the shapes of loss terms' private tensors by name, which stay with a client."""
+        """Return shapes, by name, of loss terms' private tensors, which stay with a client."""
         return {
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
@@ -113,11 +113,14 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply gradients as it computes them: plain SGD only."""
+        """Return whether compiled code may apply gradients as soon as it computes them (plain SGD).
+
+        With `keep_gradients` gradients are summed over steps, so they may not be applied at once.
+        """
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Return the factor of the KL divergence in each task's minibatch losses; 0 if none."""
+        """Return each model's factor of the KL divergence in its minibatch losses, or zeros."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -126,7 +129,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples to compute at once: a minibatch, or a piece of all data."""
+        """Return how many examples to compute at once: a minibatch, or a part of a full batch."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -135,11 +138,14 @@ class Procedure:
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
     def pieces(self, task: Task) -> int:
-        """Return in how many pieces a step on a client's examples is computed; minibatches: 1."""
+        """Return in how many parts a full-batch step on a client's examples is computed; else 1."""
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps; `tasks` must be ordered by steps, then pieces, falling."""
+        """Yield all training steps of the models of `tasks`, as chunks of minibatches.
+
+        `tasks` must be ordered by number of steps, then of full-batch parts, largest first.
+        """
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
@@ -148,7 +154,7 @@ class Procedure:
     def require_pieces(self) -> None:
         """Raise FedreproError if batch_size is None and a loss term needs whole minibatches.
 
-        Without a batch_size a step takes all examples, computed in pieces, whose losses are summed.
+        Without a batch_size a step uses all examples, computed in parts whose losses are summed.
         """
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
@@ -161,9 +167,10 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that training starts from, by name: network, private ones, and `reference`.
+    """The tensors that training starts from, by name.
 
-    For their meaning see `engine.train`.
+    start: the networks' weights, (n, *shape) or (1, *shape). private: tensors of loss terms, (n,
+    *shape). reference: weights that loss terms compare with, instead of `start`.
     """
 
     start: Mapping[str, np.ndarray]
@@ -173,11 +180,12 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Trained models, as a trainer gives them to the engine; chosen: (m,), indices of their tasks.
+    """Weights and losses of m models that a trainer has finished.
 
-    losses: (steps, m), zero where a model has no more steps. taken: int (m,), steps of each model.
-    finite: bool (m,), whether a model's weights are finite. tensors, private and summed
-    (gradients): (m, *shape) by name, valid until the next models are asked for.
+    chosen: (m,), indices of the models' trainings. losses: (steps, m), zero where a model has no
+    more steps. taken: int (m,), steps of each model. finite: bool (m,), whether a model's weights
+    are finite. tensors, private (of loss terms) and summed (gradients): (m, *shape) by name, valid
+    until the trainer yields the next models.
     """
 
     chosen: np.ndarray
@@ -202,11 +210,11 @@ class LazyGpuTensors(dict[str, np.ndarray]):
 
 
 class EarlyStopping:
-    """Decides which models of a block still train, and keeps the weights of those that stopped.
+    """Decides which of several models still train, and keeps the weights of models that stopped.
 
     A model stops after `patience` epochs in a row without training accuracy above its best.
     running: bool (models,). taken: int (models,), steps of each model. kept: saved weights and
-    optimiser state (rows of buffers) by the number of a stopped model.
+    optimiser state (rows of buffers) by the index of a stopped model.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -220,14 +228,14 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return how many models a step computes: those up to the last that still trains."""
+        """Return how many models a step computes: all up to the last one that still trains."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Add up the right predictions, and at an epoch's end stop models that improve no more.
+        """Add up correct predictions; at an epoch's end stop models that no longer improve.
 
-        `right`, int (models,), was counted since the last call, up to step `end`. Rows of `buffers`
-        (models, …) are saved for a model that stops now.
+        `right`, int (models,), counts correct predictions since the last call, up to step `end`. If
+        a model stops now, its rows of `buffers` (models, …) are saved.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)

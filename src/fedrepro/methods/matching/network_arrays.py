@@ -34,10 +34,11 @@ def networks_of(
 ) -> list[UnitArrays]:
     """Split stacked tensors weight0 (J, D, L), bias0, … into the networks of J clients, float64.
 
-    `widths` are hidden units of each client, lowest layer first, if tensors are padded to more.
+    A network is a tuple (weight0 (D, L), bias0, …). `widths` are the hidden units of each client,
+    lowest layer first, if tensors are padded to more units.
 
     Raises:
-        FedreproError: For networks without biases, which are part of a unit here.
+        FedreproError: the networks have no biases; matching compares units by weights and biases.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
@@ -53,7 +54,7 @@ def networks_of(
 
 
 def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
-    """Cut each hidden layer of a network to its first units, as many as `widths` says."""
+    """Cut each hidden layer of a network to its first units, as many as `widths` has."""
     ends = (None, *widths, None)
     arrays: list[Array] = []
     for layer in range(len(network) // 2):
@@ -63,7 +64,7 @@ def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
-    """Convert a network's arrays to float32 tensors of one model: weight0 (1, D, L), bias0, …"""
+    """Convert a network's arrays to float32 tensors of one model: weight0 (1, D, L), bias0, …."""
     names = tensor_names(len(network))
     return {
         name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
@@ -82,7 +83,7 @@ def hidden_layers(network: UnitArrays) -> int:
 def class_shares(label_counts: np.ndarray) -> Array:
     """Return each client's share of all examples of each class, float64 (J, K).
 
-    `label_counts` are (J, K). Columns sum to one; a class that nobody has is shared evenly, 1 / J.
+    `label_counts` are (J, K). Columns sum to one; for a class without examples a share is 1 / J.
     """
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
@@ -90,10 +91,10 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Return each client's share of all examples, (J,), and its weight for each class, (J, K).
+    """Return each client's share of all examples, (J,), and its factor for each class, (J, K).
 
-    The latter is its share of all examples again or, with `by_class`, of that class's examples.
-    `label_counts` are (J, K).
+    The factor is the client's share of all examples or, with `by_class`, of that class's examples,
+    by `label_counts` (J, K).
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -104,16 +105,17 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """Converts a network's tensors to arrays for matching of units, and back, layer by layer.
+    """Converts a network's tensors to arrays in which hidden units are matched, and back.
 
-    A layer gives a weight and a bias. `maps` are True for fully connected layers on feature maps.
+    Each layer has two arrays, a weight and a bias. layers: from inputs to outputs. maps: for each
+    layer, whether it is a fully connected layer on feature maps.
     """
 
     layers: tuple[LayerMatrix, ...]
     maps: tuple[bool, ...]
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, float64 arrays."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, as float64 arrays."""
         arrays: list[Array] = []
         below = 0
         for layer, of_maps in zip(self.layers, self.maps, strict=True):
@@ -130,7 +132,7 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """Return which array axes list the hidden units of each layer, for permuting them alike."""
+        """Return the array axes that list the hidden units of each layer, for permuting units."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)
@@ -174,25 +176,25 @@ def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Trac
 
 
 def widths_of(network: UnitArrays) -> tuple[int, ...]:
-    """Return how many units each hidden layer of a network has, the lowest first."""
+    """Return the number of units in each hidden layer of a network, the lowest layer first."""
     return tuple(len(bias) for bias in network[1:-2:2])
 
 
 def incoming(weight: Array) -> Array:
     """Reshape a layer's weight to a column of incoming weights per unit: (inputs · places, units).
 
-    Places are the positions of a kernel; a fully connected layer has one.
+    `places` are the positions of a convolution's kernel; a fully connected layer has one.
     """
     return weight.reshape(-1, weight.shape[-1])
 
 
 def outgoing(weight: Array) -> Array:
-    """Reshape a layer's weight to one row per unit below, of its outgoing weights: (inputs, …)."""
+    """Reshape a layer's weight to a row of outgoing weights per unit of its input: (inputs, …)."""
     return weight.reshape(len(weight), -1)
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join the hidden units of several networks into one network, whose outputs are their sum.
+    """Join the hidden units of several networks into one network, which sums the networks' outputs.
 
     Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
@@ -217,8 +219,8 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 def strength(network: UnitArrays, layer: int) -> Array:
     """Return the strength of a layer's units: norm of weights in times norm of weights out, (L,).
 
-    Weights in include the bias. In a ReLU network the product stays where a unit is scaled by a
-    factor and its outgoing weights by the inverse, which does not change the outputs.
+    Weights in include the bias. Scaling a ReLU unit's weights in by a factor, and its weights out
+    by the inverse, changes neither the network's outputs nor the strength.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
     product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
@@ -228,7 +230,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """Keep only the `units` strongest units of each hidden layer in order (see `strength`)."""
+    """Keep only the `units` strongest units of each hidden layer, in order (see `strength`)."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):
         order = np.argsort(-strength(network, layer), kind="stable")

@@ -28,12 +28,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Hidden units, or atoms (common units), as n Gaussians in natural parameters; all float64.
+    """Hidden units, or common units (atoms), as n Gaussians in natural parameters; all float64.
 
-    A unit's uniform coordinates have one precision, its classed ones (weights to classes) one each.
-    lengths: (n,), squared length of precision times value on the uniform coordinates; precision:
-    (n,) or (1,), there. classed: (n, Q), precision times value, and classed_precision: (n, Q) or
-    (1, Q), on the others.
+    Incoming weights and bias of a unit (uniform) have one precision, weights to classes (classed)
+    one each. lengths: (n,), squared length of precision times value on the uniform coordinates;
+    precision: (n,) or (1,), of these. classed: (n, Q), precision times value, and
+    classed_precision: (n, Q) or (1, Q), on weights to classes.
     """
 
     lengths: Array
@@ -43,12 +43,11 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Return the posterior's gain by equation (9) if a unit joins an atom: (units, atoms).
+    """Return the posterior's gain, by PFNM's equation (9), if a unit joins an atom: (units, atoms).
 
     Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
     G_d² / S_d, with p, S the precisions of unit and atom, and h, G their values times precision.
-    All units are of one client. `products` (units, atoms) are h_l · G_i over the uniform
-    coordinates.
+    All units are of one client. `products` (units, atoms) are h_l · G_i over weights in and bias.
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -70,10 +69,10 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """Return the reward for joining an atom (common unit) with m other clients: log(m / (J - m)).
+    """Return the reward for joining a common unit of m other clients: factor · log(m / (J - m)).
 
-    `counts` (atoms,) are m, from 1 to J - 1, cut at `cap` as in the authors' code; `clients` is J.
-    The result is multiplied by `factor`: 1 in equation (9) as printed, 2 by its derivation.
+    `counts` (atoms,) are m, from 1 to J - 1, at most `cap`, as in the authors' code; `clients` is
+    J. The factor is 1 in PFNM's equation (9) as printed, 2 by its derivation.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
@@ -82,18 +81,18 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
 def habit(members: Ints, step: int, factor: float) -> Array:
     """Return a client's reward for an atom by its own past: factor * log((1 + m) / (s - m)).
 
-    `members` m (atoms,), from 0 to s - 1, counts how often the client held the atom (a common unit)
-    before `step` s = 1, 2, … of a stream of data. A heuristic by the paper's own words, with factor
-    1. Source: supplement, equation (11).
+    `members` m (atoms,), from 0 to s - 1, counts how often a unit of the client was assigned to the
+    atom (a common unit) before `step` s = 1, 2, … of a stream of data. A heuristic by the paper's
+    own words, with factor 1. Source: supplement, equation (11).
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """Return the reward for opening the t-th new atom, 2 log(gamma0 / J) - 2 log t: (columns,).
+    """Return the reward for the t-th new common unit: 2 log(gamma0 / J) - 2 log t, (columns,).
 
-    t = 1, …, columns, and J is `clients`. Source: equation (9); at step s of a stream, s * J takes
-    the place of J (supplement, equation (11)).
+    t = 1, …, columns, and J is `clients`. Source: PFNM, equation (9); at step s of a data stream, s
+    * J replaces J (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
@@ -101,9 +100,9 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
-    At a known atom a unit gets its gain there, `gains` (units, atoms), plus the atom's popularity,
-    `popular` (atoms,); at a new one its gain over the prior, `fresh` (units,), plus `novel`
-    (columns,). Source: equation (9), whose signs make it a maximum (the text says minimum).
+    Atoms are common units. A unit that joins an atom has the reward `gains` (units, atoms) plus the
+    atom's popularity, `popular` (atoms,); one that becomes a new atom has its gain over the prior,
+    `fresh` (units,), plus `novel` (columns,). Source: PFNM, equation (9), as a maximum.
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -115,17 +114,17 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 def posterior_mean(natural: Array, precision: Array) -> Array:
     """Return the posterior means of atoms (common units): natural / precision, elementwise.
 
-    `natural` sums precision times value over members and prior: (atoms, dims); `precision` also
-    (atoms, 1). Source: Proposition 1, equation (5).
+    `natural`, (atoms, dims), is precision times value, summed over an atom's units and the prior;
+    `precision`, (atoms, dims) or (atoms, 1), sums precisions. Source: Proposition 1, equation (5).
     """
     return natural / precision
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian prior of an atom (common unit): `variance`, and means of its coordinates.
+    """The Gaussian prior of a common unit (atom): its variance, and the means of its coordinates.
 
-    uniform: (P,), of incoming weights and bias; classed: (Q,), of weights to the classes.
+    uniform: (P,), means of incoming weights and bias; classed: (Q,), of weights to the classes.
     """
 
     uniform: Array
@@ -135,11 +134,11 @@ class Prior:
 
 @dataclass(frozen=True)
 class MatchedLayer:
-    """One layer's hidden units at J clients, and the Gaussian noise and prior to match them by.
+    """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform[j]: float64 (L_j, P), a unit's weights with equal precision; classed[j]: float64 (L_j,
-    Q), its weights to classes. variance: of the noise on the uniform ones. classed_precision:
-    float64 (J, Q), 0 where a client has no examples of a class.
+    uniform[j]: float64 (L_j, P), weights of client j's units that have equal precision; classed[j]:
+    float64 (L_j, Q), their weights to classes. variance: noise variance of `uniform`.
+    classed_precision: float64 (J, Q), of `classed`, 0 where a client has no examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -159,10 +158,10 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Atoms (common units) in natural parameters, from which a later step of a stream starts.
+    """Common units (atoms) in natural parameters, from which a later step of a data stream starts.
 
-    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,);
-    on weights to classes: classed and classed_precision, (atoms, Q).
+    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,).
+    On weights to classes, both (atoms, Q): classed, precision times value, and classed_precision.
     """
 
     natural: Array
@@ -181,11 +180,11 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms (common units) of earlier steps of a data stream, and how often each client held them.
+    """Common units (atoms) of earlier steps of a data stream, and how often each client had them.
 
     `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps, at
-    least one in all. An atom's precision sums the prior's and all its members', so variances have
-    to be the same in every step.
+    least one in all. An atom's precision sums the prior's and all its units', so variances have to
+    be the same in every step.
     """
 
     atoms: Atoms
@@ -193,18 +192,18 @@ class Past:
 
 
 def no_past(layer: MatchedLayer) -> Past:
-    """Return an empty past of a layer, for matching without earlier steps of a stream."""
+    """Return an empty `Past` for a layer, to match units without earlier steps of a data stream."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Return the atoms (common units) of a matched layer: sums of prior and each atom's members.
+    """Return the common units (atoms) of a matched layer: sums of the prior and each atom's units.
 
-    `assignments` give each client's atom per unit, `counts`, int64 (atoms,), the members. The atoms
-    of the `past` come first, with their earlier posterior as prior (supplement equation (10)). Sums
-    run in the order of the clients. Source: Proposition 1.
+    `assignments` are each client's atom per unit, `counts`, int64 (atoms,), the units per atom.
+    Atoms of the `past` come first, with their earlier posterior as prior (supplement equation
+    (10)). Units are added in the order of the clients. Source: Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -223,9 +222,9 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """PFNM's running sums over the units in each atom (common unit), to compute rewards from.
+    """PFNM's running sums over the units in each common unit (atom), to compute rewards from.
 
-    An atom occupies a slot, a row of every array; atoms of the past have the first slots.
+    Each atom has a slot, a row of every array; atoms of the past have the first slots.
     """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
@@ -260,7 +259,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums in these slots (rows, one per common unit) to the prior, without members."""
+        """Set the sums of these slots (rows, one per common unit) to the prior, without units."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -268,9 +267,9 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add a client's units to the sums of their atoms (`op` np.add), or np.subtract them.
+        """Add a client's units to sums of their common units (`op` np.add), or np.subtract them.
 
-        Unit l of the client, in row order, belongs to row slots[l] of the sums; all slots differ.
+        Unit l of the client belongs to the common unit in row slots[l]; all slots differ.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
@@ -282,9 +281,9 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Return what each unit of a client gains by joining each of the slots: (L_j, slots).
+        """Return each unit's gain by joining each common unit in `slots`: (L_j, slots).
 
-        A slot is the row of a common unit; `counts` are the members of these slots. See `gain`.
+        A slot is a row of the sums; `counts` are how many units each slot has. See `gain`.
         """
         atoms = Gaussians(
             self.lengths[slots],

@@ -36,13 +36,13 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters that decide whether a unit joins an atom (a common unit) or becomes a new one.
+    """Parameters by which a client's unit joins a common unit (an atom) or becomes a new one.
 
     Attributes:
-        gamma0: Mass of the Beta process.
-        popularity: Factor on log(m / (J - m)), m the other clients that share an atom.
-        count_cap: The largest m used there.
-        width_cap: Atoms beyond which a client may add only one at a time.
+        gamma0: mass of the Beta process.
+        popularity: factor on log(m / (J - m)), m the number of other clients that share an atom.
+        count_cap: the largest m in this term.
+        width_cap: number of atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -53,11 +53,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer's hidden units to common units.
+    """A matching of one layer's hidden units, of J clients, to common units (atoms).
 
     assignments[j], int64 (L_j,), is the common unit of each unit of client j. `counts`, int64
-    (atoms,), are how many units share each common unit, in a stream over all steps; `atoms` are the
-    common units' Gaussian parameters.
+    (atoms,), are how many units share each common unit, in a data stream over all steps; `atoms`
+    are the common units' Gaussian parameters.
     """
 
     assignments: tuple[Ints, ...]
@@ -75,12 +75,12 @@ def match(
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
     `visits`, (passes, J), is the clients' order in each pass. In a stream of data, `step` counts
-    from 1 and atoms of the `past` stay first, in their order; popularity is then a client's own
-    past (supplement equation (11)), without the cap on counts.
+    from 1, and the atoms of `past` come first; the popularity reward then counts a client's own
+    past units (supplement equation (11)), without the cap on counts.
 
     Raises:
-        FedreproError: for weights that are not finite, for rows of `visits` that are not
-            permutations, and where the width cap leaves a client without room.
+        FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
+            cap leaves a client too few atoms.
     """
     past = past or no_past(layer)
     # atoms of this step have no past
@@ -120,11 +120,11 @@ def match(
 
 
 def worth_a_look(rewards: Array, new: int) -> Ints:
-    """Return the columns of `rewards` (units, atoms) that a best assignment may use.
+    """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
 
-    The last `new` columns are new atoms. If there are as many as units, every unit can have a new
-    one at the last one's reward, so an atom that is worth less to every unit stays empty. Rewards
-    that are not finite are kept, to be refused later.
+    The last `new` columns are new atoms (common units). With as many new atoms as units, every unit
+    can have one, at the last column's reward or more, so an atom that is worth less to every unit
+    stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -134,7 +134,7 @@ def worth_a_look(rewards: Array, new: int) -> Ints:
 
 
 def best_columns(rewards: Array) -> Ints:
-    """Return the column of each row in the assignment with the largest sum of rewards: int64.
+    """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
 
     The last 16 of 52 bits, a part in 10^11, are rounded away first: a matrix product may sum equal
     rows in different orders, and equal units must tie exactly.
@@ -157,9 +157,10 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """The current assignment of all clients' units to atoms (common units) during matching.
 
-    It keeps each unit's slot (its atom's row) and counts each slot's members. Two functions give
-    the rewards that do not depend on weights: popular(client, slots, counts) for joining these
-    slots, and novel(columns) for opening the first, second, … new atom.
+    Each atom has a slot, a row of the arrays of sums; the table has the slot of each unit, and
+    counts the units in each slot. Two functions return rewards that do not depend on weights:
+    popular(client, slots, counts) for existing atoms, novel(columns) for the first, second, … new
+    one.
     """
 
     def __init__(
@@ -189,7 +190,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def seat(self, client: int) -> None:
-        """Assign the units of a client that has no atoms yet, given those of all other clients."""
+        """Assign a client's units to atoms (common units), given the units of all other clients."""
         columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -200,10 +201,10 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Take the client's units out, delete atoms left empty, and assign the units again.
+        """Remove the client's units from their atoms (common units), and assign the units again.
 
-        If no other client has moved since its last visit its rewards are unchanged, so it returns
-        to its slots; only the order of the atoms changes.
+        Atoms left empty are deleted. If no other client has moved since this client's last visit,
+        the units return to their atoms; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -222,26 +223,29 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return each client's atom per unit, and each atom's members; atom 0 is the oldest."""
+        """Return each client's atom (common unit) per unit, and how many units each atom has.
+
+        Atoms are numbered from the oldest.
+        """
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Put a client's units into slots (common units); `new` ones come last, in unit order."""
+        """Assign a client's units to slots (common units); `new` ones come last in order."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Take a client's units out of their slots; return which units leave an empty atom."""
+        """Remove a client's units from their slots (common units); return which slots are empty."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return the best column of the rewards (9) for each unit of a client, all others fixed."""
+        """Return each unit's best column of the reward matrix, other clients' units being fixed."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -255,7 +259,7 @@ class _Table:
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Return how many new atoms a client may open: one per unit, up to the width cap."""
+        """Return how many new atoms (common units) a client may add: one per unit, up to a cap."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
@@ -271,7 +275,7 @@ LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 
 @dataclass(frozen=True)
 class Variances:
-    """Variances of units' noise (sigma2) and of the prior (sigma02), and biases' prior mean.
+    """Variances of units' noise (sigma2) and of the prior (sigma02), and the prior mean of biases.
 
     `layers` are factors on sigma2 for each hidden layer, lowest first; or one for all; or two, for
     the layers below the top one and for the top one. A single hidden layer counts as the lowest.
@@ -315,16 +319,16 @@ def match_networks(
     """Match J networks into a global one; return it and the matching of each hidden layer.
 
     Args:
-        networks: float64 arrays, of equal depth; widths may differ.
+        networks: J tuples of float64 arrays, of equal depth; widths may differ.
         shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
-        variances: by which units are matched.
+        variances: of units and prior, for matching units.
         rule: parameters of the matching.
-        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, as
-            the matchings are returned.
-        posterior: other variances for the global network's posterior means.
+        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, like
+            the matchings that are returned.
+        posterior: other variances, for the global network's posterior means.
 
     Raises:
-        FedreproError: as `match`, and for variances by layer that are too few or too many.
+        FedreproError: as `match`, or if `variances` has too few or too many factors of layers.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
@@ -344,10 +348,9 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """Recompute matchings' common units with other variances; units stay assigned as they are.
+    """Recompute the common units of matchings with other variances; assignments do not change.
 
-    `matchings` are by hidden layer, top first, and so is the result; `shares` as in
-    `match_networks`.
+    `matchings` and the result are by hidden layer, top first; `shares` as in `match_networks`.
     """
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
@@ -368,8 +371,8 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) matches one hidden layer, 0 being the lowest; `shares` (J, K) weigh
-    clients' weights to classes. Source: supplement, Algorithm 1.
+    matched(layer, units) is called to match one hidden layer, 0 being the lowest; `shares` (J, K)
+    weigh clients' weights to classes. Source: supplement, Algorithm 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -385,7 +388,7 @@ def match_down(
 def top_layer(
     networks: Sequence[UnitArrays], shares: Array, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect the units of the highest hidden layer for matching, with bias and weights to classes.
+    """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
     `shares` (J, K) weigh a client's weights to a class; `noise` is the variance of a unit's noise.
     """
@@ -400,11 +403,12 @@ def top_layer(
 def inner_layer(
     networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect the units of a lower hidden layer for matching, with weights to common units `above`.
+    """Collect the units of a hidden layer below the top for matching, by biases and weights upward.
 
-    Common units that a client lacks count as weights of 0 with full precision, as in the authors'
-    code, so they draw the average towards 0. `noise` is the variance of a unit's noise. Source:
-    section 3.2 after Definition 1.
+    Weights upward go to the common units of the matching `above`. For common units that a client
+    lacks, weights are 0 with full precision, as in the authors' code, so they draw the average
+    towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance. Source:
+    section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -421,9 +425,9 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return the coordinates of a layer's units that need no layer above: incoming weights, bias.
+    """Return the part of a layer's units that depends on no matching above: incoming weights, bias.
 
-    Shape (L, 1) with the bias alone, or in the lowest layer (L, D + 1), with weights from D inputs.
+    Incoming weights are included in the lowest layer alone, (L, D + 1) for D inputs; else (L, 1).
     """
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
@@ -436,10 +440,10 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from `atoms`, a list by hidden layer, lowest first, and output bias.
+    """Build the global network from common units (`atoms`) of each hidden layer, lowest first.
 
-    `bias` is (K,), `inputs` the input size. Weights into a layer are the outgoing weights of the
-    atoms below it.
+    `bias` (K,) is the output bias, `inputs` the number of inputs. Weights into a layer are the
+    outgoing weights of the common units below.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
@@ -464,12 +468,12 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """Return a network's posterior means as if no unit were matched, each its own common unit.
+    """Return a network's posterior means if no unit were matched, each unit being a common one.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
-    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer that it
-    leaves (for weights from the inputs, of the lowest hidden layer). The output bias stays. Source:
-    PFNM, Proposition 1, equation (5).
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with p = 1 / sigma2 of the layer below
+    the weight (of the lowest hidden layer for weights from the inputs). The output bias does not
+    change. Source: PFNM, Proposition 1, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

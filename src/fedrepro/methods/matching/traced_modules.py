@@ -41,13 +41,13 @@ KEPT_PARTS = {
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: the `names` of its tensors in order, and its sets of hidden units."""
+    """A traced torch module: the names of its tensors in order, and its sets of hidden units."""
 
     names: tuple[str, ...]
     units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, float64 arrays."""
+        """Convert stacked tensors (J, *shape) to the networks of J clients, as float64 arrays."""
         arrays = [tensors[name].astype(np.float64) for name in self.names]
         return list(zip(*arrays, strict=True))
 
@@ -65,10 +65,10 @@ class Traced:
 def traced(network: ModuleNetwork, name: str) -> Traced:
     """Trace a torch module to find which axes of its tensors list the same hidden units.
 
-    `name` is what errors call the module.
+    `name` names the module in errors.
 
     Raises:
-        FedreproError: for a module that cannot be traced, or naming the layer that stops it.
+        FedreproError: the module cannot be traced, or has a layer whose units cannot be permuted.
     """
     import torch
     from torch.fx.passes.shape_prop import ShapeProp
@@ -94,7 +94,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The output of a traced call; its axis 1 has `places` entries for each unit of set `unit`."""
+    """The output of a traced call; axis 1 has `places` entries per unit of set number `unit`."""
 
     unit: int
     places: int = 1
@@ -104,7 +104,9 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    `parent` maps each set of units to one that contains it (union-find).
+    parent: for each set of units, a set that contains it (union-find). found: pairs of a set's
+    number and a parameter axis that lists its units. given: the output of each visited call. heads:
+    tensors and axes that list the classes.
     """
 
     network: ModuleNetwork
@@ -121,7 +123,7 @@ class _Walk:
         self.named = {id(value): name for name, value in held}
 
     def root(self, unit: int) -> int:
-        """Return the number of the largest joined set that contains the set `unit`."""
+        """Return the number of the largest joined set of units that contains the set `unit`."""
         while self.parent[unit] != unit:
             unit = self.parent[unit]
         return unit
@@ -131,7 +133,7 @@ class _Walk:
         return len(self.parent) - 1
 
     def join(self, one: int, other: int) -> int:
-        """Join two sets of units that must be permuted alike; return the number of the older."""
+        """Join two sets of units that must be permuted alike; return the older set's number."""
         low, high = sorted((self.root(one), self.root(other)))
         self.parent[high] = low
         return low
@@ -166,7 +168,7 @@ class _Walk:
             self.given[node] = self._function(target.rpartition(".")[2], node, known)
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
-        """Return the shape of the first tensor that a traced call takes."""
+        """Return the shape of the first tensor among a traced call's inputs."""
         metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
@@ -243,8 +245,8 @@ class _Walk:
     ) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        Each unit has `places` entries there; `counted` and `gives` are as in `Use`. A layer that is
-        called twice has one set of units, so sets recorded for equal axes are joined.
+        Each unit has `places` entries on this axis; `counted` and `gives` are as in `Use`. A layer
+        that is called twice has one set of units, so sets recorded for equal axes are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

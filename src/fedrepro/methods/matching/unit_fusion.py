@@ -27,15 +27,17 @@ def fused(
     order: Ints,
     sweeps: int,
 ) -> UnitArrays:
-    """Fuse networks into one of these widths by optimal transport, from the lowest layer up.
+    """Fuse fully connected networks into one of given widths by optimal transport of their units.
+
+    Layers are fused from the lowest up.
 
     Args:
-        networks: J networks of fully connected layers.
+        networks: J networks, as tuples (weight0, bias0, …).
         widths: units of each hidden layer of the result.
         share: (J,), the weight of each network, sums to one.
-        towards: (J, K), its weight for weights to each class.
-        order: indices of networks; the common units start as these networks' strongest units.
-        sweeps: the most steps for each layer's common units (see `barycentre`).
+        towards: (J, K), each network's weight in the weights to each class.
+        order: indices of networks; the fused units start as these networks' strongest units.
+        sweeps: the largest number of iterations per layer (see `barycentre`).
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -69,9 +71,9 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
-    `units` says which axes list the same units; share, towards, order and sweeps are as in `fused`.
-    Units are compared by incoming weights; layers that give the same units later, as behind a
-    shortcut, follow the same plan.
+    `units` has the axes that list the same units; share, towards, order and sweeps are as in
+    `fused`. Units are compared by incoming weights; layers with the same units, as behind a
+    shortcut, are fused by the same transport plan.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -92,9 +94,9 @@ def barycentre(
 ) -> tuple[Array, list[Array]]:
     """Find n points in the middle of several sets of points, and each set's transport plan to them.
 
-    Returns points (n, D) and plans (m, n), for `measures` (m, D) whose points have equal masses and
-    that count by `share`. Costs are squared distances, so each point moves to the mean of the mass
-    that it receives: from `start`, for at most `sweeps` steps or until no mass moves.
+    `measures` are sets (m, D) of points of equal masses, each set weighted by `share`. Costs are
+    squared distances, so each of the n points moves to the mean of the mass that it receives: from
+    `start`, until no mass moves or for `sweeps` iterations. Returns points (n, D), plans (m, n).
     """
     points, plans = start, [np.empty(0)] * len(measures)
     for _ in range(sweeps):
@@ -110,7 +112,7 @@ def barycentre(
 
 
 def _carried(origins: Array, points: Array) -> Array:
-    """Return the cheapest transport plan from equal masses at origins to equal masses at points."""
+    """Return the cheapest transport plan between equal masses at `origins` and at `points`."""
     # loaded here: planning lists the methods, and must not wait for it
     from ot.lp import emd
 
@@ -128,9 +130,9 @@ def merge_similar_units(
 ) -> UnitArrays:
     """Shrink a network's hidden layers to `widths` by k-means on the directions of its units.
 
-    A ReLU unit with weights v in and u out equals one with v/|v| in and |v| u out. A cluster gets
-    the mean of its v/|v| in, and the sum of its |v| u out. Layers go from the lowest up; the best
-    of `restarts` clusterings is taken.
+    A ReLU unit with incoming weights v and outgoing weights u equals a unit with v/|v| and |v| u.
+    The units of a cluster become one unit with the mean of their v/|v| and the sum of their |v| u.
+    Layers are shrunk from the lowest up, each by the best of `restarts` clusterings.
     """
     blocks = list(network)
     for layer, width in enumerate(widths):
@@ -149,8 +151,8 @@ def merge_similar_units(
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
     """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,).
 
-    The best of `restarts` runs counts, each started as in k-means++ (Arthur and Vassilvitskii,
-    2007). Distances come from the inner products (n, n), so a step costs the same for any length.
+    The best of `restarts` runs is returned, each started as in k-means++ (Arthur and Vassilvitskii,
+    2007). Distances are computed from inner products (n, n), so a step costs the same for any D.
     """
     products = points @ points.T
     best, least = np.zeros(len(points), np.int64), np.inf
@@ -162,7 +164,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw the points that k-means starts from by k-means++, from inner products (n, n)."""
+    """Draw start points of k-means by k-means++, from inner products (n, n); return indices."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -179,7 +181,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Run k-means from these start points; return labels (n,), and the summed squared distances."""
+    """Run k-means from these start points; return labels (n,), and the sum of squared distances."""
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))
@@ -194,7 +196,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Return squared distances (n, clusters) of points to cluster means, less each point's |x|²."""
+    """Return squared distances (n, clusters) of points x to cluster means, each less |x|²."""
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

@@ -23,11 +23,11 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a weight array that lists the hidden units of one set, `places` entries each.
+    """An axis of a weight array that lists the hidden units of one set, `places` entries per unit.
 
-    `at` is the array's index. Entries behind the last unit, as that of a bias, stay in place. If
-    `counted`, the array is compared when networks are matched. `gives` is True for a layer's
-    output, False for its input.
+    `at` is the array's index in the network. Entries after the last unit's, such as a bias, stay in
+    place. `counted` is whether the array is compared when networks are matched. `gives` is True for
+    a layer's outputs, False for its inputs.
     """
 
     at: int
@@ -39,12 +39,12 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class UnitSets:
-    """Sets of hidden units of a network, such as a layer's, and the array axes that list them.
+    """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
     Attributes:
         uses: for each set, all axes that list its units and are permuted alike.
-        heads: arrays that list the classes, by index, and the axis that does.
-        largest: indices of arrays of counts; networks' mean takes their maximum.
+        heads: the arrays that list the classes, by index, and on which axis.
+        largest: indices of arrays of counts; averaging takes their maximum over networks.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -53,25 +53,24 @@ class UnitSets:
 
     @cached_property
     def uncounted(self) -> Collection[int]:
-        """Return indices of arrays that are permuted but not compared, as running statistics."""
+        """Return indices of arrays that are permuted but not compared, like running statistics."""
         uses = [use for each in self.uses for use in each]
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Return the number of units of the set `layer`."""
+        """Return the number of hidden units in set number `layer`."""
         use = self.uses[layer][0]
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Reshape the array that `use` names to one row of entries per unit, (units, …)."""
+        """Reshape the array with axis `use` to one row of entries per hidden unit, (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Return inner products of one set's units in two networks, over all arrays of the set.
+        """Return inner products of a set's hidden units in two networks, over all arrays: (L, L).
 
-        Entry (a, b), of (L, L), compares unit a of `model` with unit b of `network`; `layer` is the
-        set's number.
+        Entry (a, b) compares unit a of `model` and unit b of `network`; `layer` numbers the set.
         """
         products = (
             self.rows(model, use) @ self.rows(network, use).T
@@ -81,10 +80,10 @@ class UnitSets:
         return np.asarray(sum(products))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
-        """Return whether permuting a set's units made the network agree more with `model`.
+        """Return whether permuting a set's units made a network agree more with `model`.
 
-        `before` and `after` are the network. Permutations found by linear assignment do, unless an
-        array lists the set on two axes.
+        `before` and `after` are the network; `layer` is the set's number. Permutations found by
+        linear assignment always do, unless an array lists the set on two axes.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -93,10 +92,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of set number `layer` in a network: unit b becomes sum_a M_ab unit a.
-
-        M is `matrix` (L, L).
-        """
+        """Mix hidden units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -105,7 +101,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Put the units of one set into this order, (L,); the network predicts as before."""
+        """Permute the hidden units of set number `layer` by `order` (L,); outputs do not change."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -116,7 +112,7 @@ class UnitSets:
     def mean(
         self, networks: Sequence[UnitArrays], share: Array, towards: Array | None = None
     ) -> UnitArrays:
-        """Average networks by `share` (J,); weights to classes by `towards` (J, K) if given."""
+        """Average networks by `share` (J,), and weights to classes by `towards` (J, K) if given."""
         heads, made = dict(self.heads if towards is not None else ()), []
         for at, values in enumerate(zip(*networks, strict=True)):
             value = np.stack(values)
@@ -133,9 +129,9 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of units in a chain of `layers` hidden layers, arrays (weight0, bias0, …).
+    """Return the sets of hidden units of a chain of `layers` hidden layers, each layer a set.
 
-    Weights are (inputs, …, outputs), so outputs are the last axis.
+    The network's arrays are (weight0, bias0, …), weights (inputs, …, outputs).
     """
     uses = (
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
@@ -148,8 +144,9 @@ def align_units(
 ) -> list[UnitArrays]:
     """Permute each network's hidden units so that its weights agree best with the others' mean.
 
-    First each network is matched to the mean of those before it; then each, in random order, to the
-    mean of all others, until none changes or for `sweeps` passes. `units` are the sets to permute.
+    First each network is matched to the mean of the networks before it; then each, in random order,
+    to the mean of all others, until none changes or for `sweeps` passes. `units` are the sets of
+    units to permute. Returns the permuted networks.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -175,8 +172,9 @@ def fitted(
 ) -> UnitArrays:
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
-    One set of units is permuted at a time, in random order, until none gains. Each step is a linear
-    assignment problem, so the sum of products of weights never falls.
+    One of the sets `units` is permuted at a time, in random order, until no permutation raises the
+    agreement. Each step is a linear assignment problem, so the sum of products of weights never
+    falls. Returns the permuted network.
     """
     while True:
         before = network
@@ -204,9 +202,9 @@ def in_common_order(
 ) -> list[UnitArrays]:
     """Permute the hidden units of all networks into one common order, all at once (C²M³).
 
-    Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> from the units' own order,
-    along lines towards the permutations that the gradient prefers. Ends after `steps`, or when a
-    step raises it by less than a share `gain`.
+    Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> from P = I, along lines
+    towards the permutations that the gradient prefers. Ends after `steps`, or when a step raises
+    the agreement by less than a share `gain`. `units` are the sets of units to permute.
     """
     if len(networks) == 1:
         return list(networks)
@@ -235,7 +233,7 @@ def in_common_order(
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
     """Return how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights.
 
-    `plans` hold the matrices P_p of each network, one for each set of `units`.
+    `plans` has the matrices P_p of each network, one for each set of `units`.
     """
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
@@ -249,7 +247,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Multiply the units of each layer of a network by the plan's matrix, (L, L) for each layer."""
+    """Multiply each set of hidden units of a network by its matrix (L, L) in `plan`."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -258,7 +256,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitAr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
-    """Return the gradient of `agreement` by the matrices of network p: (L, L) for each layer."""
+    """Return the gradient of `agreement` by network p's matrices: (L, L) for each set of units."""
     others = [
         permuted_network(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
@@ -277,7 +275,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Put each hidden layer's units into the given order, (L,); return the new network."""
+    """Permute the hidden units of each set by `orders`, an index array (L,) per set."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network

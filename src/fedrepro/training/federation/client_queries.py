@@ -29,7 +29,7 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return scaled inputs of `rows`, as `Examples.scaled`, and record how many they are."""
+        """Return scaled inputs of `rows`, as `Examples.scaled` does, and record how many rows."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
@@ -37,7 +37,10 @@ class Watched(Examples):
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The clients' answers to a question; `passes`: how often a client read its data on average."""
+    """The statistics that clients computed for the server, and how often they read their examples.
+
+    answers: named arrays for each client. passes: readings of all examples, averaged over clients.
+    """
 
     answers: list[Reply]
     passes: float
@@ -56,11 +59,11 @@ def query(
     weights: Mapping[str, np.ndarray],
     who: str,
 ) -> QueryResult:
-    """Let each client compute the answer to `question` on its own examples; return all answers.
+    """Let each client compute the function `question` on its own examples; return all answers.
 
-    question(network, tensors, examples) is a function of arrays that returns named arrays. Client j
-    has the examples `rows[j]`, int64 (n_j,), and sees no others. `weights` are (1, *shape), one
-    model for all clients, or (n, *shape). `who` names the method in errors.
+    question(network, tensors, examples) is a function that returns named NumPy arrays. Client j has
+    the examples `rows[j]`, int64 (n_j,), and sees no others. `weights` are (1, *shape), one model
+    for all clients, or (n, *shape), one per client. `who` names the method in errors.
 
     Raises:
         FedreproError: an answer is not a mapping of names to arrays.
@@ -86,7 +89,7 @@ def query(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Count the bytes of an array `answer` from a client; a symmetric matrix counts by its half."""
+    """Return how many bytes a client's array takes when sent; a symmetric matrix counts by half."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)
@@ -96,9 +99,9 @@ def size_of(answer: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and mean cross-entropy of m models at n clients, float64 (m, n) each.
+    """Accuracy and mean cross-entropy of m models on the data of n clients, float64 (m, n) each.
 
-    A number is NaN for a client without examples for it.
+    A client without examples has NaN.
     """
 
     accuracy: np.ndarray
@@ -111,10 +114,10 @@ def gradients_at(
     rows: Sequence[np.ndarray],
     weights: Mapping[str, np.ndarray],
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute each client's gradient of its mean loss at `weights` (1, *shape), and that loss.
+    """Compute each client's mean loss at `weights` (1, *shape), and the gradient of this loss.
 
-    Client j has the examples `rows[j]`, equally many for all. Gradients are (n, *shape) by name,
-    losses float64 (n,); a client whose loss is not finite has gradients of NaN.
+    Client j has the examples `rows[j]`, equally many for all. Returns the gradients, (n, *shape) by
+    name, and the losses, float64 (n,); a client whose loss is not finite has gradients of NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -144,10 +147,9 @@ def evaluated(
     rows: Sequence[np.ndarray],
     candidates: Mapping[str, np.ndarray],
 ) -> Evaluated:
-    """Measure accuracy and mean cross-entropy of m models at each client.
+    """Measure accuracy and mean cross-entropy of m models on the examples of each client.
 
-    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's
-    examples.
+    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's rows.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -172,7 +174,7 @@ def evaluated(
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Average consecutive parts of `each` (m, N), of lengths `sizes`: (m, n); NaN if empty."""
+    """Average consecutive parts of `each` (m, N), of lengths `sizes`: (m, n), NaN if empty."""
     means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it

@@ -42,8 +42,8 @@ Part = Literal["train", "validation"]
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: training examples of client j, int64 rows of `examples`. validation[j]: its validation
-    examples, rows of `validation_examples`, or of `examples` if that is None.
+    rows[j]: int64 (n_j,), the training examples of client j, as rows of `examples`. validation[j]:
+    the client's validation examples, as rows of `validation_examples`, or if None of `examples`.
     """
 
     examples: Examples
@@ -53,13 +53,13 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """Return the data set in which clients' validation examples are rows."""
+        """Return the data set that holds the clients' validation examples."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the data set of the train or validation examples, and each client's rows in it."""
+        """Return the data set of train or validation examples, and each client's rows in it."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -67,16 +67,13 @@ class ClientData:
 
 @dataclass(frozen=True)
 class Clients:
-    """The J clients of one trial as a method sees them: the method asks, clients keep their data.
+    """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    Attributes:
-        model, network: the architecture that all clients train.
-        settings: the local training procedure.
-        data: the clients' examples, which methods do not read themselves.
-        method, needs: name of the method, and the information that it declared; anything else is
-            refused with a FedreproError that names the need.
-        ledger: counts messages, bytes, passes and losses.
-        own: the models (J, *shape) that clients trained before a one-shot method, if any.
+    model, network: the architecture that all clients train. settings: the local training procedure.
+    data: the clients' examples, not read by methods. method: its name. needs: kinds of information
+    that the method declared; a request for another raises a FedreproError. ledger: counts messages,
+    bytes, passes over examples, and losses. own: the models (J, *shape) that clients trained before
+    a one-shot method, if any.
     """
 
     model: Spec
@@ -93,24 +90,24 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Return one client's training inputs, float (n, D). Methods must declare client_inputs."""
+        """Return a client's inputs, float (n, D), if the method's needs list client_inputs."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Return one client's training labels, int64 (n,). Methods must declare client_labels."""
+        """Return a client's labels, int64 (n,), if the method's needs list client_labels."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        They come from the client's hold-out split (validation_at: clients) or else from the data
-        set's validation split. Methods must declare client_validation_examples.
+        The method's needs must list client_validation_examples. Examples are of the client's
+        hold-out split (validation_at: clients) or else of the data set's validation split.
 
         Raises:
-            FedreproError: the client has none.
+            FedreproError: the client has no validation examples.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -121,13 +118,13 @@ class Clients:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Return clients' example counts, int64 (J,). Methods must declare example_counts."""
+        """Return clients' example counts, int64 (J,), if the method's needs list example_counts."""
         self._require("count the clients' examples", "example_counts", "label_counts")
         return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
-        """Return examples per client and class, int64 (J, K). Methods must declare label_counts."""
+        """Return clients' label counts, int64 (J, K), if the method's needs list label_counts."""
         self._require("count the clients' examples of each class", "label_counts")
         each = (self._labels(client) for client in range(self.count))
         return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
@@ -137,9 +134,10 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return these clients with a part of their examples each, as when data arrive in steps.
+        """Return the clients with only a part of each one's training examples.
 
-        positions(client, n) gives indices below a client's n, int (k,), in order of visits.
+        positions(client, n) returns which of the client's n examples remain: int (k,), indices
+        below n, in the order of the client's minibatches.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -160,26 +158,26 @@ class Clients:
         done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
-        """Train a model at each of the chosen clients from `start`; return all trained models.
+        """Train a model at each of the chosen clients from weights `start`; return all the models.
 
-        Methods must declare rounds or client_training. Minibatches depend on (seed, trial, client,
-        round, epoch), so a method that trains a client twice in a round passes rng.at(call=1) the
-        second time. Results are in the order of `chosen` and say which models are finite: the
-        method rejects the others, or makes them an error by `checked`.
+        The method's needs must list rounds or client_training. Minibatches depend on (seed, trial,
+        client, round, epoch), so a method that trains a client twice in a round passes
+        rng.at(call=1) the second time. Results are in the order of `chosen` and say which models
+        are finite: the method drops others, or raises an error for them by `checked`.
 
         Args:
-            start: tensors (1, *shape), shared, or one each.
+            start: tensors (1, *shape), shared by all clients, or (chosen, *shape), one per client.
             rng: the random key of the round.
             epochs: passes over the examples of each client.
             chosen: indices of clients that train, by default all.
-            lr: learning rate for all, or one each; by default the procedure's.
-            steps: minibatches instead of whole epochs, for all, or one each.
+            lr: learning rate for all, or one per client; by default the training procedure's.
+            steps: number of minibatches instead of whole epochs, for all, or one per client.
             terms: added to the loss.
-            private: tensors of the terms, (chosen, *shape), which the result gives back trained.
+            private: tensors of the terms, (chosen, *shape), which are trained too and returned.
             reference: weights that terms compare with, by default `start`; see `engine.train`.
             memory: the optimiser's state from earlier rounds; see `engine.train`.
-            done: minibatches that each client took in earlier rounds; local training goes on there.
-            keep_gradients: sum the gradients over the steps.
+            done: minibatches that each client took in earlier rounds; training goes on after them.
+            keep_gradients: return the sum of gradients over the steps too.
 
         Raises:
             FedreproError: `rng` is not of a round, or the method declared neither need.
@@ -215,9 +213,9 @@ class Clients:
         terms: Sequence[Term | WeightTerm] = (),
         private: Mapping[str, np.ndarray] | None = None,
     ) -> Averaged:
-        """Train at clients, arguments as of `train`; return sum_j weights[j] · (model of j).
+        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
 
-        Models that are not finite are left out; the result has the sum of the weights that went in.
+        Models that are not finite are left out; the result has the sum of the finite ones' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():
@@ -244,23 +242,23 @@ class Clients:
         lr: float | None = None,
         weight_sd: float | None = None,
     ) -> dict[str, np.ndarray]:
-        """Train new layers at each client, above hidden layers `body` that stay as they are.
+        """Train new layers at each client, on top of hidden layers `body` that do not change.
 
-        Each client trains its own new layers by the local training procedure, without augmentation;
-        dropout acts on further hidden layers alone. The body goes to clients, trained layers come
-        back. Methods must declare rounds or client_training. Source: GEMS, section 3.2, step 4.
+        Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
+        to clients, trained layers are sent back. The method's needs must list rounds or
+        client_training. Source: GEMS, section 3.2, step 4.
 
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
             rng: the random key of the round.
-            hidden: units of further hidden layers, below the output layer.
+            hidden: units of new hidden layers, below the new output layer.
             epochs: passes over the examples of each client.
             patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: by default the procedure's.
+            lr: learning rate, by default the training procedure's.
             weight_sd: of normal initial weights, with biases of 0; by default the procedure's.
 
         Returns:
-            Tensors float32 (J, *shape), weight0 and so on, NaN where a client's training diverged.
+            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -279,11 +277,11 @@ class Clients:
     def gradients(
         self, weights: dict[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Compute gradients (n, *shape) of the mean loss on all examples of each client.
+        """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        networks must not be random. A client whose loss is not finite has gradients of NaN. Methods
-        must declare rounds or client_training.
+        the network must not be random. A client whose loss is not finite has gradients of NaN. The
+        method's needs must list rounds or client_training.
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -298,10 +296,10 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> Evaluated:
-        """Measure accuracy and loss of m candidate models (m, *shape) at each chosen client.
+        """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
-        Methods must declare client_evaluation (`on` "train") or client_validation ("validation").
-        Clients send two numbers for each candidate, NaN from a client without such examples.
+        The method's needs must list client_evaluation for `on` "train", client_validation for
+        "validation". Clients send two numbers per candidate, NaN from a client without examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
         self._require(f"let clients evaluate weights on their {on} examples", need)
@@ -322,21 +320,20 @@ class Clients:
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> list[Reply]:
-        """Let the chosen clients compute an answer on their examples; return each one's arrays.
+        """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        Methods must declare client_answers. Bytes of the answers, bytes of weights that clients do
-        not have yet, seconds, and passes over the examples are counted.
+        The method's needs must list client_answers. Bytes of answers, bytes of weights that clients
+        do not have yet, seconds, and passes over the examples are counted as costs.
 
         Args:
             question: question(network, tensors (*shape), examples) runs at each client on its own.
-            weights: of the network there, or of some of its layers: (1, *shape), shared, or (n,
-                *shape); by default each client's own model.
+            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
+                default each client's own model.
             chosen: indices of clients that are asked, by default all.
             on: "train" or "validation"; the latter needs client_validation_examples too.
 
         Raises:
-            FedreproError: for answers that are not named arrays, and for clients without models of
-                their own.
+            FedreproError: an answer is not a dict of arrays, or clients have no own models.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -357,7 +354,7 @@ class Clients:
         """Measure a model's running statistics (of BatchNorm) again on clients' training examples.
 
         Costs one more exchange, as clients that lack `weights` (1, *shape) receive them. Returns
-        the statistics of all their examples together, float32 (1, *shape).
+        statistics over all examples of the chosen clients together, float32 (1, *shape) by name.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -393,7 +390,7 @@ class Clients:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Load the examples that `tasks` use; return them, and tasks with indices of their rows."""
+        """Load the examples that `tasks` use; return them, and tasks whose rows index them."""
         examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
@@ -437,9 +434,9 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw start weights, float32 (models, *shape), one model for each random key of `places`.
+    """Draw initial weights, float32 (models, *shape), one model for each random key of `places`.
 
-    If `settings.shared_init`, the models of one trial are equal.
+    If `settings.shared_init`, all models of one trial get equal weights.
     """
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
@@ -455,46 +452,46 @@ def initial_weights(
 
 @dataclass(frozen=True)
 class GraphNodes(Clients):
-    """The N nodes of one trial of a method without a server: each trains and averages neighbours.
+    """The N nodes of a method without a server: each node trains, and averages over its neighbours.
 
-    weights: the mixing matrix, float64 (N, N), rows sum to one: W_ij is node i's weight for what
-    node j sends.
+    weights: the mixing matrix W, float64 (N, N), rows sum to one: W_ij is node i's weight for the
+    model that node j sends.
     """
 
     weights: np.ndarray = field(kw_only=True, compare=False)
 
     @cached_property
     def neighbours(self) -> tuple[np.ndarray, ...]:
-        """Return the nodes that each node receives from, without itself: N arrays, int64 (d_i,)."""
+        """Return which other nodes each node of the graph receives from: N arrays, int64 (d_i,)."""
         hears = self.weights > 0
         np.fill_diagonal(hears, False)
         return tuple(np.flatnonzero(row) for row in hears)
 
     @property
     def edges(self) -> int:
-        """Return the number of directed edges: pairs of a node and one that it receives from."""
+        """Return the number of directed edges: pairs of a node and another that sends to it."""
         return sum(map(len, self.neighbours))
 
     @property
     def numbers(self) -> int:
-        """Return how many floats a node sends for one model: two for each variational weight."""
+        """Return how many floats a node sends for one model; a variational weight counts as two."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Average tensors (N, *shape) over neighbours: node i gets sum_j W_ij x_j; dtype stays."""
+        """Average tensors (N, *shape) over graph neighbours: node i gets sum_j W_ij x_j."""
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return the traffic of sending `numbers` floats, by default a model, along each edge."""
+        """Return the traffic of sending `numbers` floats, by default one model, along each edge."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
     def average(self, *args: object, **kwargs: object) -> Averaged:
-        """Raise FedreproError: averaging over all nodes takes a server, and graphs have none."""
+        """Raise FedreproError: averaging over all nodes needs a server, which graphs lack."""
         raise FedreproError(
             f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
             "none: train them, and take `mixed` of the result"
         )
 
     def _send(self, traffic: Traffic) -> None:
-        """Count nothing, as nodes send nothing to a server; overrides the count of `Clients`."""
+        """Count no traffic, as nodes of a graph send nothing to a server."""

@@ -22,9 +22,10 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """Costs of the clients' work: messages, exchanges for questions, passes and seconds.
+    """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
 
-    exchanges: round trips for questions. passes: over a client's examples, outside of training.
+    exchanges: round trips in which the server lets clients compute a statistic of their data.
+    passes: how often clients read all their examples, outside of training.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -43,11 +44,12 @@ class ClientCost:
 
 @dataclass
 class CostCounter:
-    """The costs of clients' work in one round; `Clients` counts them, from zero in each round.
+    """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    spent: messages, exchanges and passes for questions, and seconds of clients' work. losses: by
-    client, the mean minibatch loss of each training. rejected: trainings that diverged. held:
-    tensors that the server has already sent to all clients for a question.
+    spent: messages, bytes, exchanges and passes over examples for statistics that the server lets
+    clients compute, and seconds of clients' work. losses: for each client, the mean minibatch loss
+    of each of its trainings. rejected: how many trained models diverged. held: tensors that the
+    server has already sent to all clients for such statistics.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -69,7 +71,7 @@ class CostCounter:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the time that passes within this context to the seconds in which clients work."""
+        """Add the time that passes within this context to the seconds of clients' work."""
         began = time.perf_counter()
         yield
         self.spent += ClientCost(seconds=time.perf_counter() - began)
@@ -86,12 +88,12 @@ class CostCounter:
         weights: Mapping[str, np.ndarray] | None,
         all_of_them: bool = True,
     ) -> None:
-        """Add the costs of a question that `clients` clients answered with `up` bytes in total.
+        """Add the costs of a statistic that `clients` clients sent, with `up` bytes in total.
 
-        `passes` is how often each read its examples. `weights`, shared or one model each, count as
-        sent, except tensors that all clients hold from before; shared ones are held from now on if
-        `all_of_them` are asked. None means that the answers are about clients' own models, and go
-        with these.
+        `passes` is how often each client read all its examples. `weights` are the tensors at which
+        clients computed: shared ones (1, *shape), or one per client. They count as sent, except
+        tensors that all clients already have; shared tensors count as held by all if `all_of_them`
+        were asked. None: clients computed at their own models, which are sent anyway.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
@@ -107,7 +109,7 @@ class CostCounter:
         self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """Record training losses (n,) of clients `members`, and count models that diverged."""
+        """Record training losses (n,) of clients `members`; count models that are not `finite`."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole
@@ -124,7 +126,7 @@ class CostCounter:
 
     @property
     def train_loss(self) -> float:
-        """Return the mean training loss over the clients that trained; NaN if none is finite."""
+        """Return the mean of the round's finite training losses, one per model; NaN if none."""
         each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
         each = each[np.isfinite(each)]
         return float(each.mean()) if each.size else float("nan")

@@ -34,11 +34,11 @@ Array = np.ndarray[Any, Any]
 
 
 class BodyMoments:
-    """Computes Fisher information and moments of a network's convolutions, by compiled code.
+    """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
     First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
-    and `learn` sum over this batch. layers: how many layers of the network are convolutions, with
-    ReLU and pooling.
+    and `learn` sum over this batch. layers: how many of the network's layers, from the lowest, are
+    convolutions, their ReLU and pooling.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class BodyMoments:
     def of(
         cls, network: Network, tensors: Mapping[str, torch.Tensor], device: str, rows: int
     ) -> Self | None:
-        """Return a `BodyMoments`, or None for a network without convolutions, or on a GPU.
+        """Return a `BodyMoments` of the network; None on a GPU, or for one without convolutions.
 
-        `tensors` are one model's, `rows` the most examples of a batch.
+        `tensors` are the weights of one model, `rows` the largest number of examples of a batch.
         """
         parts = parts_of(network)
         if device != "cpu" or parts is None or not parts.convolutions:
@@ -68,9 +68,9 @@ class BodyMoments:
         return cls(network, parts, tensors, rows)
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Run inputs x (n, D) through the convolutions; return their outputs, (n, C · H · W).
+        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W).
 
-        The inputs of all layers are kept, for `moments` to read.
+        The inputs of all convolutions are kept, for `moments` to read.
         """
         import torch
 
@@ -85,9 +85,10 @@ class BodyMoments:
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum the second moments a aᵀ of the inputs a of the `wanted` layers, by layer: (D, D).
+        """Sum the second moments a aᵀ of inputs a of the convolutions with indices `wanted`.
 
-        Sums are over the last batch's examples; each adds its mean over positions of the kernel.
+        a are the numbers under the kernel, and 1 for a bias. Sums are over the examples of the last
+        batch given to `look`; each example adds its mean over positions. Returns (D, D) by index.
         """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
@@ -115,11 +116,11 @@ class BodyMoments:
         return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients by the convolutions' outputs; return sums of squares per layer.
+        """Backpropagate gradients through the convolutions; return sums of squares per layer.
 
-        `errors` are arrays of these gradients, (n, C · H · W) each, for the last batch. Sums are
-        over arrays, examples and positions: of g gᵀ, (outputs, outputs), g by the layer's outputs;
-        or with `squares` of squared gradients by its weights, (inputs, outputs).
+        `errors` are gradients by the outputs that `look` returned last, arrays (n, C · H · W). Sums
+        are over arrays, examples and positions: of g gᵀ, (outputs, outputs), g by the layer's
+        outputs; or with `squares` of squared gradients by the layer's weights, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
@@ -145,7 +146,7 @@ class BodyMoments:
         return [self._matrix(layer, total) for layer in range(len(self.kernels))]
 
     def _matrix(self, layer: int, flat: Array) -> Array:
-        """Copy the matrix of a layer (inputs [+ 1], outputs) out of a model's vector `flat`."""
+        """Copy a convolution's matrix (inputs [+ 1], outputs) out of a model's vector `flat`."""
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
@@ -167,8 +168,9 @@ Tensors = Mapping[str, "torch.Tensor"]
 class _Seen:
     """A layer after a forward pass on n = `count` examples: how to get its inputs, and its outputs.
 
-    rows: a function that returns the inputs (n, L, D), at L positions. outs: the outputs, by which
-    gradients are taken. stacked: whether outs have a first axis, of length one, for the model.
+    matrix: the layer's weight matrix. rows: a function that returns the inputs (n, L, D), at L
+    positions. outs: the outputs, by which gradients are computed. stacked: whether outs have a
+    first axis, of length one, for the model.
     """
 
     matrix: LayerMatrix
@@ -178,7 +180,7 @@ class _Seen:
     stacked: bool = True
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
-        """Reshape gradients by the layer's outputs, one tensor a call, to (n, L, outputs)."""
+        """Reshape gradients by a layer's outputs, one tensor for each call, to (n, L, outputs)."""
         each = []
         for value in values:
             given = value[0] if self.stacked else value
@@ -194,10 +196,11 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute each layer's second moment of inputs a, A = mean of a aᵀ over examples and positions.
+    """Compute each layer's second moment of inputs a: the mean of a aᵀ over examples and positions.
 
-    Returns symmetric float32 matrices by the layer's key, as RegMean needs from clients. `only`
-    names the layers wanted; tensors of layers above the last of them are not needed.
+    Returns symmetric float32 matrices (D, D) by the layer's key, as RegMean needs from clients.
+    `tensors` are the weights of one model. `only` names the layers wanted, by default all; tensors
+    of layers above the highest of them are not needed.
     """
     import torch
 
@@ -233,11 +236,11 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A, under the layer's key, is that of `input_moments`. G, under `errors_of(key)`, is the mean
-    over examples of g gᵀ summed over positions, with labels drawn by the model or those of the data
-    (`labels`). Both are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source:
-    Martens and Grosse, ICML 2015; for convolutions Grosse and Martens, ICML 2016, up to a factor
-    that moves from one of the two to the other.
+    A, under the layer's key, is the matrix of `input_moments`. G, under `errors_of(key)`, is the
+    mean over examples of g gᵀ summed over positions, g the gradient of log p(y | x) by the layer's
+    outputs; `labels` y are weighted by the model's probabilities, or are those of the data. Both
+    are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source: Martens and Grosse,
+    2015; for convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -256,18 +259,19 @@ def kronecker_factors(
 
 
 def errors_of(key: str) -> str:
-    """Return the name under which a client sends the gradient factor G of the layer `key`."""
+    """Return the name under which a client sends the Kronecker factor G of the layer `key`."""
     return f"errors of {key}"
 
 
 def diagonal_fisher(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels = "model"
 ) -> dict[str, np.ndarray]:
-    """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by tensor.
+    """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)². Labels weigh by
-    the model's probabilities, or are those of the data (`labels`). Only tensors of linear and
-    convolutional layers are included. Source: Matena and Raffel, NeurIPS 2022, section 3.
+    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)². With `labels`
+    "model" each y is weighted by its probability, with "data" y is the example's label alone. Only
+    tensors of linear and convolutional layers are included. Source: Matena and Raffel, NeurIPS
+    2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -301,8 +305,8 @@ def _forward(
 ) -> tuple[list[_Seen], torch.Tensor]:
     """Run the network on examples x (n, D); return its layers' inputs and outputs, and the logits.
 
-    `only` lists layers by key, from the lowest up, and the run ends at the input of the last.
-    `first` is the number of the layer that takes x. Logits are (1, n, K).
+    `only` lists layers by key, from the lowest up; the run ends at the input of the last one.
+    `first` is the number of the layer that x is the input of. Logits are (1, n, K).
     """
     if isinstance(network, ModuleNetwork):
         return _hooked(network, tensors, x, only)
@@ -331,7 +335,7 @@ def _forward(
 
 
 class _ReachedError(Exception):
-    """Stops the run of a module once the last layer asked for has been given its input."""
+    """Stops the forward pass of a module once the input of the last requested layer is known."""
 
 
 def _hooked(
@@ -383,7 +387,7 @@ def _hooked(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """Join the inputs of a module's layer over all calls of it, by example: (n, L, D)."""
+    """Join the inputs of a module's layer over all its calls, by example: (n, L, D)."""
     import torch
 
     each = []
@@ -423,12 +427,12 @@ def _inputs(layer: Layer, x: np.ndarray) -> np.ndarray:
 def _errors(
     network: Network, tensors: Tensors, examples: Examples, labels: Labels, body: BodyMoments | None
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
-    """Yield, for each batch of examples, its layers, and gradients of log p(y) by their outputs.
+    """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    A layer has an array (n, L, outputs) for each label y, or for the data's alone; arrays are times
-    the root of the label's probability, so that their squares add up to the mean over labels. With
-    a compiled `body` the layers are those above it, and the last list has gradients (n, D) by its
-    outputs.
+    A layer has an array (n, L, outputs) for each label y, multiplied by the root of the label's
+    probability, so that squares add up to the mean over labels; or a single array for the data's
+    labels. With a compiled `body` the layers are those above its convolutions, and the last list
+    has gradients (n, D) by the body's outputs.
     """
     import torch
 
@@ -462,7 +466,7 @@ def _by_labels(
 ) -> Iterator[torch.Tensor]:
     """Yield gradients of log p(y) by the logits, (1, n, K): for each label y, or the data's alone.
 
-    With `labels` "model" each is times the root of the label's probability, from `shares`.
+    With `labels` "model" each gradient is times the root of its label's probability, from `shares`.
     """
     import torch
 
@@ -479,7 +483,7 @@ def _by_labels(
 
 
 def _square(rows: np.ndarray) -> np.ndarray:
-    """Sum a aᵀ over all vectors a of `rows` (n, L, D): float64 (D, D)."""
+    """Sum the outer products a aᵀ over all vectors a of `rows` (n, L, D): float64 (D, D)."""
     flat = rows.reshape(-1, rows.shape[-1])
     return np.asarray((flat.T @ flat).astype(np.float64))
 

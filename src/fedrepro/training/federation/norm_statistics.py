@@ -25,8 +25,9 @@ def mean_buffers(
 ) -> dict[str, np.ndarray]:
     """Average the clients' buffers, such as running statistics of BatchNorm: float32 (1, *shape).
 
-    `tensors` holds b_j (J, *shape), `share` p (J,): sum_j p_j b_j, or for counts the largest b_j.
-    Models of share 0 are left out.
+    `tensors` holds each client's buffers b_j, (J, *shape) by name; `share` (J,) the clients'
+    weights p_j. The result is sum_j p_j b_j, or for integer counts the largest b_j. Clients of
+    weight 0 are left out.
     """
     held = np.flatnonzero(share)
     made = {}
@@ -39,7 +40,7 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError unless the network has BatchNorm, as a method's `batchnorm` rule needs.
+    """Raise FedreproError unless the network has BatchNorm, as a method's `batchnorm` option needs.
 
     `who` names the method in the error.
     """
@@ -53,14 +54,14 @@ def require_norms(network: Network, who: str) -> None:
 def running_statistics(
     network: Network, tensors: Mapping[str, torch.Tensor], examples: Examples
 ) -> dict[str, np.ndarray]:
-    """Measure a network's running statistics (means, variances) again on examples, by tensor name.
+    """Measure a network's running statistics (means, variances) again on examples.
 
-    Returns float32 (*shape), and under "examples" their number. Each layer normalises by the
-    statistics of up to 500 examples, and keeps their mean over such batches. Source: K. Jordan et
-    al., REPAIR, ICLR 2023, section 4.
+    Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
+    Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
+    of these over all such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
 
     Raises:
-        FedreproError: a layer keeps other statistics.
+        FedreproError: the network has buffers that no BatchNorm keeps.
     """
     import torch
 
@@ -91,10 +92,10 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Pool running statistics measured by clients into those of all examples, float32 (1, *shape).
+    """Combine running statistics measured by each client into those of all examples together.
 
     `answers` are the clients' results of `running_statistics`. A pooled variance is the mean
-    variance within clients plus the variance of the clients' means.
+    variance within clients plus the variance of their means. Returns float32 (1, *shape) by name.
     """
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
