@@ -448,6 +448,8 @@ def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
     assert np.array_equal(noisy.owner, plain.owner)
     assert noisy.noise == pytest.approx([0.025, 0.05, 0.075, 0.1])
     assert plain.noise is None
+    as_in_code = split_of("feature_noise", labels, 4, RngKey(3), grows="deviation")
+    assert np.sqrt(as_in_code.noise) == pytest.approx([0, 0.1 / 3, 0.2 / 3, 0.1])
 
 
 def members(noise):

@@ -7,7 +7,7 @@ Li et al., MLSys 2020) for the power law, NIID-Bench (Q. Li et al., ICDE 2022) f
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 
@@ -109,13 +109,24 @@ def feature_noise(
     *,
     clients: assignment.Clients,
     sigma: Annotated[
-        float, Arg("variance of the noise at the last client, inputs being in [0, 1]", least=0)
+        float, Arg("noise of the last client, inputs being in [0, 1]; see `grows`", least=0)
     ] = 0.1,
+    grows: Annotated[
+        Literal["variance", "deviation"],
+        Arg(
+            "which of them rises evenly to sigma: the variance, from sigma / J, or the standard "
+            "deviation, from 0, as in NIID-Bench's code",
+            later=True,
+        ),
+    ] = "variance",
 ) -> assignment.Assignment:
     """Split classes evenly as `homogeneous`; client j's inputs get noise N(0, sigma · j / J).
 
-    sigma · j / J is a variance, j = 1 .. J clients. The noise is drawn when inputs are used.
-    Source: NIID-Bench, with sigma = 0.1; there examples are split at random, here evenly by class.
+    sigma · j / J is a variance, j = 1 .. J clients; with `grows` as deviation, the standard
+    deviation is sigma · (j - 1) / (J - 1). The noise is drawn when inputs are used. Source:
+    NIID-Bench, with sigma = 0.1; there examples are split at random, here evenly by class.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
+    if grows == "deviation":
+        noise = (sigma * np.arange(clients) / max(clients - 1, 1)) ** 2
     return replace(homogeneous(examples, rng, clients=clients), noise=noise)
