@@ -36,9 +36,10 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A setting of method and training that a job runs.
+    """A setting (values of the parameters of method and local training) that a job runs.
 
-    number: its index, None for the only one. name: the text that identifies it in metrics.
+    number: its index among the job's settings, None if there is only one. training, method: the
+    parameter values. name: the text that identifies the setting in metrics.
     """
 
     number: int | None
@@ -49,9 +50,10 @@ class SettingRun:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The measurements of one setting in one trial.
+    """The measurements of one setting (parameter values of a method in rounds) in one trial.
 
-    kept: plain data of the last state, such as models; None where successive halving stopped it.
+    times: seconds, by column of the table of times. rows: metrics. kept: data of the last state,
+    such as models, without classes of this package; None if successive halving stopped the setting.
     """
 
     trial: int
@@ -73,9 +75,10 @@ def run_rounds(
 ) -> None:
     """Run every trial of a job of a method in rounds, and write tables of times and metrics.
 
-    A setting whose code fails stops, with the metric `failed`. A killed job continues from its
-    checkpoints. `evaluator_of` builds the evaluator of a trial. `keep` writes further files, from
-    (trials with data to keep, provenance).
+    A setting (parameter values) whose code raises an error stops, and has the metric `failed`. A
+    killed job continues from its checkpoints. `inputs` is the job. `evaluator_of` builds the object
+    that evaluates models of a trial. `keep` is called at the end to write further files, such as
+    models: keep(finished trials that have data to keep, provenance).
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
@@ -110,7 +113,7 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of setting number `at`, at its end or where it `stopped`."""
+        """Return the measurements of setting number `at`, at its end or at round `stopped`."""
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -135,7 +138,8 @@ def run_rounds(
     ) -> FinishedTrial | None:
         """Run setting number `at` to round `rung` of successive halving, and return None.
 
-        Without `rung` run it to its end, and return its measurements. If it fails, note that.
+        Without `rung` run it to its end, or if it was `stopped` at a round not at all, and return
+        its measurements. If its code raises an error, record that in `failures`.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -195,12 +199,12 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List a job's settings: every setting of the method with every setting of local training.
+    """List a job's settings: all parameter values of the method with all of local training.
 
-    `race` is the number of rounds of successive halving, 0 without.
+    `race` is the number of rounds of successive halving, 0 if settings do not compete.
 
     Raises:
-        FedreproError: successive halving takes more rounds than settings run for.
+        FedreproError: successive halving takes more rounds than the method runs.
     """
     pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
     found = []
@@ -218,8 +222,9 @@ def checkpoint_fingerprint(
 ) -> str:
     """Return a text of all that a run depends on, so that it uses no checkpoint of another run.
 
-    These are data (`given`), method, evaluation (`measuring`, `follow`) and code, but not the
-    machine, so that a job that is moved to another one continues.
+    The text names data (`given`), method, rounds of evaluation (`measuring`), splits evaluated
+    during the run (`follow`), code and device. It does not name the machine, so a job that is moved
+    to another machine continues.
     """
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]

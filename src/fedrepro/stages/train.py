@@ -1,4 +1,4 @@
-"""Stage train: the local models of a range of clients and trials."""
+"""Stage train: train the local models of a range of clients and trials."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Train the local models of a job: every client of a range in every trial of a range.
+    """Train the local models of a job, of a range of clients in a range of trials, and write them.
 
-    Many models are trained at once. Each is written when it is done, so memory does not grow with
-    the number of clients.
+    Many models are trained at once. They are written when they are trained, so memory does not grow
+    with the number of clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None

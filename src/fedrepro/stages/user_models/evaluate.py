@@ -1,4 +1,4 @@
-"""A user's models measured on the user's data: accuracy, loss, recall."""
+"""Measure a user's models on the user's data: accuracy, loss, recall."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes o
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The accuracy, loss and recall of each class of a user's model on examples.
+    """The accuracy and loss of a user's model on examples, and its recall of each class.
 
-    `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
-    `held` are the numbers of examples by class, int64 (K,), and `right` their recall, float64 (K,),
-    0 for a class without examples.
+    name: the model's file. loss: the mean of -ln p of the right class in nats, None if scores are
+    not probabilities. held: number of examples of each class, int64 (K,). right: recall of each
+    class, float64 (K,), 0 for a class without examples. parameters: number of trained ones.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Evaluation:
 
     @property
     def worst(self) -> int:
-        """Return the class with the lowest recall, among those with examples."""
+        """Return the index of the class with the lowest recall, among classes with examples."""
         return int(np.where(self.held > 0, self.right, np.inf).argmin())
 
 
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
-    """Measure each model file on the examples of `files.evaluate`.
+    """Measure the model in each file of `models` on the examples in `files.evaluate`.
 
-    Returns the results, and notes on assumptions. Models may differ in width.
+    Returns a result per file, and notes on assumptions. Models may differ in width.
 
     Raises:
         FedreproError: files cannot be read or do not fit.
@@ -79,7 +79,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on examples; `local` gives its input shape and number of classes."""
+    """Measure a model, called `name`, on examples; `local` has its input shape and classes."""
     labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
     scores = finite_scores(name, model, network, examples)
     found, matrix = scored(scores, labels), confusion(scores, labels)
@@ -98,7 +98,7 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 def finite_scores(
     name: str, model: GlobalModel, network: Network, examples: Examples
 ) -> np.ndarray:
-    """Compute the class scores (N, K) of a model on examples; `name` is what an error calls it.
+    """Compute a model's class scores (N, K) for `examples`; `name` is the model's name in errors.
 
     Raises:
         FedreproError: a score is not finite.
@@ -124,7 +124,10 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read the file of a state dict, or of a mixture of several, as a global model."""
+    """Read a global model from a file with one state dict, or several and weights.
+
+    `words` name the networks' architectures. Returns the model, and its networks as local models.
+    """
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:
