@@ -1,11 +1,11 @@
 """The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` lists every difference. A table is made from the one of the same name of arena/1, so
-that runs that no change affects are those of arena/1 and are not computed again.
+`CHANGES` lists every difference. A table is made from the table of arena/1 that has the same name,
+so runs that no change affects are shared with arena/1 and are not computed again.
 
-By the seconds that arena/1 took for a setting it takes about 34 core-hours at the paper's size: 24
-for methods, 12 of them for RegMean++ and FedDF's longer runs, 3 more for the larger network, 7 for
-local training. Where the results of arena/1 are there it takes 28. `rounds-2` takes 8.
+Judged by the seconds that settings took in arena/1, arena/2 takes about 34 core-hours at the
+paper's size: 24 for methods (12 of them for RegMean++ and FedDF's longer runs), 3 for the larger
+network, 7 for local training. With the results of arena/1 it takes 28. `rounds-2` takes 8.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods` with the hyper-parameter grids of leaderboard arena/2.
+    """Return the configurations `methods` with the hyper-parameter grids of leaderboard arena/2.
 
-    A method whose label is in `grids` tries all combinations of the values given there, with the
-    constants in `FIXED`; the others are left as they are.
+    A method whose label is in `grids` tries all combinations of the values in its grid, with the
+    constants in `FIXED`; other methods are returned unchanged.
     """
     made = []
     for method in methods:
@@ -88,10 +88,10 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Configure a table of leaderboard arena/2 from `first`, its counterpart in arena/1.
+    """Return the configuration of a table of leaderboard arena/2, made from `first` of arena/1.
 
-    `defaults` are the settings shared by all tables; `of_both` lists the notes of arena/1 that hold
-    for arena/2 too.
+    `defaults` is the configuration that all tables of arena/1 share; `of_both` lists those notes of
+    arena/1 that hold for arena/2 too.
     """
     both = {**defaults, **first}
     notes = [note for note in both["notes"] if note in of_both]
@@ -121,9 +121,9 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Configure arena/2's table of 1, 5 and 10 rounds of equal local work.
+    """Return the configuration of arena/2's table of 1, 5 and 10 rounds, 10 local epochs in all.
 
-    `first` is the corresponding table of arena/1.
+    `first` is the configuration of the corresponding table of arena/1.
     """
     return exhibit(
         first,

@@ -1,6 +1,6 @@
 """Linear regression with known posteriors, and theorem 1: simulations without data or a model.
 
-A trial is a block of 2,000 repeats.
+A trial is 2,000 repeats with random numbers of their own.
 """
 
 from __future__ import annotations
