@@ -88,7 +88,7 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 def _trial(
     job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Run every setting of a method in one trial, and yield its metrics and times.
+    """Run every parameter setting of a method in one trial, and yield its metrics and times.
 
     A result is a tuple: setting (values of the method's parameters); metrics, single clients'
     metrics last; seconds in total; (seconds of the clients, seconds of the server); the fine-tuning
@@ -126,7 +126,7 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that one setting of a one-shot method made, and their cost.
+    """The models that a one-shot method made with one parameter setting, and their cost.
 
     made: the global model or models. seconds: of server and clients, including the method's
     preparation only if it ran for this setting. server: seconds of the server alone, including its
@@ -142,7 +142,7 @@ class SettingResult:
 
 
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Run one setting of a one-shot method or control in one trial, and count its cost.
+    """Run a one-shot method or control with one parameter setting in one trial; count its cost.
 
     If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
     the result is a model whose weights are NaN, as if it had diverged. `costly` holds the trial's
@@ -220,7 +220,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether the method's parameter `batchnorm` asks for newly measured statistics."""
+    """Return whether a method's parameter `batchnorm` asks to measure new running statistics."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
@@ -274,9 +274,10 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate a method's models on `splits`; return metrics, `cost`, and last those of clients.
+    """Evaluate a method's models on `splits`; return metrics, `cost`, and last clients' metrics.
 
-    `epochs` are the epochs that each client trained, (J,), if known.
+    `draws` is how networks with random weights predict; `epochs` are each client's training epochs,
+    (J,), if known.
     """
     if made is None:
         return [Number("left_out", 1.0)]
@@ -310,9 +311,10 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return (exchanges with the server, messages and bytes sent) of a method with one setting.
+    """Count a one-shot method's exchanges with the server, and its messages and bytes.
 
-    The model's own numbers count; if it has none, they are sending `local` plus `further` costs.
+    Numbers that the model `made` declares are used. Otherwise clients send their models `local`
+    once, plus messages of `further` work. Controls (a `kind` of methods) send nothing.
     """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
@@ -374,15 +376,18 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Return {"prepared": result of the preparation} for a setting, {} without preparation."""
+        """Run a method's preparation, if any, unless done before; return {"prepared": result}.
+
+        `setting` is the method with its parameters. Without a preparation the result is {}.
+        """
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return the clients' cost of the preparation, counted fully for each setting."""
+        """Return clients' cost of a method's preparation, in full for each parameter setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for the preparation, counted fully for each setting."""
+        """Return the server's seconds for a method's preparation, in full for each `setting`."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -400,5 +405,5 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of clients' work in `info`, or a new one if `info` has no clients."""
+    """Return the counter of clients' time and traffic in `info`, or a new one without clients."""
     return info.clients.ledger if info.clients else CostCounter()

@@ -21,7 +21,7 @@ from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvalu
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method in rounds with a server: every trial of a job to its last round.
+    """Run a method in rounds with a server in every trial of a job; write metrics and models.
 
     A killed job continues from its checkpoints. In successive halving, method and local training
     may have several settings (parameter values), and some stop early. The final global models are
@@ -69,7 +69,10 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models."""
+    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models.
+
+    `draws` is how networks with random weights predict.
+    """
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

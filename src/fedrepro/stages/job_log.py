@@ -28,9 +28,10 @@ class Failures(dict[str, str]):
     """Failures of a method's code: from a setting (its parameter values) to a sentence on it."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record that a setting failed in a trial, with file, line and message; print a traceback.
+        """Record that a method failed with a parameter setting in a trial; print a traceback.
 
-        An error of the machine, such as a full disk, is raised again.
+        The record has file, line and message. An error of the machine, such as a full disk, is
+        raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error

@@ -41,7 +41,7 @@ FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a decentralised method on a graph: every trial of a job to its last round.
+    """Run a decentralised method on a graph in every trial of a job; write metrics and networks.
 
     A killed job continues from its checkpoints. In successive halving, method and local training
     may have several settings (parameter values), and some stop early. The final confusion matrices

@@ -91,14 +91,14 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """Return a table's rows of the methods `labels`, without leading columns that become empty."""
+    """Return a table's rows of the methods `labels`, without columns of parameters they lack."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the recorded metrics of an exhibit's (a figure's or table's) methods to `path`."""
+    """Write the recorded metrics of the methods that a figure or table shows to `path`."""
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
@@ -112,7 +112,10 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Raise FedreproError if recorded numbers lack a configured method, point or trial."""
+    """Raise FedreproError unless `numbers` have exactly the configured methods, points and trials.
+
+    `numbers` are recorded. A point has a value for each swept parameter.
+    """
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

@@ -103,7 +103,8 @@ def _require_current(
     """Raise FedreproError if results in `files` are of old versions or defaults of components.
 
     Components are data sets, methods, models and the like. Snakemake repeats outdated runs by
-    itself, but not if their files were copied here. `key` names the figure or table in the error.
+    itself, but not if their files were copied here. `tables` are the files' metrics, and `key` is
+    the figure or table to name in the error.
     """
     old = []
     for run, table in tables.items():

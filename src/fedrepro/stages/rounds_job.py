@@ -113,7 +113,10 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of setting number `at`, at its end or at round `stopped`."""
+        """Return measurements of parameter setting number `at` after its last round, or `stopped`.
+
+        `run` is the progress in a trial, and `rounds` evaluates it on `splits`.
+        """
         setting, end = settings[at], run.target or run  # nothing after the target counts
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
@@ -136,10 +139,10 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run setting number `at` to round `rung` of successive halving, and return None.
+        """Run parameter setting number `at` in a trial to round `rung` of successive halving.
 
-        Without `rung` run it to its end, or if it was `stopped` at a round not at all, and return
-        its measurements. If its code raises an error, record that in `failures`.
+        Without `rung`, run it to its end unless it was `stopped` at a round, and return its
+        measurements. If the method's code raises an error, record the error in `failures`.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -199,7 +202,7 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List a job's settings: all parameter values of the method with all of local training.
+    """List a job's settings: every combination of parameters of the method and local training.
 
     `race` is the number of rounds of successive halving, 0 if settings do not compete.
 

@@ -42,7 +42,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics as rows: of each step, of the last step, and of the whole."""
+    """Yield a simulation's metrics as rows: of each step, of the last step, of the whole run."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

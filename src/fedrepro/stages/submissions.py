@@ -1,8 +1,8 @@
 """Methods that others submit to a leaderboard: a folder with method, settings and metrics.
 
-`submit` writes such a folder from finished runs. `verify` draws its tables again from its metrics,
-computes some of these again, and compares bytes. It imports the method's file, so strangers' code
-runs in a container (docs/entries.md).
+`submit` writes such a folder from finished runs. `verify` draws the tables again from the submitted
+metrics, computes some metrics again, and compares bytes. It imports the method's file, so
+strangers' code should run in a container (docs/entries.md).
 """
 
 from __future__ import annotations
@@ -79,7 +79,10 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and job size, and `components` to load."""
+        """Return a configuration with the author's seed and trials per job, so that paths agree.
+
+        `components` are Python files with methods and the like to load.
+        """
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -347,7 +350,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List the suffixes of a table's files that differ between ours and theirs (submitted).
+    """List suffixes of a table's files that differ between `ours`, drawn here, and submitted ones.
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.

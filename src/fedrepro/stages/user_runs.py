@@ -240,9 +240,9 @@ def _place(words: RunWords) -> tuple[Path, str]:
 
 
 def ends_of_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of the mean of `values` (trials,); infinite for one.
+    """Return the ends of the 95 % interval of the mean over trials of `values`, (trials,).
 
-    Ends are not cut at 0 and 1, since tables print the mean ± half the width.
+    Ends are infinite for one trial, and not cut at 0 and 1: tables print the mean ± half the width.
     """
     half = float(half_width(values[:, None], CONFIDENCE)[0])
     return float(values.mean()) - half, float(values.mean()) + half

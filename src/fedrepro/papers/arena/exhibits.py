@@ -36,7 +36,7 @@ AUGMENTED = {"augment": "crop_flip"}
 def validating_partition(name: str, **parameters: Any) -> Entry:
     """Return the configuration of partition `name`, whose clients keep 5,000 validation examples.
 
-    The number is that of all clients together; `parameters` are those of the partition.
+    The number is that of all clients together; `parameters` are the partition's.
     """
     return component(name, **parameters, validation=5000, validation_at="clients")
 
@@ -49,10 +49,10 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return the configuration of method `name`: try values, keep the best by clients' validation.
+    """Return the configuration of method `name` that tries parameter values and keeps the best.
 
-    Values to try are lists in `settings`, by parameter; with settings="grid" the method's own grid
-    is tried. `label` is the method's name in figures and tables.
+    Best is the accuracy on clients' validation examples. Values are lists in `settings`, by
+    parameter; settings="grid" tries the method's own grid. `label` is its name in figures.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)

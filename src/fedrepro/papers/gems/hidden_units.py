@@ -52,7 +52,7 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of a unit's weights, and return their effect on its output.
+    """Draw `points` random directions of a unit's weights; return their effect on pre-activations.
 
     The result (points, n) is how much a step of length 1 along each direction changes a unit's
     pre-activation, on each of the n examples of `layer`.
@@ -195,7 +195,7 @@ def merged(
 ) -> Merged:
     """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-    `radii` (N,) are those of the units' balls. `clusters` has arrays of indices of units that may
+    `radii` (N,) are of the units' balls. `clusters` has arrays of indices of units that may
     merge with each other, and `grouping` names the rule ("greedy", "tuples") that makes sets of a
     cluster's units. `joined` returns a common point (d,) of a set's balls, or None without one.
     """

@@ -287,8 +287,8 @@ class Intersecting:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Return a common point of the spaces, (d,), and its diagnostics by metric name.
 
-        Spaces without a common point give the descent's last point, or the deepest point if that is
-        asked for.
+        If spaces have no common point, the descent's last point is returned, or the deepest point
+        if `point` is "deepest".
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point

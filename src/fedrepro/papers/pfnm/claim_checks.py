@@ -120,8 +120,7 @@ class Correlation(Form):
     """A check of a claim on Pearson's correlation between two methods' values (Fisher's interval).
 
     If `across` is "points", values are means over trials at each point of a figure (values of its
-    swept parameters); if "trials", values of single trials, less the mean over their point's
-    trials.
+    swept parameters); if "trials", values of single trials less the mean over trials at the point.
     """
 
     compared = ("with_method",)

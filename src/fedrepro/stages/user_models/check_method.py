@@ -53,10 +53,10 @@ WORKS = "runs on digits, to a model that predicts"
 class CheckedMethod:
     """Result of checking a method: `findings` are pairs of a rule and why it is broken, or "".
 
-    `numbers` are metrics on images of digits, after `rounds` rounds (0 for other methods). Among
-    them are `alone`, the mean accuracy of the clients' own models; `models`, bytes of the clients'
-    models; and `chance`, the accuracy of always predicting the commonest class, plus two standard
-    errors.
+    item: the method. numbers: metrics on images of digits, among them `alone`, the mean accuracy of
+    the clients' own models; `models`, bytes of the clients' models; and `chance`, the accuracy of
+    always predicting the commonest class, plus two standard errors. rounds: the rounds run, 0 for
+    methods without rounds. clients: number of clients.
     """
 
     item: Component
@@ -199,7 +199,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a method in rounds for a few; return accuracy, sizes, messages and seconds by metric."""
+    """Run a few rounds of a method; return accuracy, sizes, messages and seconds by metric."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge: Evaluator = GlobalEvaluator(spec, clients)
     if isinstance(clients, GraphNodes):

@@ -303,7 +303,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 @_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require that a second call of a method returns equal bytes, and leaves clients' models."""
+    """Require equal bytes from a second call of a method, and clients' models left unchanged."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))

@@ -155,7 +155,7 @@ def read_inputs(path: Path, form: DataForm) -> Examples:
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """Read one file of examples (.csv or .npz), even if all examples are of one class."""
+    """Read one file of examples (.csv or .npz), labelled or not, even if all are of one class."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".npz"):
         raise FedreproError(
@@ -244,9 +244,10 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
 ) -> list[str]:
-    """Return a note on which of `parts` (files or rows) belongs to which model, in their order.
+    """Return a note on which of `parts` (files or rows, called `what`) belongs to which model.
 
-    If the user did not say that they are `in_order`, raise FedreproError with the text `refusal`.
+    Parts and models are in the same order. If the user did not confirm this by `in_order`, raise
+    FedreproError with the text `refusal`.
     """
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS

@@ -123,7 +123,7 @@ class ModelContext:
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
-        """Return warnings: `item` lacks numbers of examples, or models trained from one start."""
+        """Return warnings if the method `item` relies on unknown example counts or equal starts."""
         alike = "example_counts" in item.meta["needs"] and not self.counted
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         doubt = f"note: '{item.name}' {OF_ONE_START}"

@@ -108,8 +108,8 @@ def fedavg_by_fraction(
 ) -> Entry:
     """Return the configuration of FedAvg for several shares C of clients that take part in a round.
 
-    Each trains to test accuracy `target`. `rounds` maps C to the largest number of rounds, `lr`
-    lists the learning rates to try, and `parameters` are further keys of the configuration.
+    At each C it trains to test accuracy `target`. `rounds` maps C to the largest number of rounds,
+    `lr` lists the learning rates to try; `parameters` are further keys of the configuration.
     """
     settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
     return fedavg_until(

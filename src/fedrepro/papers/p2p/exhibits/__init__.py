@@ -205,7 +205,7 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return the scenario `case` with exchanges between nodes after `every` minibatches or "epoch".
+    """Return the scenario `case` with averaging between nodes after `every` minibatches or "epoch".
 
     It runs for 20 epochs of half of the data, and is evaluated about once an epoch.
     """

@@ -79,9 +79,9 @@ def mixed_information(weights: Array, beliefs: Information) -> Information:
 def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
     """Compute the expected squared error of predictions f' mu, (..., N), without test examples.
 
-    It is (mu - truth)' E[f f'] (mu - truth) + noise. `means` are the nodes' mean weights mu, (...,
-    N, d), `truth` the true weights (d,), `moments` E[f f'] of new examples' features f, (d, d), and
-    `noise` the variance of a target's noise.
+    It is (mu - truth)' E[f f'] (mu - truth) + noise. `means` mu are the nodes' mean weights, of
+    shape (..., N, d), `truth` the true weights (d,), `moments` E[f f'] of new examples' features f,
+    (d, d), and `noise` the variance of a target's noise.
     """
     away = means - truth
     errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise

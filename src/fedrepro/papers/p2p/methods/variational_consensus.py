@@ -47,8 +47,7 @@ def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array,
     """Average the means of nodes' Gaussian beliefs without regard to precision, a control.
 
     Precisions 1/deviation² are averaged separately. `mean` and `deviation` (standard deviation) are
-    (N, n) for N nodes, and so are both results; rows of the mixing matrix `weights` (N, N) sum to
-    1.
+    (N, n) for N nodes, and so are both results; rows of the mixing matrix `weights` sum to one.
     """
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 

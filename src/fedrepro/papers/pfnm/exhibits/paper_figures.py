@@ -1,4 +1,4 @@
-"""Figures of the paper and of its supplement; first, the settings that all of them share."""
+"""Figures of the paper and of its supplement; first, the configuration that all figures share."""
 
 from __future__ import annotations
 
@@ -267,9 +267,10 @@ SIZES_NOTES = [
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return the configuration of two panels along `key`: hidden units, and share of all clients'.
+    """Return the configuration of two panels on the global network's size along a parameter `key`.
 
-    `key` is a swept parameter, and `x_label` the label of its axis.
+    They show the number of hidden units, and its share of all clients' units. `x_label` is the
+    label of the parameter's axis.
     """
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
