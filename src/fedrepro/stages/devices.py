@@ -39,11 +39,11 @@ def device_of(name: str) -> str:
             "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
             "or start without --profile profiles/gpu"
         )
-    # whole float32, as the papers and the CPU have, and sums in one order
+    # full float32, as on the CPU and in the papers, and sums in a fixed order
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
     gpu = claim(visible(torch.cuda.device_count()))
-    # graphs are recorded on streams of the current GPU
+    # CUDA graphs are recorded on streams of the current GPU
     torch.cuda.set_device(gpu)
     return f"cuda:{gpu}"
 

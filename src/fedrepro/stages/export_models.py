@@ -53,7 +53,7 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
         of_point = [row for row in written if {k: comparable_text(row[k]) for k in at} == at]
         shown = {(row["method"], row["setting"]) for row in of_point}
         for (label, setting), run in point.runs.items():
-            # a tuned model is one per sample, and a trial may have several samples
+            # fine-tuned models are left out: a trial may have several, one per public sample
             known = (label, setting.token) in shown and not setting.tune
             if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
                 wanted.append((place, at, label, setting, run.scenario, point.trials[label]))
@@ -109,7 +109,7 @@ def _made(
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
             costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
             model = run_setting(method, costly).made
-            if not isinstance(model, GlobalModel):  # none of these clients, or one of each
+            if not isinstance(model, GlobalModel):  # the method made no model, or one per client
                 continue
             if model.model.component.meta.get(MODULE):
                 whole = with_own_form(model.model, local.shape, local.classes)

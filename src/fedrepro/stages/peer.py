@@ -37,7 +37,7 @@ from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
 TEST = "test"
-FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
+FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after it are kept
 
 
 def run(job: Job, device: str = "cpu") -> None:
@@ -144,7 +144,7 @@ class NodeEvaluator(Evaluator):
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        # both beliefs of a node have equal draws
+        # a node's beliefs before and after averaging have equal draws
         return [
             predicted(self.clients.network, _node(tensors, at), split, samples, rng.at(client=at))
             for at in range(self.clients.count)
@@ -179,7 +179,7 @@ class NodeEvaluator(Evaluator):
             values += [Number(metric, value, name) for metric, value in of_all(nodes).items()]
             if ended:
                 confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
-        headline = ("accuracy", "accuracy_worst")  # split test has those before, as other methods
+        headline = ("accuracy", "accuracy_worst")  # split test repeats them
         values += [
             number._replace(split=TEST)
             for number in values

@@ -57,7 +57,7 @@ def redraw(
     for key in keys:
         files = open_recorded(target / scale, key, scale)
         for suffix in set(SUFFIXES) - set(files.suffixes):
-            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's picture
+            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's old image
     return done
 
 
@@ -102,7 +102,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
-    # a case may have other settings of a method, so those of every point count
+    # scenarios may have other settings of a method, so settings of all points are kept
     measures = (measure for point in exhibit.points for measure in point.measures)
     tokens = {setting.method.token for measure in measures for setting in measure.settings}
     kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))

@@ -44,9 +44,9 @@ from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log import log
 
-# keys of the json that the metadata of the tidy metrics repeats
+# keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
-TRIAL = 0  # the one that maps show
+TRIAL = 0  # the trial that maps show
 LEADS_ON = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
     '<meta http-equiv="refresh" content="0; url=site/index.html"></head>'

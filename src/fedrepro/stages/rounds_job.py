@@ -28,8 +28,8 @@ from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, Progress, Splits, TrialRounds
 
-CHECKPOINTS = "checkpoints"  # their folder, in that of the job
-CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
+CHECKPOINTS = "checkpoints"  # name of their folder in the job's folder
+CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable
 
 EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
@@ -83,7 +83,7 @@ def run_rounds(
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
     measuring = inputs.every or EvaluationSchedule()
-    if not measuring.race:  # only in a race they have several settings
+    if not measuring.race:  # without a race there must be one setting
         scenario.training.single()
         method.single()
     given = ScenarioData.of(inputs, device_of(device))
@@ -95,7 +95,7 @@ def run_rounds(
     known: dict[tuple[int, int], Progress] = {}
     failed: set[tuple[int, int]] = set()
 
-    # settings that race take turns at all trials, others finish one after another
+    # in a race every setting needs all trials again and again, else trials come one by one
     data_of = lru_cache(maxsize=len(trials) if measuring.race else 1)(given.trial)
 
     def rows(
@@ -117,7 +117,7 @@ def run_rounds(
 
         `run` is the progress in a trial, and `rounds` evaluates it on `splits`.
         """
-        setting, end = settings[at], run.target or run  # nothing after the target counts
+        setting, end = settings[at], run.target or run  # rounds after the target do not count
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
         if measuring.until is not None:

@@ -49,7 +49,7 @@ def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow
     for step, numbers in (*rounds.items(), (None, rounds[max(rounds)]), (None, simulated.ended)):
         for metric, value in numbers.items():
             row = partial(MetricRow, trial, setting, metric, round=step)
-            if np.ndim(value) == 0:  # of all nodes
+            if np.ndim(value) == 0:  # one number for all nodes
                 yield row(value=float(value))
             else:
                 yield from (

@@ -45,12 +45,12 @@ from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_ke
 from fedrepro.stages.reports import draw_exhibit
 from fedrepro.stages.working_folder import compute, inside_folder, start
 
-# keys of an exhibit that are about other methods
+# keys of a table that are about other methods than the submitted one
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})
-# keys of an entry besides the parameters of its method: none of them changes the ground
+# keys of an entry besides method parameters; data, partition and model are not among them
 SAID = frozenset({"name", "label", "settings", "choose", "measure_every"})
-SUFFIXES = (".csv", ".choice.csv", TIMES)  # tables of an exhibit that follow from its metrics
-# keys of an exhibit's json that do not: who drew it, how long it took and how it is kept
+SUFFIXES = (".csv", ".choice.csv", TIMES)  # files computed from metrics alone
+# keys of the json that do not follow from metrics: who drew the table, how long it took
 KEPT = ("drawn", "run", "files", "blank")
 
 
@@ -203,7 +203,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
                 shutil.copyfile(written, folder / written)
         if own:
             shutil.copyfile(own, folder / f"{item.name}.py")
-        (work / "results").symlink_to(os.path.abspath("results"))  # whose seconds are kept
+        (work / "results").symlink_to(os.path.abspath("results"))  # with the seconds of runs
         for part in keys:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).parent.mkdir(exist_ok=True)
@@ -340,7 +340,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         if entry.paper not in {*exhibits, *exhibits.unread}:
             raise unknown("leaderboard", entry.paper, exhibits, str(folder))
         file = exhibit_file_of(exhibits[entry.paper], entry.says)
-        # the digest of the whole ground is that of all its methods' rules
+        # without boards: the digest of one covers the rules of all its methods
         text = file.model_copy(update={"boards": {}}).as_yaml()
         (work / OWN_EXHIBITS).mkdir(exist_ok=True)
         (work / OWN_EXHIBITS / f"{entry.paper}.yaml").write_text(text, encoding="utf-8")

@@ -28,7 +28,7 @@ from fedrepro.training.training_settings import settings_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Weights in memory at a time; a few copies of them exist while they are trained and written.
+# Bytes of weights that are trained at once; a few copies of them exist in memory meanwhile.
 SLICE_BYTES = 128 * 2**20
 
 
@@ -48,7 +48,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
     def models() -> Iterator[pa.Table]:
         each = [given.trial(trial) for trial in trials]
-        # trials with equal inputs go together, but clients may add noise to theirs
+        # trials are trained together unless their inputs differ by noise
         noisy = any(data.members.noise is not None for data in each)
         most = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
         for together in [[data] for data in each] if noisy else [each]:

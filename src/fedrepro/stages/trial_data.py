@@ -32,7 +32,7 @@ from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
 
-# The needs of a one-shot method that clients fulfil.
+# Needs of one-shot methods for which clients compute.
 AT_CLIENTS = {
     *("client_training", "client_evaluation", "client_validation", "client_inputs"),
     *("client_labels", "client_answers", "client_validation_examples"),

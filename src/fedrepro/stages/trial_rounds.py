@@ -267,7 +267,7 @@ class TrialRounds:
             return self._measured(progress, report, rng)
         if done not in rungs(self.measuring.race):
             return progress
-        # the accuracy that decides a race, where nothing else is measured
+        # evaluate only the accuracy that decides the race
         deciding = {SPLIT: self.followed[SPLIT]}
         look = evaluator.evaluate_rung(progress.state, deciding, rng.at(round=done))
         values = [number._replace(round=done) for number in look.values]

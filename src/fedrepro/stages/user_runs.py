@@ -166,14 +166,14 @@ def run_words(
     words = _words(given) if isinstance(given, Mapping) else None
     command = words.command if words else ""
     out = Path(folder or OUT)
-    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # of a working folder
+    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # in a working folder
         out = source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()
     plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
     if there:
         with inside_folder(out):
             plugins.add_plugin_files(map(os.path.abspath, load_config().components))
-    if words and (name := model_in(words.model)):  # jobs and the YAML have its name
+    if words and (name := model_in(words.model)):  # jobs and the YAML name it
         plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
         words = replace(words, model=name)
     if words:
@@ -265,7 +265,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
             blocks = plan.blocks_of(run, trials)
-            trained = [  # local models, of one core as well
+            trained = [  # seconds of local training
                 Path(file).with_name(TIMINGS)
                 for block in blocks
                 if run.scenario and run.stage == "aggregate"
@@ -295,7 +295,7 @@ class Watch:
     plan: Plan
     exhibits: list[Exhibit]
     show: Callable[[str], None]
-    began: tuple[float, float] | None = field(default=None, init=False)  # when, and how far
+    began: tuple[float, float] | None = field(default=None, init=False)  # time, share done
 
     def __call__(self) -> None:
         shares: list[float] = []

@@ -24,10 +24,10 @@ from fedrepro.core.errors import FedreproError, installing
 
 WORKFLOW = "workflow/Snakefile"
 LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
-SAID = "fedrepro: "  # begins the sentences of jobs
-ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
-LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
-LOOK = 0.5  # seconds between two looks at how far it has come
+SAID = "fedrepro: "  # with it lines begin that say why a job failed
+ALL_ELSE = "all else is drawn"  # in the reason if only methods failed
+LAST = 20  # last lines of output that are shown if the workflow fails without a reason
+LOOK = 0.5  # seconds between two calls of `watch`
 # the content of a new working folder
 BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
 INSTALLED = ".folder"  # in the package of a wheel; not part of its sources

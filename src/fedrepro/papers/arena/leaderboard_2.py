@@ -36,7 +36,7 @@ LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step siz
 
 STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
 STEPS = [2, 5, 10, 20, 50, 100, 200, 500]
-Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> what is tried, each value with each
+Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> values to try, all combinations
 GRIDS: Grids = {
     "TIES": {"keep": [0.2, 0.5], "scale": [0.125, 0.25, 0.5, 1.0]},
     "FedFisher (diagonal)": {"steps": [50, 100, 200, 500, 1000, 2000, 5000, 10000]},
@@ -52,12 +52,12 @@ GRIDS: Grids = {
     "PFNM": {"sigma2": [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]},
 }
 FIXED: Mapping[str, Entry] = {"FedLPA": {"steps": 200}, "FENS": {"leave": True}}
-# on digits, where nothing is concluded
+# on digits, in small test runs
 SMALL: Grids = {
     "FedFisher (diagonal)": {"steps": [20, 200]},
     "FedDF": {"lr": [0.001, 0.01], "epochs": [2]},
 }
-# of exchanges in several rounds each method tries four
+# methods in several rounds try four values each
 IN_ROUNDS: Grids = {
     "FedProx": {"proximal": [0.0001, 0.001, 0.01, 0.1]},
     "FedAvgM": {"server_momentum": [0.1, 0.3, 0.5, 0.9]},
@@ -80,7 +80,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
         if label in grids:
             kept = {key: method[key] for key in ("name", "label", "choose")}
             grid = grids[label]
-            # every value with each, the last key the quickest
+            # all combinations, the last key varying fastest
             settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
             method = {**kept, "settings": settings, **FIXED.get(label, {})}
         made.append(method)

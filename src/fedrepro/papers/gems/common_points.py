@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-GAP = 1e-10  # between the bounds of t^2, as a share of it, or of 1 below 1
+GAP = 1e-10  # allowed between the bounds of t^2, relative to the larger of t^2 and 1
 TOUCHING = 1e-8  # by how much of its radius a point may be outside a space that it touches
 STEPS = 500  # of Newton's method at most; some dozens are usual
 CENTRED = 1e-3  # a Newton decrement, in units of the barrier, at which the barrier shrinks
@@ -219,7 +219,7 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
         if gain < CENTRED * tau:
             tau *= SHRINK
             continue
-        # the longest of ever halved steps that gains what a Newton step should
+        # halve the step until it gains what a Newton step should
         inward = float((-ahead / current.weights).max())
         step = min(1.0, 0.99 / inward) if inward > 0 else 1.0
         before = current.low + tau * np.log(current.weights).sum()
@@ -232,7 +232,7 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
                 break
             step /= 2
         current = after
-    # where they meet to the last digit, rounding may put the lower one above
+    # if both bounds are equal but for rounding, the lower one may come out larger
     return best.point, current.weights, best.high, min(current.low, best.high)
 
 

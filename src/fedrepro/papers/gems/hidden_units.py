@@ -319,7 +319,7 @@ class Merging:
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
-            clusters = clusters[1:]  # the authors' code passes over the first, whose units are lost
+            clusters = clusters[1:]  # the authors' code loses the units of the first cluster
         if not sum(map(len, clusters)):
             raise FedreproError(
                 f"gems_neural: as_published leaves out the first cluster of units, and nothing is "

@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 
-BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+BLOCK_FLOATS = 2**23  # numbers in memory at a time, of directions or of logits
 FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
-FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
+FIRST = 50  # fresh directions drawn at a time: most radii that fail, fail in the first
 DESCENTS = {"ball": (0.01, 1000), "ellipsoid": (0.001, 100_000)}  # step size, steps: authors' code
-BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
+BALL = np.ones((1, 1), np.float32)  # relative radii, all equal
 
-# accuracies of the model at single clients, of the first ten, and radii of their spaces
+# metrics of the first ten clients: accuracy of the model, radius of the space
 OF_CLIENTS = tuple(f"accuracy_client_{j}" for j in range(1, 11))
 RADII = tuple(name.replace("accuracy", "radius") for name in OF_CLIENTS)
 METRICS = {
@@ -93,7 +93,7 @@ def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     low, high = 0.0, search.r_max
     while high - low > search.delta:
         middle = (low + high) / 2
-        if not low < middle < high:  # closer than numbers are
+        if not low < middle < high:  # no number lies between them
             break
         if good_enough(middle):
             low = middle
@@ -193,7 +193,7 @@ class Softmax:
                 slope = other - true_moves
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ends = margins[:, k, None] / slope
-                # of a class's distance to itself, 0 / 0, fmin and fmax take no notice
+                # fmin and fmax ignore 0 / 0, which the true class has
                 np.fmin(high, np.where(slope >= 0, ends, np.inf), out=high)
                 np.fmax(low, np.where(slope < 0, ends, -np.inf), out=low)
             yield RightWithin(low, high)

@@ -22,7 +22,7 @@ from fedrepro.methods.matching.sequential_matching import Rule, Variances, match
 
 TOLERANCE = 1e-12
 
-# What numpy raises for files that are not, or no longer, what they should be.
+# Errors that numpy raises for damaged files and files of another kind.
 UNREADABLE = (
     OSError,
     ValueError,

@@ -39,8 +39,8 @@ from fedrepro.stages.user_models.method_contract import (
 )
 from fedrepro.training.federation.clients import GraphNodes
 
-MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
-# networks that digits can have; the first that a method combines is taken
+MOST_ROUNDS = 5  # that a method in rounds runs to measure its costs
+# networks for digits; the first that the method supports is used
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"hidden": [20]},
     "logistic": {},
@@ -102,7 +102,7 @@ def methods_of(wanted: str) -> list[Component]:
     if not found.values:
         return [item]
     changed = replace(item)
-    vars(changed)["own_params"] = {  # in the place of those of the signature
+    vars(changed)["own_params"] = {  # they replace the parameters of the signature
         key: replace(param, default=found.values.get(key, param.default))
         for key, param in item.own_params.items()
     }
@@ -129,7 +129,7 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
         models, labels = digits.models, digits.test.labels
-        most = float(np.bincount(labels).max()) / len(labels)  # of one class for all examples
+        most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
         alone = [models.alone(j) for j in range(models.clients)]
         numbers |= {
             "models": float(sum(value.nbytes for value in models.tensors.values())),

@@ -38,7 +38,7 @@ from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, re
 from fedrepro.training.examples import Examples, tensor_of
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
-# what leaderboards call methods, where that is neither a label nor a name of the field
+# names of methods on leaderboards that are neither a label nor a name in papers
 ON_BOARDS = {
     "fedavg": "average",
     "fedavg, one start": "average_shared",
@@ -176,7 +176,7 @@ def run(
 
 # ------------------------------------------------------------------------------------ all methods
 
-# numbers of a method in the table, in its order
+# a method's numbers in the table, in the order of columns
 NUMBERS = (
     "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
     "client_seconds",
@@ -256,7 +256,7 @@ def run_all(
         shutil.rmtree(part, ignore_errors=True)
         try:
             for entry in found:
-                if isinstance(made := entry.made, GlobalModel):  # clients alone make none
+                if isinstance(made := entry.made, GlobalModel):  # not models of clients
                     weights = sum(name.startswith("weight") for name in made.tensors)
                     named = replace(made, layers=layers if weights == len(layers) else None)
                     state = as_state(named, context.models.classes)
@@ -284,7 +284,7 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
             yield _best(item, context, examples, seed)
         except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
-        except Exception as error:  # a fault of one method costs its own row alone
+        except Exception as error:  # other methods are run nevertheless
             why = str(sentence_for(error) or "") or f"by a fault of the program ({arose(error)})"
             yield AppliedMethod(item, f"failed: {why}")
         log(item.name)

@@ -27,7 +27,7 @@ from fedrepro.stages.user_models.user_files import DataForm, read_files, read_st
 from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles
 from fedrepro.training.examples import Examples
 
-MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
+MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
     results, notes, known = list[Evaluation](), dict[str, None](), dict[DataForm, Examples]()
     for place, path in enumerate(models):
         each = words[place : place + 1] if len(words) == len(models) else words[:1]
-        # several names for one file are of the networks of a mixture
+        # if there is one file, several names are those of its networks
         made, local = _model(path, files, words if len(models) == 1 else each)
         if not local.model.component.meta.get(MODULE):
             notes.setdefault(ASSUMED)
@@ -103,7 +103,7 @@ def finite_scores(
     Raises:
         FedreproError: a score is not finite.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what comes of them is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         scores = class_scores(network, model, examples, None).numpy()
     if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
         raise FedreproError(

@@ -46,7 +46,7 @@ from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"
-TEST, HELD = 360, 300  # examples of the digits for testing; for validation and the public, a third
+TEST, HELD = 360, 300  # examples for testing; for clients, server and public together
 METHODS = "fedrepro.methods", "fedrepro.papers"
 
 

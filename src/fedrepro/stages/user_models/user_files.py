@@ -87,7 +87,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
         )
     if path.suffix == ".npz":
         buffer = io.BytesIO()
-        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # dated 1980
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # its date is always 1980
         write_bytes(path, buffer.getvalue())
     else:
         from safetensors.torch import save
@@ -97,7 +97,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 COUNT = re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
-MOST_PAIRS = 20  # that a sentence lists
+MOST_PAIRS = 20  # pairs that a sentence lists at most
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ COUNTED = (
     "label counts (--labels, a row per client and a column per class, or --clients-data; in "
     "Python label_counts)"
 )
-# how the information that a method needs is given; what is not here cannot be
+# how users give the information that a method needs; other information cannot be given
 WAYS = {
     **dict.fromkeys(("example_counts", "label_counts"), COUNTED),
     **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
@@ -240,7 +240,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
                     "from the data"
                 )
         counts = found
-    whole = counts is not None and counts.shape[1] == 1  # of all classes together
+    whole = counts is not None and counts.shape[1] == 1  # examples of all classes together
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},

@@ -304,7 +304,7 @@ def gems_neural(
     tensors = hidden.tensors | tensors_of_layer(head, len(layers))
     heads_sent = clients.clients * (head.size + 1) * FLOAT_BYTES
     return GlobalModel(
-        dense_spec(widths(tensors)),  # no dropout: what is above was trained without
+        dense_spec(widths(tensors)),  # no dropout: layers above were trained without it
         tensors,
         diagnostics=diagnostics | hidden.diagnostics,
         traffic=hidden.sent + Traffic(messages_up=clients.clients, bytes_up=heads_sent),

@@ -73,7 +73,7 @@ def finetuned(
     above = Examples(torch.cat(each), sample.targets.repeat(model.networks))
     tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
     start = {name: model.tensors[whole] for name, whole in names.items()}
-    plain = replace(settings, augment="none")  # which moves pixels
+    plain = replace(settings, augment="none")  # augmentation is for pixels, not activations
     trained = train(head, above, tasks, plain, start).tensors
     new = {names[name]: value for name, value in trained.items()}
     return replace(model, tensors={**model.tensors, **new})

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 CONFUSION, FILE = "confusion", "confusion.parquet"
 CLASSES = re.compile(r"(\d+) as (\d+)")
 HEIGHT = 3.9  # inches, with two maps
-LEAST = 0.005  # shares above it are written: half a percent
-DARK = 0.5  # shares from which letters are white
+LEAST = 0.005  # shares above half a percent are written into the matrix
+DARK = 0.5  # from this share on, letters are white
 
 
 @drawing("confusion")

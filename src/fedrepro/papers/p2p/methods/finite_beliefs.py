@@ -37,7 +37,7 @@ from fedrepro.training.mixing_matrices import mixing_sum, second_modulus, statio
 
 Array = NDArray[np.float64]
 
-TIE = 1e-9  # logarithms this close are equal but for rounding
+TIE = 1e-9  # logarithms that differ less count as equal
 
 
 def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
@@ -109,8 +109,8 @@ def corrected_bound(problem: Problem, mixing: float) -> float:
     )
 
 
-BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
-TRUTH = 3  # by symmetry it does not matter which
+BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters, (M, 2): values of both bits
+TRUTH = 3  # index of the true parameter; by symmetry any will do
 ONE = np.array([0.3, 0.7])  # probability of a one where the bit is 0, and where it is 1
 METRICS = {
     "error": Metric("repeats in which a node is wrong", "share of repeats", 0, 1, -1),
@@ -161,7 +161,7 @@ def finite_beliefs(
     last = steps or math.ceil(bounds["bound_corrected"])
     errors = _errors(weights, bits, last, repeats, rng)
     due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
-    # ties make even numbers of samples worse than odd ones, so a few after the first may not be
+    # the first; ties make even numbers of samples worse, so a few later ones may be above delta
     within = np.flatnonzero(errors <= delta)
     ended = bounds | {
         f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
@@ -188,7 +188,7 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
     shares = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
-        # beliefs need not be normalised to be the same (P2P, section 5.2.1)
+        # beliefs are not normalised, which changes no result (P2P, section 5.2.1)
         beliefs = mixed_beliefs(weights, beliefs + likelihoods[nodes, seen])
         shares[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
     return shares
@@ -203,10 +203,10 @@ def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T
-    rate = float((stationary(weights) @ evidence).min())  # K of the parameter hardest to tell
+    rate = float((stationary(weights) @ evidence).min())  # K, of the worst parameter
     problem = Problem(len(weights), len(BITS), most, rate, delta)
     return {
-        # of complex eigenvalues the real part, as in equation (4)
+        # the second largest real part of an eigenvalue, for equation (4)
         "bound_printed": printed_bound(
             problem, float(np.sort(np.linalg.eigvals(weights).real)[-2])
         ),

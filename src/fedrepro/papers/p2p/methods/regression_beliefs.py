@@ -99,7 +99,7 @@ def believed_variance(covariances: Array, moments: Array, noise: float) -> Array
 
 
 PRIOR = 0.5  # variance of every weight
-# of [1, x1, x2] where x has both coordinates, as new examples do
+# E[f f'] of features f = [1, x1, x2] of new examples, which have both coordinates
 MOMENTS = np.diag([1.0, *(RANGE**2 / 3)])
 METRICS = {
     "squared_error": Metric("expected squared error of a prediction", "squared units", 0, None, -1),

@@ -34,10 +34,10 @@ from fedrepro.methods.pfnm import (
 )
 from fedrepro.networks.network import widths
 
-LEAST, MOST = 1e-9, 1e6  # of sigma2
-STEP = 8.0  # between two sigma2 that may hold the size between them
-NEAR = 1.01  # factor within which the smallest sigma2 of a size is looked for
-ALIKE = 1.002  # factor within which bisection looks for a size that it has not met
+LEAST, MOST = 1e-9, 1e6  # bounds of sigma2
+STEP = 8.0  # factor between two sigma2 in the search for an interval
+NEAR = 1.01  # factor between ends at which bisection stops if the size was found
+ALIKE = 1.002  # factor between ends at which bisection stops if the size was not found
 ORDERS = 10  # of the clients, tried one after another until bisection meets the size
 
 

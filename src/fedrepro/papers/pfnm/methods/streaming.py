@@ -189,7 +189,7 @@ class _StreamingEnsemble:
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         networks = initial_weights(clients.network, clients.settings, places)
-        # of each member, (J, K), or nothing where it does not matter
+        # examples seen by each network, (J, K), or (J, 0) if all networks have equal weights
         seen = np.zeros((clients.count, clients.network.classes if self.weighted else 0), np.int64)
         return {"step": 0, "networks": networks, "seen": seen}
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["positions", "values", "log"]
 
-# of a diagonal entry of the precision, along axes of length one
+# bounds of the precision along an axis, whose length is one
 LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 
 
@@ -280,11 +280,11 @@ class AdaptiveFedAvg(fedavg.Averaging):
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
         new = self.averaged(state, clients, info, rng, lr=lr, steps=round(steps)) or {}
-        # with the model each client is sent both hyper-parameters
+        # each client receives both hyper-parameters with the model
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
-            # what clients keep to themselves is as they trained it
+            # tensors that clients keep are updated nevertheless
             new = {key: value for key, value in new.items() if key not in ("weights", "server")}
         after = {
             **state,

@@ -207,7 +207,7 @@ def _squared_gap() -> Any:
     return SquaredGap
 
 
-# what the term can give back the activations of
+# models whose activations the loss term can reconstruct
 MODELS = {"cnn", "logistic", "mlp"}
 
 Coefficient = Annotated[float, Arg("coefficient of the matching loss", least=0)]
