@@ -57,10 +57,11 @@ LEADS_ON = (
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
-    Files are .csv, .choice.csv, .json, .metrics.parquet; of a figure also .svg and .png, of a table
-    .html and .printed.csv. Pictures are made from the text of the csv, so the csv has
-    every number that is shown; measured times are in .times.csv. `key` is as paper/name. `plan`
-    names the files of metrics, below the current folder.
+    Files are .csv, .choice.csv (parameter settings to select from), .json (origin) and
+    .metrics.parquet; of a figure also .svg and .png, of a table .html and .printed.csv (the paper's
+    numbers). Pictures are made from the text of the csv, so the csv has every number that is shown;
+    measured times are in .times.csv. `key` is as paper/name. `plan` names the files of metrics,
+    below the current folder.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}

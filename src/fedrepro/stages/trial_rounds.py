@@ -234,7 +234,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run the round after `before`, evaluate the state if due, and return the new progress."""
+        """Run the round after the progress `before`, evaluate if due; return the new progress."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()

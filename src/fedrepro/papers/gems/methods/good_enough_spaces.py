@@ -82,9 +82,9 @@ def softmax_spaces(
 ) -> GoodEnough:
     """Prepare the clients' good-enough spaces, which all parameter settings of `gems_convex` share.
 
-    The result has the clients' models, validation examples and, for ellipsoids, relative radii. A
-    radius is searched when a setting first asks for its accuracy, and then kept. The parameters are
-    those of `gems_convex`.
+    A space is a ball or ellipsoid of models with enough accuracy at a client. The result has
+    models, validation examples and, for ellipsoids, relative radii. A radius is searched when a
+    setting first asks for its accuracy, and then kept. The parameters are those of `gems_convex`.
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]

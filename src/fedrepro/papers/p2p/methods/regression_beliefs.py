@@ -44,13 +44,13 @@ class Information:
 
     @property
     def mean(self) -> Array:
-        """Compute the means mu of the beliefs: (..., N, d)."""
+        """Compute the means mu of N nodes' Gaussian beliefs about d weights: (..., N, d)."""
         mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
         return mean.astype(np.float64, copy=False)
 
     @property
     def covariance(self) -> Array:
-        """Compute the covariances Sigma of the beliefs: (..., N, d, d)."""
+        """Compute the covariances Sigma of N nodes' beliefs about d weights: (..., N, d, d)."""
         return np.linalg.inv(self.precision).astype(np.float64, copy=False)
 
 

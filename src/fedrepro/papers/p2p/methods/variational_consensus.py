@@ -207,9 +207,10 @@ class ConsensusOfMeans(VariationalConsensus):
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Average nodes' means, regardless of precision, and precisions, by `weights` (N, N).
+        """Average nodes' means regardless of precision, and separately their precisions.
 
-        `mean`, `deviation` (standard deviation) and both results are (N, n).
+        `mean`, `deviation` (standard deviation) and both results are (N, n) for N nodes; `weights`
+        (N, N) is the mixing matrix.
         """
         return mean_of_means(weights, mean, deviation)
 

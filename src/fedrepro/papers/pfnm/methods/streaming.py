@@ -98,7 +98,7 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first step: the prior, without global units (atoms)."""
+        """Return the state before the first step: the output bias's prior, and no global units."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
@@ -136,8 +136,8 @@ class PfnmStreaming:
     ) -> dict[str, np.ndarray]:
         """Return the weights (J, *shape) by name from which J clients train in their next step.
 
-        In the first step they are random initial weights, later units of the global network, the
-        posterior `before`.
+        In the first step they are random initial weights. In later steps they are units of the
+        global network, whose posterior is `before`.
         """
         from fedrepro.training.federation.clients import initial_weights
 

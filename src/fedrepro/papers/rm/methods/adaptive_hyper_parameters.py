@@ -176,7 +176,7 @@ class Search:
         return DiscreteGaussian(self.points, state["mean"], state["log_precision"])
 
     def setting(self, point: int) -> list[float]:
-        """Return the value of each hyper-parameter at the grid point number `point`."""
+        """Return the value of each hyper-parameter at point number `point` of the search's grid."""
         place = np.unravel_index(point, [len(axis.values) for axis in self.axes])
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 

@@ -60,11 +60,11 @@ class RepresentationMatching:
         return [(j + 1, j) for j in range(count - 1)]
 
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
-        """Return the shapes of the trained tensors of the maps f_j by name: match0_weight, …"""
+        """Return shapes of the tensors of maps f_j between activations by name: match0_weight, …"""
         return {name: parameter.shape for name, parameter in self._parameters(network)}
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
-        """Draw initial tensors of the maps f_j by name, uniform within ±1/√fan_in, float32."""
+        """Draw tensors of maps f_j between activations by name: float32, uniform in ±1/√fan_in."""
         generator, tensors = rng.stream("representation-matching"), {}
         for name, parameter in self._parameters(network):
             limit = 1 / math.sqrt(parameter.fan_in)
@@ -100,7 +100,7 @@ class RepresentationMatching:
     def _maps(
         self, network: Network
     ) -> Iterator[tuple[int, int, layers.Affine | layers.Convolution2d]]:
-        """Yield for each map f_j (index of its input activation, index of its target, f_j)."""
+        """Yield (index of input activation, index of target activation, map between them)."""
         activations = matched_activations(network)
         for source, target in self.pairs(len(activations)):
             (shape, kernel), (wanted, _) = activations[source], activations[target]
@@ -241,14 +241,14 @@ class MatchingRounds(fedavg.Averaging):
         return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: global weights, and no maps f_j of clients yet."""
+        """Return the state before round 1: global weights, and no clients' maps of activations."""
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the tensors of the chosen clients' maps f_j by name, (chosen, *shape).
+        """Return tensors of chosen clients' maps between activations by name, (chosen, *shape).
 
         `chosen` are indices of this round's clients; a client that was never chosen before gets
         newly drawn maps.
