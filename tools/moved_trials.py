@@ -27,10 +27,7 @@ BY_ROUND = ("round",)  # phases of a curve, whose last values are measured at th
 
 
 def main(words: list[str]) -> int:
-    """Compute the named figures and tables, and compare with their records; return the exit status.
-
-    `words` are the arguments of the command.
-    """
+    """Compute figures and tables, and compare with their records; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("exhibits", nargs="+", help="such as pfnm/figure-2a")
     parser.add_argument("--reports", type=Path, help="reports of a finished run; none: compute")
@@ -45,10 +42,7 @@ def main(words: list[str]) -> int:
 
 
 def computed(exhibits: list[str], folder: Path, scale: str, cores: int) -> None:
-    """Copy the repository's tracked files to `folder`, and compute figures and tables there.
-
-    `exhibits` are names as paper/name, and `scale` is tiny, quick or paper.
-    """
+    """Copy the repository's tracked files to `folder`, and compute figures and tables there."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
     ).stdout.decode()
@@ -64,10 +58,7 @@ def computed(exhibits: list[str], folder: Path, scale: str, cores: int) -> None:
 
 
 def told(exhibits: list[str], reports: Path, scale: str) -> int:
-    """Print how much trials of each figure or table changed; return 1 if one is missing, else 0.
-
-    `exhibits` are names as paper/name; `reports` is the folder with the newly computed ones.
-    """
+    """Print how much trials of each figure or table changed; return 1 if one is missing, else 0."""
     missing = 0
     print("| exhibit | metric | trials | largest difference | mean | sd of trials |")
     print("| --- | --- | --- | --- | --- | --- |")

@@ -38,10 +38,7 @@ STEERING = ("MKL_", "ONEDNN_", "DNNL_", "ATEN_", "OPENBLAS_CORETYPE", "NUMBA_", 
 
 
 def main(words: list[str]) -> int:
-    """Run pytest with the arguments `words` on all emulated processors at once.
-
-    Returns the exit status of the command.
-    """
+    """Run pytest with arguments `words` on all emulated processors; return the exit status."""
     if platform.machine() not in ("x86_64", "AMD64") or not shutil.which(QEMU):
         print(
             f"other processors cannot be played: that takes {QEMU}, of Debian's qemu-user, on a "
@@ -65,10 +62,7 @@ def main(words: list[str]) -> int:
 
 
 def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    """Start pytest with the arguments `words` on the emulated processor `name`.
-
-    `folder` gets the output, compiled code and a /proc/cpuinfo.
-    """
+    """Start pytest with arguments `words` on the emulated processor `name`, in its own folder."""
     cpuinfo = folder / "root/proc/cpuinfo"
     cpuinfo.parent.mkdir(parents=True)
     cpuinfo.write_text(

@@ -25,10 +25,7 @@ NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", 
 
 
 def main(words: list[str]) -> int:
-    """Print a table of the accuracy lost by successive halving; return the exit status.
-
-    `words` are the arguments of the command.
-    """
+    """Print a table of the accuracy lost by successive halving; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("exhibits", nargs="+", help="such as fedavg/fedsgd-against-fedavg")
     parser.add_argument("--over", default="training_lr", help="the column of what is raced")
@@ -68,10 +65,7 @@ def raced(table: pd.DataFrame, over: str) -> dict[int, list[float | None]]:
 
 
 def _curves(table: pd.DataFrame, over: str) -> pd.DataFrame:
-    """Return accuracies, a row per (trial, setting) and a column per round.
-
-    After the end of a run its last accuracy is repeated. Settings differ in column `over`.
-    """
+    """Return accuracies by (trial, setting) and round; after a run's end its last is repeated."""
     curves = table.pivot_table(index=["trial", over], columns="round", values="value")
     return curves.ffill(axis=1).fillna(0)
 
@@ -86,10 +80,7 @@ def _groups(trials: list[int]) -> Iterator[list[int]]:
 
 
 def _lost(validation: pd.DataFrame, test: pd.DataFrame) -> float | None:
-    """Return by how much the best setting's test accuracy exceeds that of the race's winner.
-
-    Both tables have a row per setting and a column per round. None if both settings are the same.
-    """
+    """Return the best setting's test accuracy less the race winner's; None if they are the same."""
     rounds = [int(number) for number in validation.columns]
 
     def score(setting: int, rung: int) -> float:

@@ -20,10 +20,9 @@ COLOUR = "#0b5c7a"
 
 
 def graph_of(dot: str) -> nx.DiGraph[str]:
-    """Return the graph of the rules, with an edge from a rule to each rule that reads its files.
+    """Read the graph of rules from `snakemake --rulegraph`; edges lead to rules that read files.
 
-    `dot` is the output of `snakemake --rulegraph`. The rule `all`, which has no command, is left
-    out, and so are edges that longer paths imply.
+    The rule `all`, which has no command, is left out, and so are edges that longer paths imply.
     """
     names = dict(NODE.findall(dot))
     graph: nx.DiGraph[str] = nx.DiGraph()

@@ -159,10 +159,7 @@ def text_of(stage):
 
 
 def digest_of(stage):
-    """Return a function from wildcards to the digest of a job's components (files and versions).
-
-    When the digest changes, Snakemake runs the job again.
-    """
+    """Return a function from wildcards to a digest of a job's components; a new one reruns it."""
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
@@ -338,10 +335,7 @@ def caption_of(wildcards):
 
 
 def exhibit_settings(wildcards):
-    """Return a text of all that an exhibit's drawing depends on besides its numbers.
-
-    A changed label, for example, draws the exhibit again, without computing its numbers.
-    """
+    """Return a text of all that a drawing depends on besides numbers, such as labels."""
     exhibit = exhibit_of(wildcards)
     settings = exhibit.settings.model_dump_json()
     # a table compares with the paper's printed values, wherever their file lies

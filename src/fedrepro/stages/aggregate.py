@@ -274,11 +274,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate a method's models on `splits`; return metrics, `cost`, and last clients' metrics.
-
-    `draws` is how networks with random weights predict; `epochs` are each client's training epochs,
-    (J,), if known.
-    """
+    """Evaluate a method's models on `splits`; return metrics, `cost`, and last clients' metrics."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -294,10 +290,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune the models `made` by the procedure `tune` on a public sample, and return them.
-
-    `repetition` is the number of the sample. If the method made no model (None), return None.
-    """
+    """Fine-tune the models `made` by `tune` on public sample `repetition`; None stays None."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -376,10 +369,7 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Run a method's preparation, if any, unless done before; return {"prepared": result}.
-
-        `setting` is the method with its parameters. Without a preparation the result is {}.
-        """
+        """Run a method's preparation unless done before; return {"prepared": result} or {}."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:

@@ -69,10 +69,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models.
-
-    `draws` is how networks with random weights predict.
-    """
+    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

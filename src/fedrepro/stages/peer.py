@@ -96,10 +96,7 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of nodes' networks after the last round, their size, and the traffic.
-
-        `kept` of the result has `nodes`, networks after averaging, and `confusion` matrices.
-        """
+        """Return nodes' metrics after the last round, network size, traffic, and data to keep."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})

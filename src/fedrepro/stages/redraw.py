@@ -112,10 +112,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Raise FedreproError unless `numbers` have exactly the configured methods, points and trials.
-
-    `numbers` are recorded. A point has a value for each swept parameter.
-    """
+    """Raise FedreproError unless recorded `numbers` are of the configured methods and trials."""
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

@@ -79,10 +79,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and trials per job, so that paths agree.
-
-        `components` are Python files with methods and the like to load.
-        """
+        """Return a configuration with the author's seed and job size, and `components` to load."""
         return Config.model_validate(
             {
                 "seed": self.seed,

@@ -147,10 +147,7 @@ class StateEvaluation:
 
 @dataclass(frozen=True)
 class Evaluator(ABC):
-    """Evaluates the state of a method in rounds, in one trial, with a server or on a graph.
-
-    method: the method with its parameters. clients: the trial's clients, or nodes of the graph.
-    """
+    """Evaluates the state of a method in rounds, in one trial, with a server or on a graph."""
 
     method: Spec
     clients: Clients
@@ -288,10 +285,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Evaluate the state; return `progress` with the round's metrics, and whether it ended.
-
-        `report` has the metrics that the method itself reports.
-        """
+        """Evaluate the state; return `progress` with its metrics, and with those in `report`."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

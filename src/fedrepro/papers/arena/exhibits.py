@@ -34,10 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return the configuration of partition `name`, whose clients keep 5,000 validation examples.
-
-    The number is that of all clients together; `parameters` are the partition's.
-    """
+    """Return a partition's configuration: all clients together keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 

@@ -56,10 +56,7 @@ class Spaces:
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute the distance |(w - c_k) / s_k| of `point` w (d,) from each centre c_k: (K,).
-
-        s_k are the relative radii (`shapes`) of space k.
-        """
+        """Compute distances |(w - c_k) / s_k| of `point` w (d,), with s_k relative radii: (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:

@@ -106,10 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return the configuration of GEMS with balls, for all pairs from `grid` of accuracies ε.
-
-    The two accuracies are what a good enough model must have at the first and the second client.
-    """
+    """Return the configuration of GEMS with balls for all pairs of two clients' ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )

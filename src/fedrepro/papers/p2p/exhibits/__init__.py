@@ -218,10 +218,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return the changes that make table "interval" a small test run, by name of the scenario.
-
-    `runs` has the numbers of rounds for each interval between exchanges of the table.
-    """
+    """Return the changes that make table "interval" small; `runs` has each interval's rounds."""
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -395,10 +392,7 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape.
-
-    `logs` names the logarithmic axes ("x", "xy"); `others` are further keys of the panel.
-    """
+    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

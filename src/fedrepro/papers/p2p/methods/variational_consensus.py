@@ -207,11 +207,7 @@ class ConsensusOfMeans(VariationalConsensus):
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Average nodes' means regardless of precision, and separately their precisions.
-
-        `mean`, `deviation` (standard deviation) and both results are (N, n) for N nodes; `weights`
-        (N, N) is the mixing matrix.
-        """
+        """Average nodes' means (N, n) regardless of precision, and separately their precisions."""
         return mean_of_means(weights, mean, deviation)
 
 

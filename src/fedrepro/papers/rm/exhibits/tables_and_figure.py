@@ -75,10 +75,7 @@ def small(changes: ExhibitData) -> dict[str, ExhibitData]:
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return the configuration of data (pictures) and a CNN for a small test run.
-
-    The CNN has `layers` convolutions, the first with `channels` channels, then `hidden` units.
-    """
+    """Return the configuration of pictures and a CNN of `layers` convolutions, for small tests."""
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
 
