@@ -2,10 +2,10 @@
 
     python tools/dead_units.py RESULTS > src/fedrepro/papers/pfnm/dead-units.csv
 
-RESULTS is the folder of the paper's scale, such as results/paper, with the local models of
-`equal-size` in it (networks of 50 units on MNIST). A row for each partition and number of clients:
-the share of units that no example of the pooled training data makes fire, and of those that none of
-the client's own does, in each trial.
+RESULTS is the folder of the paper's scale, such as results/paper, with the local models of the
+table pfnm/equal-size (networks of 50 units on MNIST). Prints a csv row for each partition and
+number of clients, with two shares of all clients' units in each trial: units that are 0 for all
+training examples, and units that are 0 for all training examples of their own client.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def main(results: Path) -> None:
 def _of_trial(
     folder: Path, place: str, trial: int, pixels: np.ndarray, scale: np.float32
 ) -> tuple[float, float]:
-    """Shares of the units of all clients that are dead for all data, and for the client's own."""
+    """Return two shares of all clients' hidden units in one trial of the partition at `place`.
+
+    Units are 0 on all training images (pixels, multiplied by `scale`), or on their own client's.
+    """
     where = folder / f"models/{place}/model=mlp/training=adam/trials={trial}"
     tensors = read_models(sorted(where.glob("*/local.parquet")), [trial])[trial].tensors
     (part,) = folder.glob(f"partitions/{place}/trials={trial}/*.parquet")

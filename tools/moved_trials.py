@@ -1,13 +1,13 @@
-"""How far each trial of recorded exhibits moves where it is computed again.
+"""Measure how much each trial of recorded figures and tables changes when it is computed again.
 
     .venv/bin/python tools/moved_trials.py rm/figure-3 gems/table-2-mnist     # compute, and compare
     .venv/bin/python tools/moved_trials.py --reports reports rm/figure-3      # compare alone
 
-Computes the exhibits at the paper's scale in a folder of its own, one trial
-beside the recorded one. Prints, for each metric at the end of a run, the largest and the mean
-|difference| of a trial, and beside it how far trials of one method differ among themselves: the
-mean of their standard deviations. FEDREPRO_MIRROR names the folder with the data. Exit status 1 if
-an exhibit is not there or has none of the recorded trials.
+Computes the figures and tables at the paper's scale in a temporary folder, and compares each trial
+with the recorded one. Prints, for each metric at the end of a run, the largest and the mean
+|difference| of a trial, and for comparison the mean standard deviation between trials of one
+method. FEDREPRO_MIRROR names the folder with the data. Exit status 1 if a figure or table does not
+exist or has none of the recorded trials.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BY_ROUND = ("round",)  # phases of a curve, whose last values are measured at th
 
 
 def main(words: list[str]) -> int:
-    """Compute and compare; return the exit status."""
+    """Compute figures and tables, and compare with their records; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("exhibits", nargs="+", help="such as pfnm/figure-2a")
     parser.add_argument("--reports", type=Path, help="reports of a finished run; none: compute")
@@ -42,7 +42,7 @@ def main(words: list[str]) -> int:
 
 
 def computed(exhibits: list[str], folder: Path, scale: str, cores: int) -> None:
-    """Run the workflow for these exhibits on the tracked files of this repository."""
+    """Copy the repository's tracked files to `folder`, and compute figures and tables there."""
     listed = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True
     ).stdout.decode()
@@ -58,7 +58,7 @@ def computed(exhibits: list[str], folder: Path, scale: str, cores: int) -> None:
 
 
 def told(exhibits: list[str], reports: Path, scale: str) -> int:
-    """Print how far the trials of each exhibit moved."""
+    """Print how much trials of each figure or table changed; return 1 if one is missing, else 0."""
     missing = 0
     print("| exhibit | metric | trials | largest difference | mean | sd of trials |")
     print("| --- | --- | --- | --- | --- | --- |")
@@ -79,17 +79,20 @@ def told(exhibits: list[str], reports: Path, scale: str) -> int:
 
 
 def moved(ours: pd.DataFrame, recorded: pd.DataFrame) -> pd.DataFrame:
-    """By metric and split: compared trials, largest and mean |difference|, and sd of trials."""
-    # without the setting's token: columns say the same, and earlier records wrote it otherwise
+    """Compare two tables of metrics, trial by trial; return a row for each metric and split.
+
+    Columns: number of compared `trials`, `largest` and `mean` |difference|, `sd` between trials.
+    """
+    # without the setting as text: other columns have its values, and old records wrote it otherwise
     left = ("value", "setting")
     same = [name for name in recorded.columns if name in ours.columns and name not in left]
     ends = [frame[~frame["phase"].isin(BY_ROUND)] if "phase" in frame else frame
             for frame in (ours, recorded)]  # fmt: skip
-    # texts, because values that are not there equal each other as such
+    # as texts, since missing values are equal only as texts
     sides = [frame[same].astype(object).fillna("").astype(str) for frame in ends]
     sides = [s.assign(value=frame["value"]) for s, frame in zip(sides, ends, strict=True)]
     run = [name for name in same if name not in ("client", "round", "phase", "split", "metric")]
-    for side in list(sides):  # what a race stopped is at another round than what ran to the end
+    for side in list(sides):  # runs that a race stopped ended at another round than others
         stopped = pd.MultiIndex.from_frame(side.loc[side["metric"] == "stopped_at", run])
         sides = [s[~pd.MultiIndex.from_frame(s[run]).isin(stopped)] for s in sides]
     both = sides[0].merge(sides[1], on=same, suffixes=("", "_recorded"))

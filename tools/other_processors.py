@@ -1,12 +1,12 @@
-"""Run tests as if on other processors, which QEMU plays: what holds here may not hold there.
+"""Run tests on other processors, which QEMU emulates, since results may depend on the processor.
 
     .venv/bin/python tools/other_processors.py                      # tests that failed somewhere
     .venv/bin/python tools/other_processors.py tests/unit -m bytes  # all that compare bytes
 
-Words are pytest's own. Needs `qemu-x86_64` (Debian's qemu-user) on a machine with an x86-64
-processor; programs that a test starts run on the real processor. Each processor has a folder of its
-own for what Numba compiles, and for /proc/cpuinfo, which QEMU would show as it is on this machine.
-Exit status 1 if a test fails on any of them, 2 if they cannot be played.
+Arguments are those of pytest. Needs `qemu-x86_64` (Debian's qemu-user) on a machine with an x86-64
+processor; programs that a test starts run on the real processor. Each emulated processor has its
+own folder for code that Numba compiles, and for /proc/cpuinfo, which QEMU does not emulate. Exit
+status 1 if a test fails on any processor, 2 if QEMU cannot be used.
 """
 
 from __future__ import annotations
@@ -22,24 +22,23 @@ from pathlib import Path
 QEMU = "qemu-x86_64"
 TESTS = Path("tests/unit")
 SAID = "output"
-# what QEMU calls them, and those flags that our own code and libraries read from the kernel; it
-# plays no AVX-512
+# QEMU's name of each processor, and the flags that our code and libraries read from the kernel;
+# QEMU does not emulate AVX-512
 PROCESSORS = {"Haswell-noTSX": "avx avx2 fma", "EPYC": "avx avx2 fma"}
-# Half a minute. Training is left to be named: the loop is compiled anew there, which takes minutes.
+# They take half a minute. Tests of training run only if named, since compiling takes minutes.
 CHOSEN = tuple(
     f"test_golden_bytes.py::test_bytes_of_inputs[{name}]"
     for name in ("images", "functions", "operators")
 )
-# oneDNN's LSTM and NumPy's sorting for AVX2 end in a segmentation fault under QEMU 7.2, not on a
-# processor; a -k of
-# one's own takes the place of this one
+# oneDNN's LSTM and NumPy's sorting for AVX2 end in a segmentation fault under QEMU 7.2, though not
+# on a real processor; a -k among the arguments replaces this one
 UNPLAYED = ("-k", "not lstm and not sorting")
-# by these a library takes another branch than the processor's
+# beginnings of environment variables that make libraries ignore what the processor can do
 STEERING = ("MKL_", "ONEDNN_", "DNNL_", "ATEN_", "OPENBLAS_CORETYPE", "NUMBA_", "NPY_")
 
 
 def main(words: list[str]) -> int:
-    """Run pytest with these words on every processor, all at once; return the exit status."""
+    """Run pytest with arguments `words` on all emulated processors; return the exit status."""
     if platform.machine() not in ("x86_64", "AMD64") or not shutil.which(QEMU):
         print(
             f"other processors cannot be played: that takes {QEMU}, of Debian's qemu-user, on a "
@@ -63,7 +62,7 @@ def main(words: list[str]) -> int:
 
 
 def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes]:
-    """Begin the tests on one processor."""
+    """Start pytest with arguments `words` on the emulated processor `name`, in its own folder."""
     cpuinfo = folder / "root/proc/cpuinfo"
     cpuinfo.parent.mkdir(parents=True)
     cpuinfo.write_text(
@@ -84,7 +83,7 @@ def started(name: str, folder: Path, words: list[str]) -> subprocess.Popen[bytes
 
 
 def said(folder: Path) -> list[str]:
-    """What pytest printed, without what QEMU says of flags that it does not know."""
+    """Return the lines that pytest printed in `folder`, without QEMU's warnings."""
     lines = (folder / SAID).read_text(encoding="utf-8", errors="replace").splitlines()
     return [line for line in lines if not line.startswith(f"{QEMU}: warning:")]
 

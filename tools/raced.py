@@ -1,12 +1,12 @@
-"""What races of settings would have dropped, where every setting ran to the end.
+"""Find how much accuracy successive halving would have cost, from runs of all settings to the end.
 
     .venv/bin/python tools/raced.py fedavg/fedsgd-against-fedavg
 
-Runs each race of `core/selection_rules.py` again on the recorded accuracies of examples at the
-server, with the mean of all trials, of halves of them, and trial by trial. The setting that it
-leaves is held to the one that is best there in the second half of all rounds. Prints how often it
-is another one, and how many points of test accuracy after the last round that costs, in the mean of
-all races and at most.
+Repeats the race (successive halving, `core/selection_rules.py`) between settings, such as learning
+rates, on recorded validation accuracies of the server: on the mean of all trials, of each half of
+them, and for each trial. The setting that wins the race is compared with the setting whose mean
+validation accuracy over the second half of the rounds is best. Prints how often they differ, and
+how many points of final test accuracy the race loses, as a mean over all races and at most.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NOT_SPECS = ("trial", "method", "setting", "client", "round", "phase", "split", 
 
 
 def main(words: list[str]) -> int:
-    """Print a table; return the exit status."""
+    """Print a table of the accuracy lost by successive halving; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("exhibits", nargs="+", help="such as fedavg/fedsgd-against-fedavg")
     parser.add_argument("--over", default="training_lr", help="the column of what is raced")
@@ -46,7 +46,11 @@ def main(words: list[str]) -> int:
 
 
 def raced(table: pd.DataFrame, over: str) -> dict[int, list[float | None]]:
-    """By the trials of a race: the test accuracy lost in each race, None where nothing changed."""
+    """Return the test accuracy lost in each race, by the number of trials that the race averages.
+
+    `table` has recorded metrics, and settings differ in its column `over`. A loss is None if the
+    race selects the best setting.
+    """
     table = table[(table["metric"] == "accuracy") & (table["phase"] == "round")]
     cell = [name for name in table.columns if name not in (*NOT_SPECS, over)]
     found: dict[int, list[float | None]] = {}
@@ -61,7 +65,7 @@ def raced(table: pd.DataFrame, over: str) -> dict[int, list[float | None]]:
 
 
 def _curves(table: pd.DataFrame, over: str) -> pd.DataFrame:
-    """(trial, setting) by round; a run that ended, or broke off, stays where it was."""
+    """Return accuracies by (trial, setting) and round; after a run's end its last is repeated."""
     curves = table.pivot_table(index=["trial", over], columns="round", values="value")
     return curves.ffill(axis=1).fillna(0)
 
@@ -76,7 +80,7 @@ def _groups(trials: list[int]) -> Iterator[list[int]]:
 
 
 def _lost(validation: pd.DataFrame, test: pd.DataFrame) -> float | None:
-    """Test accuracy that the best setting has more than the one that a race leaves."""
+    """Return the best setting's test accuracy less the race winner's; None if they are the same."""
     rounds = [int(number) for number in validation.columns]
 
     def score(setting: int, rung: int) -> float:

@@ -1,7 +1,7 @@
 """Draw the rules of the workflow: snakemake --rulegraph | python tools/rulegraph.py FILE.svg
 
-It needs no Graphviz. A rule stands below all rules that it takes files from; an arrow that a longer
-way already says is left out.
+Graphviz is not needed. A rule is drawn below all rules whose files it reads. An arrow is left out
+if other arrows lead from its start to its end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ COLOUR = "#0b5c7a"
 
 
 def graph_of(dot: str) -> nx.DiGraph[str]:
-    """The rules, and who takes files from whom, without the rule that has no command."""
+    """Read the graph of rules from `snakemake --rulegraph`; edges lead to rules that read files.
+
+    The rule `all`, which has no command, is left out, and so are edges that longer paths imply.
+    """
     names = dict(NODE.findall(dot))
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edges_from((names[a], names[b]) for a, b in EDGE.findall(dot))
@@ -29,7 +32,7 @@ def graph_of(dot: str) -> nx.DiGraph[str]:
 
 
 def placed(graph: nx.DiGraph[str]) -> dict[str, tuple[float, float]]:
-    """The middle of each rule's box: a row for each length of the longest way to it."""
+    """Return the centre (x, y) of each rule's box; the row is the longest path to the rule."""
     places: dict[str, tuple[float, float]] = {}
     rows = list(nx.topological_generations(graph))
     widest = max(map(len, rows))
@@ -46,7 +49,7 @@ def placed(graph: nx.DiGraph[str]) -> dict[str, tuple[float, float]]:
 
 
 def svg(graph: nx.DiGraph[str]) -> str:
-    """The drawing, with its text as text."""
+    """Return the drawing of the graph of rules as svg, whose text can be selected."""
     places = placed(graph)
     wide = max(x for x, _ in places.values()) + ACROSS / 2 + MARGIN
     high = max(y for _, y in places.values()) + HIGH / 2 + MARGIN

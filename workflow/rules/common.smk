@@ -1,4 +1,8 @@
-"""Functions of the rules: jobs of folders, their inputs, and what pages show."""
+"""Functions that rules call: the job of a folder, its inputs, and which exhibits pages show.
+
+An exhibit is a figure or a table, named paper/exhibit; selected are those that the configuration
+asks for. A scale, the size of experiments, is tiny, quick or paper.
+"""
 
 import itertools
 import json
@@ -33,7 +37,7 @@ snakemake_support.add_scripts_to_path()
 
 @contextmanager
 def sentences():
-    """Turn a refusal of the package into one of the workflow, without a traceback."""
+    """Turn a FedreproError into a WorkflowError, which Snakemake prints without a traceback."""
     try:
         yield
     except FedreproError as error:
@@ -55,7 +59,7 @@ onstart:
                 workflow.executor_settings, os.getcwd()
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
-    # only for jobs of this machine: elsewhere a job may have another environment
+    # the server is for jobs on this machine alone: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
         jobs = snakemake_support.waiting_jobs(workflow)
         lifeline = job_server.start_server(jobs)
@@ -91,7 +95,7 @@ DRAWN = "results/drawn/{scale}"
 FIGURE = (".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet")
 TABLE = (".html", ".printed.csv", *FIGURE[2:])
 BOARD = (".groups.svg", ".csv", ".scenarios.csv", ".times.csv", ".json", ".groups.png")
-# names of exhibits that are written as tables, each after its scale and paper; others are drawn
+# regular expression for names of tables, after their scale and paper; other exhibits are figures
 TABLES = (
     "|".join(
         f"(?<=/{place}/)(?:{'|'.join(names)})"
@@ -103,7 +107,7 @@ GPUS = int(CONFIG.device == "cuda")
 
 
 def growing(amount):
-    """Raise a limit in MB or minutes by `amount` with each attempt."""
+    """Return a limit, in MB or minutes, that grows by `amount` with each attempt of a job."""
     return lambda wildcards, attempt: amount * attempt
 
 
@@ -117,7 +121,7 @@ wildcard_constraints:
 
 @cache
 def plan_of(scale):
-    """Plan the exhibits of a scale."""
+    """Return the plan of a scale: its exhibits, and the jobs and files that they need."""
     with sentences():
         plan = Plan(CONFIG, EXHIBITS, scale)
         if workflow.is_main_process:
@@ -126,7 +130,7 @@ def plan_of(scale):
 
 
 def scales_asked_for():
-    """Return the scale of the configuration, and those in names of targets."""
+    """Return the configured scale, and scales in names of files on the command line."""
     words = " ".join(sys.argv)
     return [s for s in SCALES if s == CONFIG.scale or f"/{s}/" in words]
 
@@ -141,26 +145,26 @@ if workflow.is_main_process:
 
 
 def job_of(stage, wildcards):
-    """Return the job of a folder."""
+    """Return the job that writes the folder with these wildcards (scale, job) in a stage."""
     with sentences():
         folder = f"results/{wildcards.scale}/{stage}/{wildcards.job}"
         return plan_of(wildcards.scale).job(folder)
 
 
-# These take wildcards alone: Snakemake does not run a job again after a change of a parameter that
-# depends on inputs or outputs.
+# The next functions take wildcards alone: Snakemake does not run a job again after a change of a
+# parameter that depends on inputs or outputs.
 def text_of(stage):
-    """Return the json of a job of this stage."""
+    """Return a function from wildcards to the json of a job of this stage."""
     return lambda wildcards: job_of(stage, wildcards).text
 
 
 def digest_of(stage):
-    """Return the digest by whose change it runs again: files and versions of its components."""
+    """Return a function from wildcards to a digest of a job's components; a new one reruns it."""
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
 def read_by(stage, name):
-    """Return the inputs of this name of a job of this stage."""
+    """Return a function from wildcards to the paths of a job's inputs `name`, such as "data"."""
 
     def paths(wildcards):
         job = job_of(stage, wildcards)
@@ -170,7 +174,7 @@ def read_by(stage, name):
 
 
 def raw_files(wildcards):
-    """Return the files of a data set; none if a package includes it."""
+    """Return the paths of a data set's raw files; none if a Python package includes the data."""
     job = job_of("prepare", wildcards)
     return [f"{job.raw}/{name}" for name in files_of(job.specs["dataset"])]
 
@@ -182,7 +186,10 @@ OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
 
 
 def drawing(stage, **keys):
-    """Return the json of a job that draws; its keys may have wildcards, or be functions of them."""
+    """Return a function from wildcards to the json of a job that draws figures or pages.
+
+    Values of `keys` may contain wildcards in braces, or be functions of the wildcards.
+    """
 
     def text(wildcards):
         given = {
@@ -209,7 +216,7 @@ def selected_keys(wildcards):
 
 
 def shown_keys(wildcards):
-    """Return the selected exhibits, and those drawn before, which pages show as they are."""
+    """Return the selected exhibits, and exhibits drawn before, which pages show unchanged."""
     from fedrepro.numbers.exhibit_files import whole_exhibits
 
     plan = plan_of(wildcards.scale)
@@ -225,9 +232,11 @@ def shown_keys_of_paper(wildcards):
 
 
 def report_of_configured_scale():
-    """Return the target; plan first, so that a mistake is one sentence before any job runs.
+    """Return the default target, the index page of the configured scale.
 
-    Where files are asked for by name, mistakes in other exhibits do not matter.
+    With --report, the files for Snakemake's report are returned instead. The plan is made here, so
+    that a mistake in an exhibit is reported before any job runs, unless files were asked for by
+    name, since mistakes in other exhibits do not matter then.
     """
     named = any(word.startswith(("reports/", "results/")) for word in sys.argv)
     with sentences():
@@ -239,9 +248,9 @@ def report_of_configured_scale():
 
 
 def there_for_report(wildcards):
-    """Return the selected files that Snakemake's report can show; print which are left out.
+    """Return the existing files of selected exhibits for Snakemake's report; print what is missing.
 
-    Verdicts and leaderboards need all of their exhibits.
+    Verdicts on a paper's claims, and leaderboards, are included only if all their exhibits exist.
     """
     from fedrepro.numbers.exhibit_files import whole_exhibits
 
@@ -282,12 +291,12 @@ def timings_files(wildcards):
 
 
 def claims_said(wildcards):
-    """Return the digest of a paper's claims, wherever the file lies."""
+    """Return the digest of the file with a paper's claims, independent of its folder."""
     return digest_of_file(str(claims_file(wildcards.paper)))
 
 
 def read_by_exhibit(name):
-    """Return the inputs of this name of an exhibit's one-shot jobs."""
+    """Return a function from wildcards to the inputs `name` of an exhibit's one-shot jobs."""
 
     def paths(wildcards):
         jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
@@ -306,7 +315,7 @@ def read_by_exhibit(name):
 
 
 def labels_of(wildcards):
-    """Return the labels of an exhibit in Snakemake's report."""
+    """Return the labels of an exhibit in Snakemake's report: name, title and scale."""
     return {
         "exhibit": wildcards.exhibit,
         "shows": exhibit_of(wildcards).settings.title,
@@ -321,12 +330,12 @@ def name_of_paper(wildcards):
 
 
 def caption_of(wildcards):
-    """Return the caption of an exhibit, with signs of reStructuredText escaped."""
+    """Return the caption of an exhibit, with markup characters of reStructuredText escaped."""
     return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
 
 
 def exhibit_settings(wildcards):
-    """Return everything that a drawing depends on; a changed label computes nothing."""
+    """Return a text of all that a drawing depends on besides numbers, such as labels."""
     exhibit = exhibit_of(wildcards)
     settings = exhibit.settings.model_dump_json()
     # a table compares with the paper's printed values, wherever their file lies
@@ -336,7 +345,7 @@ def exhibit_settings(wildcards):
 
 
 def partitions_of_selected(wildcards):
-    """Return the partitions of the selected exhibits in the first trial."""
+    """Return the partition files of the selected exhibits that contain the first trial."""
     plan = plan_of(wildcards.scale)
     (first,) = plan.blocks(1)
     return [
@@ -352,13 +361,13 @@ def data_of_selected(wildcards):
 
 
 def resolved_graphs(wildcards):
-    """Return everything that drawings of graphs depend on, files of weights included."""
+    """Return a text of all that drawings of graphs depend on, files of edge weights included."""
     found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
     return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
 
 
 def graph_maps_of_selected(wildcards):
-    """Return the folder of drawings of graphs, if the selected exhibits have any."""
+    """Return a list with the folder of graph drawings, empty if selected exhibits have no graph."""
     plan = plan_of(wildcards.scale)
     return (
         [f"reports/{wildcards.scale}/graphs"]
@@ -373,7 +382,7 @@ def selected_keys_of_paper(wildcards):
 
 
 def selected_tables_of_paper(wildcards):
-    """Return the numbers by which the claims of a paper are judged."""
+    """Return the csv and json files with which the claims of a paper are judged."""
     return [
         f"reports/{wildcards.scale}/{key}{suffix}"
         for key in selected_keys_of_paper(wildcards)
@@ -382,7 +391,7 @@ def selected_tables_of_paper(wildcards):
 
 
 def claims_of_selected(wildcards):
-    """Return the verdicts of every paper with selected exhibits and claims."""
+    """Return the file of verdicts on claims of each paper that has claims and selected exhibits."""
     papers = dict.fromkeys(e.paper for e in plan_of(wildcards.scale).selected)
     return [
         f"reports/{wildcards.scale}/{paper}/claims.csv"
@@ -392,7 +401,7 @@ def claims_of_selected(wildcards):
 
 
 def parts_of_board(wildcards):
-    """Return the numbers of all exhibits of a leaderboard."""
+    """Return the csv and json files of all exhibits of a leaderboard."""
     plan, paper = plan_of(wildcards.scale), wildcards.paper
     if wildcards.board not in plan.files[paper].boards:
         raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
@@ -404,12 +413,12 @@ def parts_of_board(wildcards):
 
 
 def board_settings(wildcards):
-    """Return a leaderboard's settings; a changed title computes nothing."""
+    """Return a leaderboard's configuration as json; a changed one draws it again."""
     return EXHIBITS[wildcards.paper].boards[wildcards.board].model_dump_json()
 
 
 def boards_of_selected(wildcards):
-    """Return the leaderboards whose exhibits are all selected."""
+    """Return the json file of each leaderboard whose exhibits are all selected."""
     plan = plan_of(wildcards.scale)
     chosen = {exhibit.key for exhibit in plan.selected}
     found = []
@@ -422,7 +431,7 @@ def boards_of_selected(wildcards):
 
 
 def selected_files(wildcards):
-    """Return the table or figure of each selected exhibit."""
+    """Return the file of each selected exhibit: an svg of a figure, an html of a table."""
     plan = plan_of(wildcards.scale)
     return [plan.exhibit_file(e.key, e.suffix) for e in plan.selected]
 

@@ -54,8 +54,8 @@ rule report_maps:
         "cp -r {params.drawn} {params.to} 2> {log:q}"
 
 
-# Inputs of the drawing are inputs here as well: a failed drawing leaves no file, and its absence
-# alone would not be noticed while the earlier figure exists.
+# The drawing's inputs are inputs of this rule as well: a drawing that failed leaves no file, and
+# Snakemake would not notice that it is missing while the earlier figure exists.
 use rule report_maps as report_exhibit with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),

@@ -1,1 +1,1 @@
-"""Papers, a folder each: figures, methods and checks of one paper alone, found on import."""
+"""Reproduced papers, a folder each: its figures, tables, claims, and methods of it alone."""

@@ -51,7 +51,8 @@ from fedrepro.training.training_settings import Settings, settings_of
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    Every setting of the method is evaluated, also after fine-tuning if the job asks for it.
+    Every setting (combination of parameter values) of the method is evaluated, also after
+    fine-tuning if the job asks for it. The job names the files to read and the folder to write.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -87,12 +88,13 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 def _trial(
     job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Run every setting of a method in one trial, and yield its metrics and times.
+    """Run every parameter setting of a method in one trial, and yield its metrics and times.
 
-    A result is a tuple: setting; metrics, those of single clients last; seconds of all; (seconds of
-    clients, of the server); the fine-tuning and the number of its sample, None without. Work that
-    settings share counts fully for each. A setting that fails with an error of its own has only the
-    metric `failed`, and a note in `failures`.
+    A result is a tuple: setting (values of the method's parameters); metrics, single clients'
+    metrics last; seconds in total; (seconds of the clients, seconds of the server); the fine-tuning
+    and the number of its public sample, both None without fine-tuning. Work that settings share
+    counts fully for each setting. If the method's code raises an error, the setting has only the
+    metric `failed`, and `failures` records the error.
     """
     method, public = job.specs["method"], Path(job.public) if job.public else None
     local, info = method_inputs(job.scenario, method, data, models, public)
@@ -124,11 +126,12 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that one setting of a one-shot method made, and their cost.
+    """The models that a one-shot method made with one parameter setting, and their cost.
 
-    seconds: of server and clients, with a preparation only if it ran now. server: of the server
-    alone, with its preparation. further: clients' work besides sending their models. cost:
-    exchanges, messages, bytes and passes, as metrics.
+    made: the global model or models. seconds: of server and clients, including the method's
+    preparation only if it ran for this setting. server: seconds of the server alone, including its
+    preparation. further: cost of clients' work besides sending their models. cost: exchanges with
+    the server, messages, bytes and clients' passes over their data, as metrics.
     """
 
     made: MethodOutput
@@ -139,11 +142,11 @@ class SettingResult:
 
 
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Run one setting of a one-shot method or control in one trial, and count its cost.
+    """Run a one-shot method or control with one parameter setting in one trial; count its cost.
 
-    Where its arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the
-    result is a model of NaN, as for one that diverged. `costly` has the trial's models and clients,
-    and the preparation that settings share.
+    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
+    the result is a model whose weights are NaN, as if it had diverged. `costly` holds the trial's
+    local models, its clients, and the preparation that several settings share.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -179,9 +182,10 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method returned global models with tensors for their networks.
+    """Raise FedreproError unless a method returned global models whose tensors fit their networks.
 
-    `made` is its result, `setting` names it in errors; `local` are the clients' models.
+    `made` is the method's result, `setting` names the method in the error, and `local` are the
+    clients' models. None is accepted: such a method found nothing to return.
     """
     if made is None:
         return
@@ -216,19 +220,20 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether a method's setting has the running statistics of BatchNorm measured again."""
+    """Return whether a method's parameter `batchnorm` asks to measure new running statistics."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Give a method's model `made` running statistics (BatchNorm's) by the setting's rule.
+    """Set BatchNorm's running statistics in the model `made`, by the rule that the setting names.
 
-    Rules: `average` keeps the method's own average; `local` gives each client a model with its own
-    statistics and normalisation weights; `recalibrate` measures them with the new weights, at the
-    clients or on inputs of the server.
+    Rules (parameter `batchnorm`): `average` keeps the statistics that the method averaged; `local`
+    returns a model per client, with the client's own statistics and normalisation weights;
+    `recalibrate` measures statistics with the new weights, at clients or on the server's inputs.
 
     Raises:
-        FedreproError: the network has no such statistics, or nobody has data to measure them on.
+        FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
+            `local` is asked of a method that reorders hidden units.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -269,7 +274,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Return the metrics of a method's models and its `cost`, those of single clients last."""
+    """Evaluate a method's models on `splits`; return metrics, `cost`, and last clients' metrics."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -285,7 +290,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Return the models `made` after fine-tuning by `tune` on a public sample; None stays None."""
+    """Fine-tune the models `made` by `tune` on public sample `repetition`; None stays None."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -299,7 +304,11 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return how many exchanges and messages a setting took, as its model says or as counted."""
+    """Count a one-shot method's exchanges with the server, and its messages and bytes.
+
+    Numbers that the model `made` declares are used. Otherwise clients send their models `local`
+    once, plus messages of `further` work. Controls (a `kind` of methods) send nothing.
+    """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
     if kind != "one_shot":
@@ -319,10 +328,11 @@ def method_inputs(
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `public` is the folder of the data set whose inputs the server has.
+    `models` are the clients' trained models. `public` is the folder of the data set whose inputs,
+    without labels, the server has.
 
     Raises:
-        FedreproError: the method needs such inputs, and they are missing or of another shape.
+        FedreproError: the method needs public inputs, and they are missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -347,7 +357,9 @@ def method_inputs(
 class SharedPreparation:
     """Runs a method's preparation (costly work before aggregation) once for several settings.
 
-    Settings share it if all parameters that the preparation takes are equal.
+    Settings share a preparation if all parameters that it takes are equal. fn: the preparation,
+    None if the method has none. clients: the clients' models. made: (result, clients' cost,
+    server's seconds), by values of the parameters.
     """
 
     fn: Callable[..., Any] | None
@@ -357,15 +369,15 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Return {"prepared": result of the preparation} for a setting, {} if there is none."""
+        """Run a method's preparation unless done before; return {"prepared": result} or {}."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return the clients' costs of the preparation, counted fully for each setting."""
+        """Return clients' cost of a method's preparation, in full for each parameter setting."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for the preparation, counted fully for each setting."""
+        """Return the server's seconds for a method's preparation, in full for each `setting`."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -383,5 +395,5 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the clients' costs in a one-shot method; a new one without clients."""
+    """Return the counter of clients' time and traffic in `info`, or a new one without clients."""
     return info.clients.ledger if info.clients else CostCounter()

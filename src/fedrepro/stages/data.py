@@ -19,9 +19,9 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch one raw file of the data set `name` to `out`, from the folder `mirror` or a url.
+    """Fetch the raw file `file` of the data set `name` to `out`, from the folder `mirror` or a url.
 
-    Urls are tried in turn until one delivers the file completely; checksums are verified.
+    Known urls are tried in turn until one delivers the file completely; its checksum is verified.
     """
     shown = 0
 
@@ -38,12 +38,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """Return a text that changes with parameters or versions of a data set or of its features."""
+    """Return a text that changes when a data set or its features change parameters or version."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Return whether `folder` has this data set's arrays, with present parameters and versions."""
+    """Return whether `folder` has this data set's arrays, of its present parameters and version."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -53,7 +53,7 @@ def is_prepared(dataset: Spec, folder: Path) -> bool:
 
 
 def prepare(dataset: Spec, raw: Path, out: Path) -> None:
-    """Make a data set's arrays from its raw files; write them and dataset.json to `out`."""
+    """Make a data set's arrays from the files in `raw`; write arrays and dataset.json to `out`."""
     # first of all, because it refuses features that do not exist
     meaning = resolved(dataset)
     files = raw_files(dataset)
@@ -67,7 +67,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    """Return the device to prepare a data set on: a GPU, if any, for features by networks."""
+    """Return the device to prepare a data set on: the CPU, or a GPU if networks make features."""
     from fedrepro.components.features.by_networks import best_device
 
     return "cpu" if always_on_cpu(dataset) else best_device()
@@ -76,7 +76,8 @@ def _device(dataset: Spec) -> str:
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
     """Divide a data set among clients in each trial; write which client has which examples.
 
-    `data` is the folder of its arrays, `spec` the partition, such as dirichlet, `out` the file.
+    `data` is the folder of the data set's arrays, `spec` the partition rule, such as dirichlet,
+    and `out` the file to write.
     """
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)

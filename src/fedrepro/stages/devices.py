@@ -23,7 +23,7 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return the device for a job: `cpu`, or a GPU for this job alone, such as `cuda:1`.
+    """Return the device for a job: `name` itself, or for `cuda` a GPU of this job, as `cuda:1`.
 
     Waits if all GPUs are taken.
 
@@ -39,11 +39,11 @@ def device_of(name: str) -> str:
             "device is cuda, but PyTorch finds no GPU here; set device: cpu in config/config.yaml, "
             "or start without --profile profiles/gpu"
         )
-    # whole float32, as the papers and the CPU have, and sums in one order
+    # full float32, as on the CPU and in the papers, and sums in a fixed order
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.deterministic = True
     gpu = claim(visible(torch.cuda.device_count()))
-    # graphs are recorded on streams of the current GPU
+    # CUDA graphs are recorded on streams of the current GPU
     torch.cuda.set_device(gpu)
     return f"cuda:{gpu}"
 
@@ -51,7 +51,7 @@ def device_of(name: str) -> str:
 def visible(count: int) -> list[str]:
     """Return the names of the first `count` GPUs that this process sees, in PyTorch's order.
 
-    They are from CUDA_VISIBLE_DEVICES if it is set, else 0, 1, …
+    Names are taken from CUDA_VISIBLE_DEVICES if it lists enough of them, else they are 0, 1, …
     """
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
@@ -60,7 +60,8 @@ def visible(count: int) -> list[str]:
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
     """Claim one of the GPUs `names` for this process; return its index. Waits until one is free.
 
-    A claim is a lock on a file in `folder`. FEDREPRO_GPU_JOBS (default 1) jobs share a GPU.
+    A claim is a lock on a file in `folder`. The environment variable FEDREPRO_GPU_JOBS (default 1)
+    is the number of jobs that may share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

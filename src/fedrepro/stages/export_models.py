@@ -1,7 +1,7 @@
-"""Stage models: the global models behind an exhibit, of its one-shot methods, as state dicts.
+"""Stage models: save the global models of a figure's or table's one-shot methods as state dicts.
 
-They are computed again from the local models, with the selected settings. Random numbers depend on
-seed and trial alone, so these are the models whose numbers the exhibit shows.
+Models are computed again from the local models, with the selected settings. Random numbers depend
+on seed and trial alone, so these are the models whose numbers the figure or table shows.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ from fedrepro.stages.trial_data import ScenarioData
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the one-shot models behind a figure or table again; write them as .pt to `out`.
 
-    A file holds one model per point, method and trial; models.json lists them. `folder` has the
-    drawn figures and tables of the plan's scale, with the selected settings.
+    There is a file per point (values of the swept parameters), method and trial; models.json lists
+    the files. `key` is as paper/name. `folder` has the drawn figures and tables of the plan's scale
+    (tiny, quick or paper), and with them the selected parameter values.
 
     Raises:
         FedreproError: the figure or table is not drawn, or has no one-shot method.
@@ -52,7 +53,7 @@ def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
         of_point = [row for row in written if {k: comparable_text(row[k]) for k in at} == at]
         shown = {(row["method"], row["setting"]) for row in of_point}
         for (label, setting), run in point.runs.items():
-            # a tuned model is one per sample, and a trial may have several samples
+            # fine-tuned models are left out: a trial may have several, one per public sample
             known = (label, setting.token) in shown and not setting.tune
             if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
                 wanted.append((place, at, label, setting, run.scenario, point.trials[label]))
@@ -91,7 +92,7 @@ def _made(
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Compute the models of a one-shot method in the first `count` trials again.
 
-    Yields (trial, model, number of classes).
+    Yields (trial, model, number of classes). Appends the provenance of files read to `inputs`.
     """
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
@@ -108,7 +109,7 @@ def _made(
             local, info = method_inputs(scenario, method, own, models[trial], elsewhere)
             costly = SharedPreparation(method.component.meta["prepare"], local, info, own.rng)
             model = run_setting(method, costly).made
-            if not isinstance(model, GlobalModel):  # none of these clients, or one of each
+            if not isinstance(model, GlobalModel):  # the method made no model, or one per client
                 continue
             if model.model.component.meta.get(MODULE):
                 whole = with_own_form(model.model, local.shape, local.classes)
@@ -117,10 +118,10 @@ def _made(
 
 
 def as_state(made: GlobalModel, classes: int) -> Any:
-    """Convert a global model to a PyTorch state dict, or a mixture to a dict of its state dicts.
+    """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
-    That dict also has the weights, (networks, classes), and any gate. It has the key `vote` if
-    networks vote, rather than average their probabilities.
+    An ensemble's dict has `state_dicts`; `weights`, (networks, classes); `gate`, tensors of a gate,
+    if there is one; and `vote` if networks vote, rather than average their probabilities.
     """
     import torch
 

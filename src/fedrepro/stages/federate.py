@@ -21,11 +21,11 @@ from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvalu
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method in rounds with a server: every trial of a job to its last round.
+    """Run a method in rounds with a server in every trial of a job; write metrics and models.
 
-    A killed job continues from its checkpoints. In successive halving, method and training may have
-    several settings, and some stop early. `global.pt` gets the final global models, without the
-    state of server or clients.
+    A killed job continues from its checkpoints. In successive halving, method and local training
+    may have several settings (parameter values), and some stop early. The final global models are
+    written to `global.pt`, without the state of server or clients.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -39,7 +39,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 class GlobalEvaluator(Evaluator):
-    """Evaluates the state of a method with a server: its global model, or one model per client."""
+    """Evaluates a method in rounds with a server: its global model, or its model of each client."""
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
@@ -55,7 +55,7 @@ class GlobalEvaluator(Evaluator):
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
         """Return accuracy, size, diagnostics and communication at the end of `run`, and the models.
 
-        The models' tensors and weights are kept in a file; server and client states are not.
+        The models' tensors and mixture weights are returned as `kept`, to be written to a file.
         """
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
@@ -69,7 +69,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics on all splits: of one model, or mean and worst over clients' own models."""
+    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

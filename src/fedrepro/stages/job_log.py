@@ -14,23 +14,24 @@ _began = time.perf_counter()
 
 
 def restart_clock() -> None:
-    """Start the clock of log lines again, for a job in a process that began before it."""
+    """Set the clock of log lines to zero, for a job in a process that started before the job."""
     global _began
     _began = time.perf_counter()
 
 
 def log(line: str) -> None:
-    """Print a line of progress, with the seconds so far, to standard error (the job's log)."""
+    """Print a line of progress, with the job's seconds so far, to standard error (its log)."""
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 class Failures(dict[str, str]):
-    """Sentences on settings that failed by an error in the method's code, by setting."""
+    """Failures of a method's code: from a setting (its parameter values) to a sentence on it."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record that a setting failed in a trial, with file, line and message; print the trace.
+        """Record that a method failed with a parameter setting in a trial; print a traceback.
 
-        An error of the machine, such as a full disk, is raised again.
+        The record has file, line and message. An error of the machine, such as a full disk, is
+        raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
@@ -42,5 +43,5 @@ class Failures(dict[str, str]):
 
     @property
     def diagnostics(self) -> dict[str, list[str]]:
-        """Return the failures as a key `failed` for the provenance of results, {} if none."""
+        """Return {"failed": sentences} for the provenance of results, {} if nothing failed."""
         return {"failed": list(self.values())} if self else {}

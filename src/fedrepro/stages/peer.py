@@ -37,15 +37,16 @@ from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
 TEST = "test"
-FIRST, LAST = BELIEFS  # by the first nodes are judged, with the last they go on
+FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after it are kept
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method on a graph without server: every trial of a job to its last round.
+    """Run a decentralised method on a graph in every trial of a job; write metrics and networks.
 
-    A killed job continues from its checkpoints. In successive halving, method and training may have
-    several settings, and some stop early. `confusion.parquet` gets the final confusion matrices of
-    classes, and `nodes.pt` each node's last network, whose weights may be distributions.
+    A killed job continues from its checkpoints. In successive halving, method and local training
+    may have several settings (parameter values), and some stop early. The final confusion matrices
+    are written to `confusion.parquet`, and each node's last network, whose weights may be
+    distributions, to `nodes.pt`.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -65,7 +66,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
-    """Build the evaluator of one trial's nodes, with the graph fixed or drawn for this trial."""
+    """Build the evaluator of one trial's nodes; a random graph is drawn by the trial's seed."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -76,25 +77,26 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 class NodeEvaluator(Evaluator):
     """Evaluates each node's network (belief), before and after it averages with its neighbours.
 
-    Test metrics of both, per node and over all, are recorded as splits `before` and `after`. Split
-    `test` repeats `before`, to be compared with other methods.
+    Test metrics per node and over all nodes are recorded as split `before` or `after` averaging.
+    Split `test` repeats accuracies of `before`, to be compared with other methods.
     """
 
     clients: GraphNodes
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Evaluate each node's network before and after averaging, on the test examples.
+        """Evaluate each node's network after a round, on test examples and other `splits`.
 
-        On other splits it is evaluated before averaging only.
+        On test examples it is evaluated before and after averaging with its neighbours, on other
+        splits only before. `state` is the method's state after the round.
         """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return nodes' accuracy before averaging, by which successive halving decides."""
+        """Return nodes' accuracies before averaging, by which successive halving stops settings."""
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return nodes' metrics after the last round, sizes and traffic, and networks to keep."""
+        """Return nodes' metrics after the last round, network size, traffic, and data to keep."""
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -114,11 +116,11 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return the traffic of one round: a network is sent along every edge of the graph."""
+        """Return messages and bytes of a round: a network is sent along every edge of the graph."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' networks before and after averaging; raise if a weight is not finite."""
+        """Return nodes' networks `before` and `after` averaging; raise if any is not finite."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -139,7 +141,7 @@ class NodeEvaluator(Evaluator):
     def _predicted(
         self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        # both beliefs of a node have equal draws
+        # a node's beliefs before and after averaging have equal draws
         return [
             predicted(self.clients.network, _node(tensors, at), split, samples, rng.at(client=at))
             for at in range(self.clients.count)
@@ -153,10 +155,11 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Return metrics of all nodes' networks: `held` has them "before" and "after" averaging.
+        """Return metrics of the networks `held`, tensors (nodes, …) "before" and "after" averaging.
 
-        Variational networks average `samples` draws of weights. At the end (`ended`) the accuracy
-        of their means is added, and `kept` has both confusion matrices, int64 (nodes, K, K).
+        A variational network predicts by `samples` draws of its weights. At the end of a run
+        (`ended`) the accuracy with mean weights is added, and `kept` of the result has confusion
+        matrices before and after, int64 (nodes, K, K) for K classes.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():
@@ -173,7 +176,7 @@ class NodeEvaluator(Evaluator):
             values += [Number(metric, value, name) for metric, value in of_all(nodes).items()]
             if ended:
                 confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
-        headline = ("accuracy", "accuracy_worst")  # split test has those before, as other methods
+        headline = ("accuracy", "accuracy_worst")  # split test repeats them
         values += [
             number._replace(split=TEST)
             for number in values
@@ -184,7 +187,7 @@ class NodeEvaluator(Evaluator):
     def _others(
         self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
     ) -> list[Number]:
-        """Return accuracies of nodes' networks before averaging, on splits other than test."""
+        """Return accuracies of nodes' networks before averaging, on all `splits` except test."""
         values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:

@@ -1,8 +1,8 @@
-"""Draw recorded exhibits again, by the present configuration and drawings, from recorded numbers.
+"""Draw recorded figures and tables again, from recorded numbers, with the present code.
 
-Nothing is computed, so a changed drawing is seen without the hours that its numbers took. The
-configuration must have the recorded methods, points and trials; otherwise the exhibit has to be
-computed again.
+Nothing is trained, so a changed drawing is seen without the hours that its numbers took. The
+configuration must have the recorded methods, points and trials; otherwise the figure or table has
+to be computed again.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def redraw(
 ) -> Recorded:
     """Draw recorded figures and tables again with the present code, and record them in `target`.
 
-    Nothing is trained. `source` is a recorded exhibit that has the numbers of all `keys`; by
-    default each has its own.
+    Nothing is trained. `keys` are as paper/name. `source` is a recorded figure or table that has
+    the numbers of all `keys`; by default each is drawn from its own numbers.
 
     Raises:
-        FedreproError: an exhibit is not recorded, or lacks a method, a point or trials of the
-            present configuration.
+        FedreproError: a figure or table is not recorded, or its record has not the methods, points
+            and trials of the present configuration.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -57,12 +57,12 @@ def redraw(
     for key in keys:
         files = open_recorded(target / scale, key, scale)
         for suffix in set(SUFFIXES) - set(files.suffixes):
-            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's picture
+            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's old image
     return done
 
 
 def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """Draw the recorded figure or table `key` again, and write its files to another folder."""
+    """Draw the figure or table `key` again from recorded `files`, and write it to `folder`."""
     exhibit = plan.exhibit(key)
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
@@ -91,18 +91,18 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """Return the rows of methods `labels`; leading columns that are empty there are left out."""
+    """Return a table's rows of the methods `labels`, without columns of parameters they lack."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
 
 
 def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    """Write the recorded metrics of the figure's methods to `path`."""
+    """Write the recorded metrics of the methods that a figure or table shows to `path`."""
     data = files.read(".metrics.parquet")
     write_bytes(path, data)
     table = read_table(path, "metrics")
-    # a case may have other settings of a method, so those of every point count
+    # scenarios may have other settings of a method, so settings of all points are kept
     measures = (measure for point in exhibit.points for measure in point.measures)
     tokens = {setting.method.token for measure in measures for setting in measure.settings}
     kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
@@ -112,7 +112,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Check that recorded numbers have all methods, points and trials that are configured now."""
+    """Raise FedreproError unless recorded `numbers` are of the configured methods and trials."""
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

@@ -44,9 +44,9 @@ from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
 from fedrepro.stages.job_log import log
 
-# keys of the json that the metadata of the tidy metrics repeats
+# keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
-TRIAL = 0  # the one that maps show
+TRIAL = 0  # the trial that maps show
 LEADS_ON = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
     '<meta http-equiv="refresh" content="0; url=site/index.html"></head>'
@@ -57,10 +57,11 @@ LEADS_ON = (
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
-    Files are .csv, .choice.csv, .json, .metrics.parquet; of a figure also .svg and .png, of a table
-    .html and .printed.csv. Pictures are made from the text of the csv, so the csv has
-    every number that is shown; measured times have a .times.csv of their own. Metrics are read from
-    paths of the plan below the current folder.
+    Files are .csv, .choice.csv (parameter settings to select from), .json (origin) and
+    .metrics.parquet; of a figure also .svg and .png, of a table .html and .printed.csv (the paper's
+    numbers). Pictures are made from the text of the csv, so the csv has every number that is shown;
+    measured times are in .times.csv. `key` is as paper/name. `plan` names the files of metrics,
+    below the current folder.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -100,9 +101,11 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Raise FedreproError unless results are of the present versions and parameters of components.
+    """Raise FedreproError if results in `files` are of old versions or defaults of components.
 
-    Snakemake would repeat such runs by itself, except for files that were copied here.
+    Components are data sets, methods, models and the like. Snakemake repeats outdated runs by
+    itself, but not if their files were copied here. `tables` are the files' metrics, and `key` is
+    the figure or table to name in the error.
     """
     old = []
     for run, table in tables.items():
@@ -121,7 +124,7 @@ def _require_current(
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
 
-    `out` is their path without suffix.
+    `scale` is tiny, quick or paper. `out` is the path of the files without suffix.
     """
     paper, _, version = key.partition("/")
     files = load_exhibits()
@@ -138,8 +141,8 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
     """Judge a paper's claims by numbers of figures and tables; write verdicts as csv to `out`.
 
-    `published` is the file of claims; `exhibits` are the figures and tables (paper/name) in the
-    folder `reports`.
+    `published` is the paper's file of claims; `exhibits` names figures and tables (paper/name) in
+    the folder `reports`.
     """
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
@@ -148,7 +151,10 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw figures' partitions or graphs (`kind`) as svg files; list them in a json in `out`."""
+    """Draw the partitions or graphs (`kind`) that `exhibits` use as svg files in the folder `out`.
+
+    `exhibits` names figures and tables as paper/name. A json file in `out` lists the drawings.
+    """
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
@@ -192,10 +198,10 @@ def draw_site(
     maps: Path | None = None,
     graphs: Sequence[Path] = (),
 ) -> None:
-    """Write web pages of the figures and tables in `folder`, all or those named, to `out`.
+    """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
 
-    `out` is a folder, or an index.html whose pages go to the folder `site` next to it; `maps` and
-    `graphs` are folders that `draw_maps` wrote.
+    `out` is a folder, or an index.html whose pages go to the folder `site` next to it. `maps` and
+    `graphs` are folders with drawings of partitions and graphs, which `draw_maps` wrote.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []

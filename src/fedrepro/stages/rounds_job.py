@@ -28,17 +28,18 @@ from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, Progress, Splits, TrialRounds
 
-CHECKPOINTS = "checkpoints"  # their folder, in that of the job
-CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable: time between two
+CHECKPOINTS = "checkpoints"  # name of their folder in the job's folder
+CHECKPOINT_SECONDS = "FEDREPRO_CHECKPOINT_SECONDS"  # environment variable
 
 EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A setting of method and training that a job runs.
+    """A setting (values of the parameters of method and local training) that a job runs.
 
-    number: its index, None for the only one. name: the text that identifies it in metrics.
+    number: its index among the job's settings, None if there is only one. training, method: the
+    parameter values. name: the text that identifies the setting in metrics.
     """
 
     number: int | None
@@ -49,9 +50,10 @@ class SettingRun:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The measurements of one setting in one trial.
+    """The measurements of one setting (parameter values of a method in rounds) in one trial.
 
-    kept: plain data of the last state, such as models; None where successive halving stopped it.
+    times: seconds, by column of the table of times. rows: metrics. kept: data of the last state,
+    such as models, without classes of this package; None if successive halving stopped the setting.
     """
 
     trial: int
@@ -73,14 +75,15 @@ def run_rounds(
 ) -> None:
     """Run every trial of a job of a method in rounds, and write tables of times and metrics.
 
-    A setting whose code fails stops, with the metric `failed`. A killed job continues from its
-    checkpoints. `evaluator_of` builds the evaluator of a trial. `keep` writes further files, from
-    (trials with data to keep, provenance).
+    A setting (parameter values) whose code raises an error stops, and has the metric `failed`. A
+    killed job continues from its checkpoints. `inputs` is the job. `evaluator_of` builds the object
+    that evaluates models of a trial. `keep` is called at the end to write further files, such as
+    models: keep(finished trials that have data to keep, provenance).
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
     assert trials is not None
     measuring = inputs.every or EvaluationSchedule()
-    if not measuring.race:  # only in a race they have several settings
+    if not measuring.race:  # without a race there must be one setting
         scenario.training.single()
         method.single()
     given = ScenarioData.of(inputs, device_of(device))
@@ -92,7 +95,7 @@ def run_rounds(
     known: dict[tuple[int, int], Progress] = {}
     failed: set[tuple[int, int]] = set()
 
-    # settings that race take turns at all trials, others finish one after another
+    # in a race every setting needs all trials again and again, else trials come one by one
     data_of = lru_cache(maxsize=len(trials) if measuring.race else 1)(given.trial)
 
     def rows(
@@ -110,8 +113,11 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of setting number `at`, at its end or where it `stopped`."""
-        setting, end = settings[at], run.target or run  # nothing after the target counts
+        """Return measurements of parameter setting number `at` after its last round, or `stopped`.
+
+        `run` is the progress in a trial, and `rounds` evaluates it on `splits`.
+        """
+        setting, end = settings[at], run.target or run  # rounds after the target do not count
         came = rounds.evaluator.evaluate_final(end, splits, rng)
         numbers = [*run.recorded, *came.values]
         if measuring.until is not None:
@@ -133,9 +139,10 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run setting number `at` to round `rung` of successive halving, and return None.
+        """Run parameter setting number `at` in a trial to round `rung` of successive halving.
 
-        Without `rung` run it to its end, and return its measurements. If it fails, note that.
+        Without `rung`, run it to its end unless it was `stopped` at a round, and return its
+        measurements. If the method's code raises an error, record the error in `failures`.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -195,12 +202,12 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List a job's settings: every setting of the method with every setting of local training.
+    """List a job's settings: every combination of parameters of the method and local training.
 
-    `race` is the number of rounds of successive halving, 0 without.
+    `race` is the number of rounds of successive halving, 0 if settings do not compete.
 
     Raises:
-        FedreproError: successive halving takes more rounds than settings run for.
+        FedreproError: successive halving takes more rounds than the method runs.
     """
     pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
     found = []
@@ -218,8 +225,9 @@ def checkpoint_fingerprint(
 ) -> str:
     """Return a text of all that a run depends on, so that it uses no checkpoint of another run.
 
-    These are data (`given`), method, evaluation (`measuring`, `follow`) and code, but not the
-    machine, so that a job that is moved to another one continues.
+    The text names data (`given`), method, rounds of evaluation (`measuring`), splits evaluated
+    during the run (`follow`), code and device. It does not name the machine, so a job that is moved
+    to another machine continues.
     """
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]

@@ -21,9 +21,9 @@ from fedrepro.stages.job_log import log
 
 
 def run(job: Job) -> None:
-    """Run every setting of a simulation (no data, no model) in every trial; write its metrics.
+    """Run a simulation (no data, no model) with all its parameter values in every trial of a job.
 
-    A trial is a block of repetitions of its own, drawn by seed and trial.
+    A trial is a number of repetitions, drawn by seed and trial. Metrics and seconds are written.
     """
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None
@@ -42,14 +42,14 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield rows of metrics of a simulation: of each step, of the last step, and of the whole."""
+    """Yield a simulation's metrics as rows: of each step, of the last step, of the whole run."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")
     for step, numbers in (*rounds.items(), (None, rounds[max(rounds)]), (None, simulated.ended)):
         for metric, value in numbers.items():
             row = partial(MetricRow, trial, setting, metric, round=step)
-            if np.ndim(value) == 0:  # of all nodes
+            if np.ndim(value) == 0:  # one number for all nodes
                 yield row(value=float(value))
             else:
                 yield from (

@@ -1,8 +1,8 @@
 """Methods that others submit to a leaderboard: a folder with method, settings and metrics.
 
-`submit` writes such a folder from finished runs. `verify` draws its tables again from its metrics,
-computes some of these again, and compares bytes. It imports the method's file, so strangers' code
-runs in a container (docs/entries.md).
+`submit` writes such a folder from finished runs. `verify` draws the tables again from the submitted
+metrics, computes some metrics again, and compares bytes. It imports the method's file, so
+strangers' code should run in a container (docs/entries.md).
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_ke
 from fedrepro.stages.reports import draw_exhibit
 from fedrepro.stages.working_folder import compute, inside_folder, start
 
-# keys of an exhibit that are about other methods
+# keys of a table that are about other methods than the submitted one
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})
-# keys of an entry besides the parameters of its method: none of them changes the ground
+# keys of an entry besides method parameters; data, partition and model are not among them
 SAID = frozenset({"name", "label", "settings", "choose", "measure_every"})
-SUFFIXES = (".csv", ".choice.csv", TIMES)  # tables of an exhibit that follow from its metrics
-# keys of an exhibit's json that do not: who drew it, how long it took and how it is kept
+SUFFIXES = (".csv", ".choice.csv", TIMES)  # files computed from metrics alone
+# keys of the json that do not follow from metrics: who drew the table, how long it took
 KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
     """The file entry.json of a method that is submitted to a leaderboard.
 
-    exhibits: keys of the tables that have results. says: name, label and settings of the method.
-    file: its Python file, in the folder; empty if an installed package has it. origin: versions and
-    machine of its metrics. by: its author, in words.
+    exhibits: tables with results, as paper/name. scale: tiny, quick or paper. says: name, label and
+    parameters of the method. file: the method's Python file, in the same folder; empty if an
+    installed package has it. origin: versions and machine that computed the metrics. by: the
+    author, in words.
     """
 
     kind: Literal["entry"]
@@ -78,7 +79,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return the configuration with the author's seed and job size, for equal paths."""
+        """Return a configuration with the author's seed and job size, and `components` to load."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -90,10 +91,10 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify`: differences between submitted files and those computed again.
+    """The result of `verify`: differences between submitted files and files computed again.
 
-    runs: number of submitted files of metrics. computed: files that were computed again. differing:
-    a sentence for each difference.
+    runs: number of submitted files of metrics. computed: paths of files that were computed again.
+    differing: a sentence for each difference.
     """
 
     runs: int
@@ -102,12 +103,13 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's tables with the submitted method as the only one.
+    """Return a leaderboard's tables with a submitted method as their only method.
 
-    `says` describes the method: its name, label and settings.
+    `file` has the tables. `says` describes the method: its name, label and parameters.
 
     Raises:
-        FedreproError: it sets more than a method and its settings, such as another partition.
+        FedreproError: `says` names an unknown method, or sets more than the method's parameters,
+            such as another partition.
     """
     known = components("method")
     if says.get("name") not in known:
@@ -132,7 +134,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the paths of metrics that the figures and tables `keys` are drawn from, each once."""
+    """List the paths of metrics that the figures and tables `keys` need, without repeats."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 
@@ -140,10 +142,10 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables; `wanted` the label or name of a method that the
-    configuration adds (by `also`), empty if there is one; `by` the author; `out` the folder, by
-    default below the recorded leaderboard. Returns the folder, and a sentence for each table left
-    out and each note.
+    `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
+    the configuration adds (by `also`), empty if it adds only one. `by` is the author, and `out` the
+    folder, by default below the recorded leaderboard. Returns the folder, and sentences: notes, and
+    why tables are left out.
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no table is
@@ -198,7 +200,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
                 shutil.copyfile(written, folder / written)
         if own:
             shutil.copyfile(own, folder / f"{item.name}.py")
-        (work / "results").symlink_to(os.path.abspath("results"))  # whose seconds are kept
+        (work / "results").symlink_to(os.path.abspath("results"))  # with the seconds of runs
         for part in keys:
             (drawn / scale / part).parent.mkdir(parents=True, exist_ok=True)
             (folder / part).parent.mkdir(exist_ok=True)
@@ -222,7 +224,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
 
 
 def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
-    """Return the method `wanted` (label or name) of those that the configuration adds by `also`."""
+    """Return the method `wanted` (label or name) that the configuration adds by its key `also`."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
     if not wanted and len(called) == 1:
@@ -244,7 +246,7 @@ def read_entry(folder: Path) -> Submission:
     """Read and validate the entry.json of a folder with a submitted method.
 
     Raises:
-        FedreproError: it is missing or wrong.
+        FedreproError: the file is missing or wrong.
     """
     if not (folder / ENTRY).is_file():
         raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
@@ -254,11 +256,11 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Check a submitted method: draw its tables again and compute some of its metrics again.
 
-    `count` is how many files of metrics, chosen by `seed`, to compute again; None for all. Returns
-    the differences.
+    `count` files of metrics, chosen at random by `seed`, are computed again, or all if it is None,
+    on `cores` cores. Returns the differences found.
 
     Raises:
-        FedreproError: the tables cannot be planned here, or a file is missing.
+        FedreproError: this installation has not the leaderboard's tables, or a file is missing.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -314,7 +316,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a new working folder for a submitted method; yield the plan of its tables there."""
+    """Set up a working folder `work` for the submission in `folder`; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -335,7 +337,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
         if entry.paper not in {*exhibits, *exhibits.unread}:
             raise unknown("leaderboard", entry.paper, exhibits, str(folder))
         file = exhibit_file_of(exhibits[entry.paper], entry.says)
-        # the digest of the whole ground is that of all its methods' rules
+        # without boards: the digest of one covers the rules of all its methods
         text = file.model_copy(update={"boards": {}}).as_yaml()
         (work / OWN_EXHIBITS).mkdir(exist_ok=True)
         (work / OWN_EXHIBITS / f"{entry.paper}.yaml").write_text(text, encoding="utf-8")
@@ -345,7 +347,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List the suffixes of a table's files that differ between submission and this machine.
+    """List suffixes of a table's files that differ between `ours`, drawn here, and submitted ones.
 
     Raises:
         FedreproError: a file is missing, or differs from its checksum.
@@ -358,7 +360,7 @@ def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Return a phrase on the first difference between two tables of metrics; empty if equal."""
+    """Describe the first difference between two tables of metrics in a phrase; "" if equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]
@@ -373,13 +375,13 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard in whose folder a submitted method lies, and write its verdict there.
+    """Draw the leaderboard whose entries include the submitted method in `folder`.
 
-    The verdict is written only if metrics were computed again (chosen by `seed`). Returns the
-    leaderboard's files.
+    The `verdict` on the submission is written into `folder` if metrics were computed again (chosen
+    at random by `seed`). Returns the paths of the leaderboard's files.
 
     Raises:
-        FedreproError: the folder is at no leaderboard, or the label is that of another method.
+        FedreproError: the folder belongs to no leaderboard, or another method has the label.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]

@@ -1,4 +1,4 @@
-"""Stage train: the local models of a range of clients and trials."""
+"""Stage train: train the local models of a range of clients and trials."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from fedrepro.training.training_settings import settings_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Weights in memory at a time; a few copies of them exist while they are trained and written.
+# Bytes of weights that are trained at once; a few copies of them exist in memory meanwhile.
 SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Train the local models of a job: every client of a range in every trial of a range.
+    """Train the local models of a job, of a range of clients in a range of trials, and write them.
 
-    Many models are trained at once. Each is written when it is done, so memory does not grow with
-    the number of clients.
+    Many models are trained at once. They are written when they are trained, so memory does not grow
+    with the number of clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None
@@ -48,7 +48,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
     def models() -> Iterator[pa.Table]:
         each = [given.trial(trial) for trial in trials]
-        # trials with equal inputs go together, but clients may add noise to theirs
+        # trials are trained together unless their inputs differ by noise
         noisy = any(data.members.noise is not None for data in each)
         most = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
         for together in [[data] for data in each] if noisy else [each]:

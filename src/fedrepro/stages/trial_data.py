@@ -32,7 +32,7 @@ from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
 
-# The needs of a one-shot method that clients fulfil.
+# Needs of one-shot methods for which clients compute.
 AT_CLIENTS = {
     *("client_training", "client_evaluation", "client_validation", "client_inputs"),
     *("client_labels", "client_answers", "client_validation_examples"),
@@ -40,7 +40,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` with only the fields that a method declares in `needs`, or that `more` names.
+    """Return `info` with only the fields that the method `item` declares in `needs`, or in `more`.
 
     All other fields are None, so that no method learns more about clients than it declares.
     """
@@ -55,7 +55,10 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The prepared data of a scenario and the file of its partition, as one job reads them."""
+    """The prepared data of a scenario (data set, partition, model, training), read by one job.
+
+    partition: the file that says which client has which examples.
+    """
 
     scenario: Scenario
     prepared: Prepared
@@ -65,10 +68,10 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data set in the folder `data`, for the partition in the file `partition`.
+        """Load the data set in the folder `data`, for use with the partition file `partition`.
 
         Raises:
-            FedreproError: data or partition are of another scenario.
+            FedreproError: data or partition belong to another scenario.
         """
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
@@ -79,7 +82,7 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data that a job reads; `device` (cpu or cuda) is where they are used."""
+        """Load the data set that a job reads; its tensors will be on `device` (cpu or cuda)."""
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
@@ -91,7 +94,10 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance to write into results: versions, seed, data, partition, `files`."""
+        """Return the provenance to write into results: versions, seed, data, partition, `files`.
+
+        `path` identifies scenario and method; `files` are further inputs; `more` adds entries.
+        """
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -105,7 +111,7 @@ class ScenarioData:
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
-    """Return all inputs and labels of a split; on the CPU the file is mapped, not read."""
+    """Return all inputs and labels of a split; on the CPU the file is memory-mapped, not read."""
     return Examples(
         tensor_of(prepared.raw(split)).to(device),
         tensor_of(prepared.labels(split)).to(device),
@@ -115,10 +121,10 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial, as its clients and the server have them.
+    """The data of one trial (a seeded repetition): examples of its clients and of the server.
 
     members: each client's examples, by index. rng: the random key of seed and trial. Training
-    examples include the noise that a partition adds at clients.
+    examples include the noise that a partition may add to clients' inputs.
     """
 
     prepared: Prepared
@@ -128,7 +134,7 @@ class TrialData:
 
     @cached_property
     def held(self) -> Examples:
-        """Return all clients' training examples, with the noise that a partition adds to inputs."""
+        """Return all clients' training examples, with noise if the partition adds it to inputs."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
         plain = examples_of(self.prepared, "train", self.device)
@@ -141,8 +147,8 @@ class TrialData:
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
         """Return (indices of each client's validation examples, the examples that they index).
 
-        These are training examples that the partition sets aside at clients (then the second is
-        None), or else of the data set's validation split; without either there are no indices.
+        If the partition sets training examples aside at clients, indices are into `held`, and the
+        second value is None. Otherwise examples are of the data set's validation split, if any.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -158,10 +164,10 @@ class TrialData:
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from all clients' validation examples, for fine-tuning.
 
-        They depend on (seed, trial, size, repetition) alone, so all methods have equal samples.
+        The sample depends on (seed, trial, size, repetition) alone, so it is equal for all methods.
 
         Raises:
-            FedreproError: there are fewer.
+            FedreproError: there are fewer validation examples than `size`.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -175,7 +181,7 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return the splits to evaluate models on by name, such as test, with each client's rows.
+        """Return examples to evaluate models on, by name of the split, with each client's rows.
 
         Raises:
             FedreproError: the partition sets aside no examples for a split.
@@ -205,16 +211,16 @@ class TrialData:
 
     @cached_property
     def _noiseless(self) -> Examples:
-        """Return the training examples as the data set has them, without a partition's noise."""
+        """Return the data set's training examples, without noise that the partition adds."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return the clients, who train and answer in this trial as the method's needs allow.
+        """Return the clients of this trial, which do only what the method declares in `needs`.
 
-        `trained` are the clients' local models (J, *shape) by name, if they trained before.
+        `trained` are the clients' local models, tensors (J, *shape) by name, if already trained.
         """
         return Clients(
             model=scenario.model,
@@ -227,9 +233,9 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return the information on clients that the method declared in `needs`, and no other.
+        """Return the information on clients that the method declares in `needs`, and no other.
 
-        `training` is the local training procedure; `clients` compute for one-shot methods.
+        `training` is the local training procedure; `clients` answer the server's queries.
 
         Raises:
             FedreproError: the method needs examples at the server, and the partition sets none

@@ -36,11 +36,12 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """Progress of a trial: rounds done, the method's state, and its metrics so far (`recorded`).
 
-    seconds: of all rounds and the start; client_seconds: the clients' part; each: of single rounds.
-    exchanges, traffic, rejected: of all rounds so far. idle: rounds in a row in which every update
-    was rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`, too many
-    idle rounds, or empty. target: the progress when the target was reached, if successive halving
-    went on.
+    seconds: of initialisation and all rounds; client_seconds: the clients' part of them; each:
+    seconds of single rounds. exchanges, traffic: with the server, so far. rejected: number of
+    clients' updates that were not finite, so far. idle: rounds in a row in which every update was
+    rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`, a sentence on
+    idle rounds, or empty. target: the progress when the target accuracy was reached, if successive
+    halving went on.
     """
 
     done: int
@@ -58,7 +59,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return the seconds of a trial by name: in all, of clients, of the server, per round."""
+        """Return the trial's seconds by name: total, of clients, of the server, of each round."""
         return {
             "seconds": self.seconds,
             "client_seconds": self.client_seconds,
@@ -67,7 +68,7 @@ class Progress:
         }
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
-        """Return the last accuracy on a split, or the one of round `rung`; NaN if there is none."""
+        """Return the last accuracy on a split, or that after round `rung`; NaN if none is known."""
         values = (
             number.value
             for number in reversed(self.recorded)
@@ -77,7 +78,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return this progress as a dict of plain data and tensors, for a checkpoint file."""
+        """Return the trial's progress as a dict of plain data and tensors, for a checkpoint."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -88,7 +89,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """Restore a progress from the plain data `kept` that `packed` returned."""
+        """Restore a trial's progress from the dict `kept` that `packed` returned."""
         restored = {
             "state": from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
@@ -99,14 +100,18 @@ class Progress:
 
 
 class Checkpointer:
-    """Writes and reads checkpoints of one trial: at most one in `seconds`, and always the last."""
+    """Writes and reads the checkpoint of one trial: at most once in `seconds`, and at the end.
+
+    path: the file. meaning: a text of all that the run depends on, stored in the file, so that no
+    other run continues from it.
+    """
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
         self.path, self.meaning, self.seconds = path, meaning, seconds
         self.written = time.perf_counter()
 
     def load(self) -> Progress | None:
-        """Read the progress in the checkpoint; None if missing, damaged or of another run."""
+        """Read the trial's progress; None if the file is missing, damaged or of another run."""
         if not self.path.exists():
             return None
         try:
@@ -130,7 +135,10 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """The evaluation of a method's state: metrics, whether models are finite, data to keep."""
+    """The evaluation of a method's state after a round or at the end of a trial.
+
+    values: metrics. finite: whether all weights of models are finite. kept: data to write to files.
+    """
 
     values: list[Number]
     finite: bool = True
@@ -150,25 +158,29 @@ class Evaluator(ABC):
         return self.method.component.fn(**self.method.values)
 
     def sent(self) -> Traffic:
-        """Return the traffic of a round, used where the method itself reports none."""
+        """Return messages and bytes of a round, used if the method itself reports none."""
         return self.clients.ledger.traffic
 
     @abstractmethod
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of the method's state after a round, on `splits`."""
+        """Return metrics of the method's `state` after a round, on the examples `splits`."""
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the accuracy after a round by which successive halving decides, on `splits`."""
+        """Return the accuracy after a round by which successive halving compares settings."""
         return self.evaluate_round(state, splits, rng)
 
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics after the last round, costs of the `run`, and counts that tables need."""
+        """Return metrics on `splits` after the last round, costs of the `run`, and data to keep."""
 
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds with one trial's clients; evaluates it on the splits `followed`."""
+    """Runs a method in rounds with one trial's clients, and evaluates it along the way.
+
+    info: what the method may know of clients. measuring: after which rounds to evaluate. followed:
+    the examples to evaluate on, by split.
+    """
 
     method: Spec
     evaluator: Evaluator
@@ -183,10 +195,11 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial to its last round, from `before` or else the checkpoint of `keeper`.
+        """Run one trial to its last round, from `before` or else from the checkpoint of `keeper`.
 
-        `rung` is a round of successive halving at which to stop for a decision. Test accuracy has
-        no part in it: a run that reached its target accuracy is continued to the rung.
+        `rung` is a round of successive halving at which to pause, until it is decided which
+        settings stop. Test accuracy does not influence the decision: a run that reached its target
+        accuracy is continued to the rung.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds
@@ -202,7 +215,7 @@ class TrialRounds:
         return progress
 
     def _begun(self, rng: RngKey) -> Progress:
-        """Call the method's `init`, and return the progress with its state before round one."""
+        """Call the method's `init`, and return the trial's progress before the first round."""
         clients, ledger = self.evaluator.clients, self.evaluator.clients.ledger
         ledger.begin()
         began = time.perf_counter()
@@ -218,7 +231,7 @@ class TrialRounds:
         )
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
-        """Run one round from `before`, evaluate the state if it is due, and return the progress."""
+        """Run the round after the progress `before`, evaluate if due; return the new progress."""
         evaluator, done = self.evaluator, before.done + 1
         clients, ledger = evaluator.clients, evaluator.clients.ledger
         ledger.begin()
@@ -251,7 +264,7 @@ class TrialRounds:
             return self._measured(progress, report, rng)
         if done not in rungs(self.measuring.race):
             return progress
-        # the accuracy that decides a race, where nothing else is measured
+        # evaluate only the accuracy that decides the race
         deciding = {SPLIT: self.followed[SPLIT]}
         look = evaluator.evaluate_rung(progress.state, deciding, rng.at(round=done))
         values = [number._replace(round=done) for number in look.values]
@@ -272,7 +285,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Evaluate the state, add the round's metrics to `progress`, and say if the trial ends."""
+        """Evaluate the state; return `progress` with its metrics, and with those in `report`."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

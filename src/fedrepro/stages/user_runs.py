@@ -1,4 +1,4 @@
-"""Runs and comparisons from Python and the command line: of exhibits, options, or two methods."""
+"""Run figures, tables or methods given by options, and compare methods, from Python and the CLI."""
 
 from __future__ import annotations
 
@@ -51,24 +51,26 @@ def run(
     profile: str = "",
     **words: Any,
 ) -> pd.DataFrame:
-    """Compute a figure or table, such as pfnm/figure-2a, or a run by options; return its numbers.
+    """Compute a figure or table, such as pfnm/figure-2a, or methods given by options.
 
-    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), or a
-    YAML file of exhibits; the result is the table that `fedrepro run` prints, a row per method. A
-    figure or table returns a row per point, method, metric and split: mean, sd and number of
-    trials, the value of each trial and the selected setting. A leaderboard, such as arena/1,
-    returns a row per method. `attrs` has the file that people look at; notes are warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"); they
+    and a YAML file return the table that `fedrepro run` prints, a row per method. A figure or table
+    returns a row per point (values of the swept parameters), method, metric and split: mean, sd and
+    number of trials, the value of each trial and the selected parameters. A leaderboard, such as
+    arena/1, returns a row per method. `attrs` of the result has the path of the picture or page
+    (`file`). Notes are shown as warnings.
 
     Args:
-        key: of the exhibit or leaderboard, or the path of a YAML file.
-        scale: of the exhibit: tiny, quick or paper.
-        folder: made by `start`, or the root of the repository; a run makes it, by default `runs`.
-        cores: by default all that this process may use.
-        profile: of Snakemake, such as for a cluster.
-        words: options of a run, and `changes`, such as {"scaffold.lr": 0.1}.
+        key: name of the figure, table or leaderboard, or the path of a YAML file.
+        scale: size of a figure's or table's experiments: tiny, quick or paper.
+        folder: made by `start`, or the root of the repository; with options it is made if missing,
+            by default as `runs`.
+        cores: number of cores, by default all that this process may use.
+        profile: profile of Snakemake, such as for a cluster.
+        words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
 
     Raises:
-        FedreproError: Snakemake is not installed, or something failed, with its sentence.
+        FedreproError: Snakemake is not installed, or a job failed; the text says why.
     """
     if words or Path(key).suffix == ".yaml":
         return run_words(words or Path(key), folder, cores, profile)
@@ -106,25 +108,26 @@ def compare(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare two methods trial by trial, or a figure or table with its record.
+    """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
 
-    Two methods give a row per point of the drawn figures that have both methods, with the
-    difference and its 95 % interval. A figure or table gives a row per number, computed here and
-    recorded. `attrs` has the verdict, a sentence. The command `fedrepro compare` prints the result.
+    For two methods there is a row per point (values of the swept parameters) of the drawn figures
+    and tables that have both, with the difference and its 95 % interval. For a figure or table
+    there is a row per number, computed here and recorded. `attrs` of the result has a sentence
+    (`verdict`). The command `fedrepro compare` prints the result.
 
     Args:
-        one: label or name of a method; without `other`, an exhibit.
+        one: label or name of a method; without `other`, a figure or table (paper/name).
         other: label or name of the second method.
-        scale: of the exhibits.
-        folder: the working folder.
-        reports: folder of drawn exhibits.
-        recorded: folder of recorded exhibits.
-        metric: to compare methods by.
-        split: to compare methods on.
-        exhibit: compare methods in this one alone.
+        scale: size of the experiments: tiny, quick or paper.
+        folder: the working folder, made by `start`, or the root of the repository.
+        reports: folder of drawn figures and tables.
+        recorded: folder of recorded figures and tables.
+        metric: the metric to compare methods by.
+        split: the examples to compare methods on, such as test.
+        exhibit: a figure or table, to compare methods in it alone.
 
     Raises:
-        FedreproError: an exhibit is not drawn.
+        FedreproError: a figure or table is not drawn.
     """
 
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
@@ -148,12 +151,13 @@ def run_words(
     profile: str = "",
     show: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Compute a run given by options or by a file of figures and tables; return its results.
+    """Compute a run given by options or by a YAML file of figures and tables; return its results.
 
-    A row per method: mean test accuracy over trials with its 95 % interval, megabytes that clients
-    and server sent, and seconds of one core per trial. `attrs` has the picture (`file`), every
-    number (`csv`), the exhibits (`yaml`) and the `command` that repeats the run. `show` is called
-    with lines of progress.
+    There is a row per method: mean test accuracy over trials with its 95 % interval, megabytes that
+    clients and server sent, and seconds of one core per trial. `attrs` of the result has the paths
+    of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and the
+    `command` that repeats the run. `show` is called with lines of progress. `cores` and `profile`
+    are for Snakemake.
 
     Raises:
         FedreproError: an option is wrong, before anything is computed.
@@ -162,14 +166,14 @@ def run_words(
     words = _words(given) if isinstance(given, Mapping) else None
     command = words.command if words else ""
     out = Path(folder or OUT)
-    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # of a working folder
+    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # in a working folder
         out = source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()
     plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
     if there:
         with inside_folder(out):
             plugins.add_plugin_files(map(os.path.abspath, load_config().components))
-    if words and (name := model_in(words.model)):  # jobs and the YAML have its name
+    if words and (name := model_in(words.model)):  # jobs and the YAML name it
         plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
         words = replace(words, model=name)
     if words:
@@ -210,7 +214,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Validate the options of a run, split its methods at commas, and return all as RunWords."""
+    """Validate the options of a run, split its methods at commas, and return them as RunWords."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -224,7 +228,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return the path and the text of the YAML file that saves a run's options, without a clash."""
+    """Return (path, text) of a run's YAML file, at a path that no other run or paper has."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
@@ -236,9 +240,9 @@ def _place(words: RunWords) -> tuple[Path, str]:
 
 
 def ends_of_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the ends of a mean's interval over trials (trials,); infinite for a single trial.
+    """Return the ends of the 95 % interval of the mean over trials of `values`, (trials,).
 
-    They are not cut at 0 and 1: tables print the mean ± half the width.
+    Ends are infinite for one trial, and not cut at 0 and 1: tables print the mean ± half the width.
     """
     half = float(half_width(values[:, None], CONFIDENCE)[0])
     return float(values.mean()) - half, float(values.mean()) + half
@@ -261,7 +265,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
             blocks = plan.blocks_of(run, trials)
-            trained = [  # local models, of one core as well
+            trained = [  # seconds of local training
                 Path(file).with_name(TIMINGS)
                 for block in blocks
                 if run.scenario and run.stage == "aggregate"
@@ -282,12 +286,16 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Watch:
-    """Shows the progress of a run (share done, time left, accuracies); called every half second."""
+    """Shows the progress of a run (share done, time left, accuracies); called every half second.
+
+    plan: names the files and logs of jobs. show: called with the line to show. began: time and
+    share done at the first call with progress.
+    """
 
     plan: Plan
     exhibits: list[Exhibit]
     show: Callable[[str], None]
-    began: tuple[float, float] | None = field(default=None, init=False)  # when, and how far
+    began: tuple[float, float] | None = field(default=None, init=False)  # time, share done
 
     def __call__(self) -> None:
         shares: list[float] = []
@@ -313,7 +321,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """Return the finished fraction of the job that writes `metrics`, and its last accuracy."""
+    """Return how far the job that writes `metrics` is: finished share, last accuracy or None."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):

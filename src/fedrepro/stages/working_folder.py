@@ -1,6 +1,6 @@
-"""A working folder: made by `start`, computed in by Snakemake as `make` does.
+"""A working folder: `start` makes it, and Snakemake computes figures and tables in it.
 
-The workflow is a process of its own, so that finished files stay and only the rest is computed.
+Snakemake runs in a process of its own, and computes only files that are missing or outdated.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fedrepro.core.errors import FedreproError, installing
 
 WORKFLOW = "workflow/Snakefile"
 LOCK = Path(".fedrepro/lock")  # the Makefile takes it too
-SAID = "fedrepro: "  # begins the sentences of jobs
-ALL_ELSE = "all else is drawn"  # where a method failed and nothing but it
-LAST = 20  # lines of the workflow's words that are shown where it fails without a sentence
-LOOK = 0.5  # seconds between two looks at how far it has come
+SAID = "fedrepro: "  # with it lines begin that say why a job failed
+ALL_ELSE = "all else is drawn"  # in the reason if only methods failed
+LAST = 20  # last lines of output that are shown if the workflow fails without a reason
+LOOK = 0.5  # seconds between two calls of `watch`
 # the content of a new working folder
 BEGINNING = ("Snakefile", "config", "workflow", "profiles", "envs")
 INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
@@ -37,7 +37,7 @@ def start(folder: str | Path = ".") -> Path:
     """Make a working folder, with configuration and workflow, to compute figures and tables in.
 
     Raises:
-        FedreproError: one of its files exists already, since it may have been changed.
+        FedreproError: a file to be copied exists in the folder already; it may have been changed.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
@@ -64,7 +64,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder the current folder within a `with` block.
+    """Make a working folder (one with a workflow) the current folder within a `with` block.
 
     Raises:
         FedreproError: the folder has no workflow.
@@ -88,11 +88,12 @@ def compute(
 ) -> None:
     """Run Snakemake in the current folder to make the files `targets`.
 
-    It uses all cores of this process, or `cores`, or as the profile says. `own` restricts planning
-    to figures and tables of config/exhibits; `watch` is called twice a second.
+    By default it uses all cores of this process, or with a `profile` (of Snakemake) the cores that
+    the profile names. `own` restricts the workflow to figures and tables of config/exhibits.
+    `watch` is called twice a second.
 
     Raises:
-        FedreproError: jobs failed, with their sentences, or another run has the folder.
+        FedreproError: jobs failed (the text says why), or another run uses the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(

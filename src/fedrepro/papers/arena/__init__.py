@@ -1,3 +1,3 @@
-"""Which method should I use? A leaderboard of this project, and no paper: docs/leaderboard.md."""
+"""Which method should I use? A leaderboard of this project, not of a paper: docs/leaderboard.md."""
 
 NAME = "Leaderboard"

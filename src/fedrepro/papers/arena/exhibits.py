@@ -1,8 +1,8 @@
 """The leaderboards arena/1 and arena/2: what to do with models that clients have trained once.
 
-docs/leaderboard.md says what is measured and how it is read. Exhibits whose names begin with "1-"
-are the parts of arena/1, the most decisive first; each is recorded by itself. `rounds` is of the
-same ground. Exhibits of arena/2 are made from them (`second`).
+docs/leaderboard.md says what is measured and how it is read. Tables whose names begin with "1-" are
+the parts of arena/1, the most decisive first; each is recorded by itself. `rounds` has equal data,
+partitions and models. Tables of arena/2 are made from those of arena/1 (`second`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Configure a partition whose clients set aside 5,000 examples in all for validation."""
+    """Return a partition's configuration: all clients together keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -46,9 +46,10 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Configure a method to try several values and keep the best by clients' validation accuracy.
+    """Return the configuration of method `name` that tries parameter values and keeps the best.
 
-    The candidates are lists in `settings`, or with settings="grid" those that the method declares.
+    Best is the accuracy on clients' validation examples. Values are lists in `settings`, by
+    parameter; settings="grid" tries the method's own grid. `label` is its name in figures.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)
@@ -77,10 +78,10 @@ def merges(
     fedlpa: Entry = FEDLPA,
     regmean_plus: Entry = REGMEAN_PLUS,
 ) -> list[Entry]:
-    """List the methods that merge clients' networks into one, with no images at the server.
+    """List configurations of methods that merge clients' networks into one without server data.
 
-    The arguments are costly methods, to which a table with a small or large network gives settings
-    of its own.
+    The arguments are configurations of costly methods: diagonal and K-FAC FedFisher, FedLPA,
+    RegMean++. Tables with a small or large network pass their own.
     """
     return [
         FEDAVG,
@@ -191,10 +192,10 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Configure a table of leaderboard arena/1: LeNet on the data `images`, ten clients.
+    """Return the configuration of a table of leaderboard arena/1: LeNet, ten clients.
 
-    `kind`, "skewed" or "even", goes into the title; `cases` are the partitions, the table's
-    columns; `on` are settings for other data than Fashion-MNIST.
+    `images` (the data) and `kind` ("skewed" or "even") go into the title. `cases` maps names of the
+    table's columns to their partitions. `on` has changes for other data than Fashion-MNIST.
     """
     return exhibit(
         *on,
@@ -206,9 +207,10 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Configure a table that repeats a cell of FedFisher's grid: five clients, Dirichlet(`alpha`).
+    """Return the configuration of a table that repeats a cell of a table of the FedFisher paper.
 
-    `point` names the cell in the title, `case` its scenario; `on` are settings for other data.
+    There are five clients with class shares from Dirichlet(`alpha`). `point` names the cell in the
+    title, `case` in the csv; `on` has changes for other data than Fashion-MNIST.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
@@ -342,10 +344,10 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """List the methods of several rounds (FedAvg, FedProx, …) with the values that each tries.
+    """List configurations of methods in several rounds (FedAvg, FedProx, …) and values to try.
 
-    Candidates are `proximal` for FedProx, `adam_lr` for FedAdam's server and the parameters
-    `feddyn` for FedDyn; two references, the best client and pooled training, come first.
+    The values are `proximal` for FedProx, `adam_lr` for FedAdam's server learning rate, and lists
+    by parameter (`feddyn`) for FedDyn. Two bounds come first: the best client and pooled training.
     """
     return [
         BEST_CLIENT,

@@ -1,11 +1,11 @@
 """The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` lists every difference. A table is made from the one of the same name of arena/1, so
-that runs that no change affects are those of arena/1 and are not computed again.
+`CHANGES` lists every difference. A table is made from the table of arena/1 that has the same name,
+so runs that no change affects are shared with arena/1 and are not computed again.
 
-By the seconds that arena/1 took for a setting it takes about 34 core-hours at the paper's size: 24
-for methods, 12 of them for RegMean++ and FedDF's longer runs, 3 more for the larger network, 7 for
-local training. Where the results of arena/1 are there it takes 28. `rounds-2` takes 8.
+Judged by the seconds that settings took in arena/1, arena/2 takes about 34 core-hours at the
+paper's size: 24 for methods (12 of them for RegMean++ and FedDF's longer runs), 3 for the larger
+network, 7 for local training. With the results of arena/1 it takes 28. `rounds-2` takes 8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step siz
 
 STRENGTHS = {"alpha": [0.9, 1.0], "ridge": [1e-8, 1e-4, 0.01, 1.0]}
 STEPS = [2, 5, 10, 20, 50, 100, 200, 500]
-Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> what is tried, each value with each
+Grids = Mapping[str, Mapping[str, Sequence[Any]]]  # label -> values to try, all combinations
 GRIDS: Grids = {
     "TIES": {"keep": [0.2, 0.5], "scale": [0.125, 0.25, 0.5, 1.0]},
     "FedFisher (diagonal)": {"steps": [50, 100, 200, 500, 1000, 2000, 5000, 10000]},
@@ -52,12 +52,12 @@ GRIDS: Grids = {
     "PFNM": {"sigma2": [0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0]},
 }
 FIXED: Mapping[str, Entry] = {"FedLPA": {"steps": 200}, "FENS": {"leave": True}}
-# on digits, where nothing is concluded
+# on digits, in small test runs
 SMALL: Grids = {
     "FedFisher (diagonal)": {"steps": [20, 200]},
     "FedDF": {"lr": [0.001, 0.01], "epochs": [2]},
 }
-# of exchanges in several rounds each method tries four
+# methods in several rounds try four values each
 IN_ROUNDS: Grids = {
     "FedProx": {"proximal": [0.0001, 0.001, 0.01, 0.1]},
     "FedAvgM": {"server_momentum": [0.1, 0.3, 0.5, 0.9]},
@@ -69,10 +69,10 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods` with the hyper-parameter grids of leaderboard arena/2.
+    """Return the configurations `methods` with the hyper-parameter grids of leaderboard arena/2.
 
-    A method whose label is in `grids` tries all combinations of the values given there, with the
-    constants in `FIXED`; the others are left as they are.
+    A method whose label is in `grids` tries all combinations of the values in its grid, with the
+    constants in `FIXED`; other methods are returned unchanged.
     """
     made = []
     for method in methods:
@@ -80,7 +80,7 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
         if label in grids:
             kept = {key: method[key] for key in ("name", "label", "choose")}
             grid = grids[label]
-            # every value with each, the last key the quickest
+            # all combinations, the last key varying fastest
             settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
             method = {**kept, "settings": settings, **FIXED.get(label, {})}
         made.append(method)
@@ -88,10 +88,10 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Configure a table of leaderboard arena/2 from `first`, its counterpart in arena/1.
+    """Return the configuration of a table of leaderboard arena/2, made from `first` of arena/1.
 
-    `defaults` are the settings shared by all tables; `of_both` lists the notes of arena/1 that hold
-    for arena/2 too.
+    `defaults` is the configuration that all tables of arena/1 share; `of_both` lists those notes of
+    arena/1 that hold for arena/2 too.
     """
     both = {**defaults, **first}
     notes = [note for note in both["notes"] if note in of_both]
@@ -121,9 +121,9 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Configure arena/2's table of 1, 5 and 10 rounds of equal local work.
+    """Return the configuration of arena/2's table of 1, 5 and 10 rounds, 10 local epochs in all.
 
-    `first` is the corresponding table of arena/1.
+    `first` is the configuration of the corresponding table of arena/1.
     """
     return exhibit(
         first,

@@ -1,7 +1,7 @@
 """Communication-efficient learning of deep networks from decentralized data.
 
-McMahan, Moore, Ramage, Hampson, Agüera y Arcas; AISTATS 2017. Its method is a general one: others
-build on it.
+McMahan, Moore, Ramage, Hampson, Agüera y Arcas; AISTATS 2017. The paper's method FedAvg is in
+fedrepro.methods, since other methods build on it.
 """
 
 NAME = "FedAvg"

@@ -1,6 +1,6 @@
 """Model aggregation via good-enough model spaces: Guha, Smith; arXiv 1805.07782, 2018.
 
-Settings that the paper leaves open were read from its authors' code: findings-settings.md.
+Parameters that the paper does not give were read from its authors' code: findings-settings.md.
 """
 
 NAME = "GEMS"

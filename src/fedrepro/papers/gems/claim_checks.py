@@ -1,4 +1,4 @@
-"""Check on what a method adds to another, by which claims of the paper GEMS are judged."""
+"""A check that only claims of the paper GEMS need: how much one method gains over another."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """A check of a claim on a method's gain (`of` minus `over`), less the largest gain of rivals.
+    """A check of a claim of a paper on a method's gain, less the largest gain of rival methods.
 
-    `than` maps each rival to the method that it is added to, as {"Averaged tuned": "Averaged"}.
+    The gain is the metric of method `of` minus that of method `over`. `than` maps each rival to the
+    method over which it gains, as {"Averaged tuned": "Averaged"}.
     """
 
     form: Literal["gain"]

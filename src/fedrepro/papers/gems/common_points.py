@@ -1,17 +1,17 @@
-"""A point that lies in all good-enough spaces: by gradient descent, or with a proof (GEMS).
+"""Find a point that lies in all good-enough spaces: by gradient descent, or with a proof (GEMS).
 
-A space is a ball or ellipsoid of good enough models around a client's model. Spaces
+A space is a ball or ellipsoid of good enough models around a client's model. The spaces
 {w: |(w - c_k) / s_k| <= r_k} meet if and only if the least t with
 
     t^2 = min_w max_k q_k(w),   q_k(w) = |(w - c_k) / (s_k r_k)|^2
 
-is at most 1: t is the factor on all radii at which they still meet. For weights x on the simplex
+is at most 1: t is the factor on all radii with which the spaces just meet. For x on the simplex
 
     g(x) = min_w sum_k x_k q_k(w) <= t^2,   with   w_i = sum_k x_k a_ki c_ki / sum_k x_k a_ki
 
 where a_ki = 1 / (s_ki r_k)^2; for balls w is a convex combination of the centres. So any w with
-max_k q_k <= 1 proves that they meet, and any x with g(x) > 1 proves that they do not. The bounds
-come together, because the problem is convex; an interior point method in K variables finds x.
+max_k q_k <= 1 proves that the spaces meet, and any x with g(x) > 1 proves that they do not. Both
+bounds converge to t^2, because the problem is convex; an interior point method finds x.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 
-GAP = 1e-10  # between the bounds of t^2, as a share of it, or of 1 below 1
+GAP = 1e-10  # allowed between the bounds of t^2, relative to the larger of t^2 and 1
 TOUCHING = 1e-8  # by how much of its radius a point may be outside a space that it touches
 STEPS = 500  # of Newton's method at most; some dozens are usual
 CENTRED = 1e-3  # a Newton decrement, in units of the barrier, at which the barrier shrinks
@@ -33,10 +33,11 @@ SHRINK = 0.1
 
 @dataclass(frozen=True)
 class Spaces:
-    """K spaces {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes; all float64.
+    """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
-    centres: (K, d); radii: (K,); shapes: (K, d), relative radii along each axis, or (1, 1), ones
-    for balls. empty: bool (K,), spaces that hold nothing, not even their centre; their radius is 0.
+    centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
+    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all, not even
+    their centre; their radius is 0.
     """
 
     centres: Array
@@ -46,28 +47,28 @@ class Spaces:
 
     @staticmethod
     def balls(centres: Array, radii: Array) -> Spaces:
-        """Return balls around `centres` (K, d) with the given `radii` (K,), none of them empty."""
+        """Return K balls around `centres` (K, d) with the given `radii` (K,), none empty."""
         return Spaces(centres, radii, np.ones((1, 1)), np.zeros(len(radii), bool))
 
     @property
     def mean(self) -> Array:
-        """Return the mean of the centres, from which descents start: (d,)."""
+        """Return the mean of the spaces' centres, where gradient descent starts: (d,)."""
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute the distance |(w - c_k) / s_k| of `point` w (d,) from each centre: (K,)."""
+        """Compute distances |(w - c_k) / s_k| of `point` w (d,), with s_k relative radii: (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:
-        """Tell whether `point` (d,) lies in all K spaces."""
+        """Return whether `point` (d,) lies in all K spaces (balls or ellipsoids)."""
         return bool((self.distances(point) <= self.radii).all() and not self.empty.any())
 
 
 @dataclass(frozen=True)
 class Hinges:
-    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), whose minimum 0 is a common point.
+    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), which is 0 in all of K spaces.
 
-    centres: (K, d); scales: (K, d) or (1, 1); margins: (K,).
+    centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
     """
 
     centres: Array
@@ -75,38 +76,40 @@ class Hinges:
     margins: Array
 
     def value(self, point: Array) -> float:
-        """Compute the objective at `point` (d,)."""
+        """Compute the objective sum_k max(0, |scale_k (w - c_k)| - margin_k) at `point` w (d,)."""
         lengths = np.linalg.norm(self.scales * (point - self.centres), axis=1)
         return float(np.maximum(lengths - self.margins, 0).sum())
 
 
 def of_balls(spaces: Spaces) -> Hinges:
-    """Return the objective whose zero is a common point of K balls: sum_k max(0, |w - c_k| - r_k).
+    """Return the objective sum_k max(0, |w - c_k| - r_k), which is 0 where K balls intersect.
 
-    A gradient descent minimises it. Source: GEMS, eq. (2).
+    Gradient descent minimises it. Source: GEMS, eq. (2).
     """
     return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
 
 
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """Return the objective of K ellipsoids for a descent: sum_k max(0, |(w - c_k) / r_k| - 1).
+    """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1), which is 0 where K ellipsoids meet.
 
-    No radius counts as less than `thinnest`. Source: GEMS, eq. (2) with (4); the authors' code.
+    r_k has a radius for each axis; radii below `thinnest` are replaced by it. Source: GEMS, eq. (2)
+    with (4); the authors' code.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
 
 
 def weighed_by_centres(spaces: Spaces) -> Hinges:
-    """Return the objective of the authors' code, sum_k max(0, |c_k (w - c_k)| - r_k).
+    """Return the objective of K balls as in the authors' code: sum_k max(0, |c_k (w - c_k)| - r_k).
 
-    The factor c_k is a slip of theirs (equation (2) has none); it serves to repeat their numbers.
+    The factor c_k is a mistake of the code, since GEMS, eq. (2), has none; it is needed to repeat
+    the code's numbers.
     """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
 
 class Descent(NamedTuple):
-    """Where a gradient descent ended: a point (d,), the steps to it, and the objective there."""
+    """Result of a gradient descent: its last point (d,), number of steps, final objective."""
 
     point: Array
     steps: int
@@ -114,11 +117,10 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Run gradient descent of step size `lr` from `start` (d,), until the objective is 0.
+    """Run gradient descent with step size `lr` from `start` (d,), until the objective is 0.
 
-    `hinges` is the objective; the descent ends after `steps` at the latest. Where a term or its
-    length is 0, its gradient counts as 0. Source: GEMS, section 3.1; learning rate and steps are
-    those of the authors' code.
+    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps.
+    A term that is 0 has gradient 0. Source: GEMS, section 3.1.
     """
     point = np.array(start, np.float64)
     done = 0
@@ -135,12 +137,12 @@ def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
 
 
 class Certificate(NamedTuple):
-    """Result of the search for a common point of K spaces, with its proof.
+    """Result of the search for a common point of K spaces (balls or ellipsoids), with its proof.
 
-    meet: True if `point` (d,) lies in all spaces, False if no point does, None if the bounds did
-    not come together. `point` is the deepest one: its largest distance from a centre, in radii, is
-    least. largest, smallest: bounds on the factor for all radii at which the spaces just meet. At
-    `largest` they do; below `smallest` they do not, as `weights` (K,) prove.
+    meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
+    proven. point: the point whose largest distance from a centre, in radii of its space, is least.
+    largest, smallest: bounds on the factor by which all radii have to be multiplied for the spaces
+    to just meet. weights: (K,), prove the lower bound.
     """
 
     meet: bool | None
@@ -151,9 +153,10 @@ class Certificate(NamedTuple):
 
 
 def certified(spaces: Spaces) -> Certificate:
-    """Prove whether K spaces have a common point, and find their deepest point.
+    """Prove whether K spaces (balls or ellipsoids) have a common point, and find the deepest point.
 
-    An empty space meets no other. A space of radius 0 is one point, so only that can be common.
+    The deepest point's largest distance from a centre, in radii, is least. An empty space meets no
+    other. A space of radius 0 is a single point, so only this point can be common.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -171,10 +174,11 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on the least t^2 at which spaces meet, for weights x on the simplex.
+    """Bounds on the least t^2 with which K spaces meet, for weights x on the simplex.
 
-    weights: x, (K,). point: w, (d,), that minimises sum_k x_k q_k. apart: w - c_k, (K, d). values:
-    q_k at w, (K,). high, low: the bounds max_k q_k and sum_k x_k q_k.
+    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart:
+    w - c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low:
+    the bounds max_k q_k and sum_k x_k q_k.
     """
 
     weights: Array
@@ -186,11 +190,12 @@ class _Bounds(NamedTuple):
 
 
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute the least t² at which K spaces meet, min_w max_k sum_i a_ki (w_i - c_ki)².
+    """Compute the least t² with which K spaces meet, min_w max_k sum_i a_ki (w_i - c_ki)².
 
-    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Returns the point w,
-    weights x, and an upper and a lower bound. Newton's method maximises g(x) + tau sum_k log x_k on
-    the simplex, for ever smaller tau, until the bounds are within GAP.
+    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is
+    (K, d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
+    bound. Newton's method maximises the lower bound g(x) plus the barrier tau sum_k log x_k on the
+    simplex, for ever smaller tau, until the bounds differ by at most GAP.
     """
 
     def at(x: Array) -> _Bounds:
@@ -211,7 +216,7 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
         if gain < CENTRED * tau:
             tau *= SHRINK
             continue
-        # the longest of ever halved steps that gains what a Newton step should
+        # halve the step until it gains what a Newton step should
         inward = float((-ahead / current.weights).max())
         step = min(1.0, 0.99 / inward) if inward > 0 else 1.0
         before = current.low + tau * np.log(current.weights).sum()
@@ -224,15 +229,15 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
                 break
             step /= 2
         current = after
-    # where they meet to the last digit, rounding may put the lower one above
+    # if both bounds are equal but for rounding, the lower one may come out larger
     return best.point, current.weights, best.high, min(current.low, best.high)
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
-    """Return the Newton step (K,) of the weights in `at` within the simplex, and its decrement.
+    """Compute a Newton step (K,) of the weights x in `at` within the simplex, and its decrement.
 
-    d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li / sum_m x_m a_mi, with
-    e_k = w - c_k; `squares` is a, and `tau` the weight of the logarithmic barrier.
+    The lower bound g has d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li
+    / sum_m x_m a_mi, with e_k = w - c_k; `squares` is a, and `tau` weighs the logarithmic barrier.
     """
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))

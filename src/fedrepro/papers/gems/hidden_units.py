@@ -1,8 +1,9 @@
-"""Balls around hidden units, and units merged where their balls meet (GEMS, section 3.2).
+"""Balls around hidden units, and merging of units whose balls meet (GEMS, section 3.2).
 
-All units in a ball give nearly the same outputs. A unit's pre-activations are linear in how far it
-is moved, and one set of directions serves all units of a client. Along a direction outputs only go
-away from where they were, so a direction that passes at a radius passes at all smaller ones.
+All weight vectors in a unit's ball give nearly equal outputs. Pre-activations are linear in how far
+a unit's weights are moved, and one set of random directions serves all units of a client. Along a
+direction the change of outputs only grows, so a direction that is good enough at a radius is good
+enough at all smaller ones.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ UNIT_METRICS = {
 
 
 class HiddenUnits(NamedTuple):
-    """The hidden units of a client in one layer, and the inputs of that layer on n examples.
+    """The hidden units of one client in one layer, and the layer's inputs on n examples.
 
     inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), a column of
     weights for each of L units, biases as the last row.
@@ -51,10 +52,10 @@ class HiddenUnits(NamedTuple):
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of a unit's weights, and return their effect on its output.
+    """Draw `points` random directions of a unit's weights; return their effect on pre-activations.
 
-    The result (points, n) is how much a step of length 1 along each changes the unit's
-    pre-activation, on each of n examples.
+    The result (points, n) is how much a step of length 1 along each direction changes a unit's
+    pre-activation, on each of the n examples of `layer`.
     """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
@@ -66,8 +67,8 @@ def deviations(
 ) -> softmax_spaces.Floats:
     """Compute how far a unit's outputs move along each direction: |relu(a + R t) - relu(a)|, (p,).
 
-    `start` is a, (n,), the unit's pre-activations on n examples; `moved` is t, (p, n), the change
-    by a step of length 1; `radius` is R. float32.
+    `start` is a, (n,), the unit's pre-activations on n examples; `moved` is t, (p, n), how a step
+    of length 1 along each of p directions changes them; `radius` R is the length of the step.
     """
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
@@ -82,11 +83,11 @@ def balls(
     search: softmax_spaces.Bisection,
     shared: bool = True,
 ) -> list[softmax_spaces.Radius]:
-    """Search for each unit the largest ball in which its outputs stay within `epsilon`.
+    """Search for each unit the largest ball in which its outputs change by at most `epsilon`.
 
-    The outputs on n examples differ by |difference| / n <= epsilon with `deviation` "outside", as
-    printed, or by |difference| / sqrt(n) <= epsilon with "inside". Radii are searched by `search`
-    along one set of directions for all units if `shared`, else along new ones for every radius.
+    With `deviation` "outside", as printed, the change of the outputs on n examples is
+    |difference| / n, with "inside" |difference| / sqrt(n). Radii are searched by bisection along
+    one set of random directions for all units if `shared`, else along new ones for every radius.
     Source: GEMS, eq. (3).
     """
     examples = len(layer.inputs)
@@ -113,7 +114,7 @@ def balls(
 class Units:
     """The N hidden units of all clients in one layer, which are to be merged.
 
-    centres: float64 (N, d), a unit's incoming weights and bias; owners: int64 (N,), its client.
+    centres: float64 (N, d), incoming weights and bias of each unit. owners: int64 (N,), its client.
     """
 
     centres: Array
@@ -121,7 +122,7 @@ class Units:
 
     @cached_property
     def distances(self) -> Array:
-        """Compute Euclidean distances between the weights of any two units, (N, N)."""
+        """Compute the Euclidean distance between the weights of every two units, (N, N)."""
         from scipy.spatial.distance import cdist
 
         return np.asarray(cdist(self.centres, self.centres))
@@ -131,11 +132,11 @@ Sets = list[list[int]]
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Group units of a cluster: from the first on, add each unit whose ball meets all of the group.
+    """Form one group of hidden units: add each unit in turn whose ball meets all in the group.
 
-    `members` are indices of units, and `meet` (N, N) says whose balls meet. Returns that group,
-    then each other unit alone. `owners` are not used, so units of one client may merge. Source:
-    authors' code.
+    `members` are the units' indices, and `meet` (N, N) says which balls meet. Returns lists of
+    indices: the group, then each other unit alone. `owners` are not used, so units of one client
+    may be grouped. Source: the code of the authors of GEMS.
     """
     together: list[int] = []
     alone: Sets = []
@@ -148,11 +149,12 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
 
 
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Group units of a cluster into sets of different clients' units whose balls meet in pairs.
+    """Group hidden units into sets of different clients' units whose balls meet in pairs.
 
-    `members` are indices of units, `meet` (N, N) says whose balls meet, `owners` (N,) whose they
-    are. Each set starts from the first unit left and takes the first of each other client that
-    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
+    `members` are the units' indices, `meet` (N, N) says which balls meet, `owners` (N,) are the
+    units' clients. Each set starts with the first unit left, and adds the first unit of each other
+    client whose ball meets all in the set. Returns lists of indices. Source: GEMS, section 3.2,
+    step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -172,11 +174,11 @@ GROUPINGS = {"greedy": one_set, "tuples": tuples}
 
 
 class Merged(NamedTuple):
-    """The units of a layer that all clients share after merging, and counts of merged units.
+    """The units of a hidden layer that all clients share after merging, and counts of merged units.
 
-    units: float64 (A, d), first those of each cluster, in order. merged: how many stand for several
-    units; leftover: how many are one client's, unchanged; refused: sets of units whose balls meet
-    in pairs but have no common point, so they were not merged.
+    units: float64 (A, d), weights and bias of each unit, cluster after cluster. merged: how many of
+    them replace several units. leftover: how many are a client's own, unchanged. refused: sets of
+    units whose balls meet in pairs but have no common point, so that they were not merged.
     """
 
     units: Array
@@ -191,11 +193,11 @@ Joined = Callable[[Spaces], Array | None]
 def merged(
     units: Units, radii: Array, clusters: Sequence[Ints], grouping: str, joined: Joined
 ) -> Merged:
-    """Replace each set of units whose balls have a common point by one unit; others stay.
+    """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-    `radii` (N,) are those of the units' balls. `clusters` hold indices of units that may merge with
-    each other, and `grouping` names the rule that makes sets of them. `joined` returns the unit
-    that stands for a set of balls, or None if they have no common point.
+    `radii` (N,) are of the units' balls. `clusters` has arrays of indices of units that may
+    merge with each other, and `grouping` names the rule ("greedy", "tuples") that makes sets of a
+    cluster's units. `joined` returns a common point (d,) of a set's balls, or None without one.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -213,11 +215,12 @@ def merged(
 
 @dataclass
 class LayerSpaces:
-    """The hidden units of J clients in one layer, with balls and clusters that are found once.
+    """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
-    clients: each client's units and their inputs. rngs: the keys of each client's draws. search:
-    how radii are searched. draws: "shared" directions for every radius, or "fresh" ones. known,
-    grouped: the results so far, by epsilon and by number of clusters.
+    clients: each client's units and the layer's inputs. rngs: each client's random key. search:
+    options of the search for radii. draws: "shared" directions for every radius, or "fresh" ones.
+    deviation: see `balls`. layer: number of the layer, from 0. known: radii so far, by epsilon.
+    grouped: clusters so far, by their number.
     """
 
     clients: Sequence[HiddenUnits]
@@ -231,13 +234,13 @@ class LayerSpaces:
 
     @cached_property
     def units(self) -> Units:
-        """Return the units of all clients in one array, client after client, with their owners."""
+        """Return the hidden units of all clients, client after client, with the client of each."""
         layers = [client.units for client in self.clients]
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
 
     def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
-        """Search, once for each `epsilon`, the radius of each unit's ball of similar outputs."""
+        """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
             radii = [
                 radius
@@ -261,12 +264,12 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all units into `count` groups by k-means of weights and bias, as index arrays.
+        """Cluster all clients' units into `count` groups by k-means of their weights and biases.
 
-        Only units of one cluster may be merged.
+        Returns each cluster's array of units' indices. Only units of one cluster may be merged.
 
         Raises:
-            FedreproError: for more clusters than units.
+            FedreproError: there are fewer units than clusters.
         """
         units = len(self.units.centres)
         if count > units:
@@ -283,11 +286,11 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """Options for merging the units of a layer: allowed deviation `epsilon`, clusters, and rules.
+    """Options for merging the hidden units of a layer.
 
-    clusters: number of groups of units within which units may merge. grouping: "greedy" or
-    "tuples", the rule by which sets of units are made. search: how a point in all balls of a set is
-    found.
+    epsilon: how far a unit's outputs may change in its ball. clusters: number of groups of units
+    within which units may merge. grouping: "greedy" or "tuples", the rule by which sets of units
+    are made. search: how a point in all balls of a set is found.
     """
 
     epsilon: float
@@ -296,10 +299,10 @@ class Merging:
     search: softmax_spaces.Intersecting
 
     def joined(self, spaces: Spaces) -> Array | None:
-        """Find the unit that replaces several, a point in all their balls; None if there is none.
+        """Find a unit that replaces several: a point (d,) in all their balls, None without one.
 
-        It is the end of the descent; or the deepest point, if that is asked for or the descent
-        fails. The authors' code (as_published) takes the end without proof.
+        It is the last point of gradient descent, or the deepest point, if `search` asks for that or
+        the descent fails. With `as_published` it is the descent's last point, wherever that lies.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)
@@ -309,14 +312,14 @@ class Merging:
         return proof.point if proof.meet else None
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge the units in `spaces`, one layer of all clients, and return the common layer.
+        """Merge the units in `spaces`, a hidden layer of all clients, and return the common layer.
 
         Raises:
-            FedreproError: for too many clusters, or too few.
+            FedreproError: there are more clusters than units, or with `as_published` only one.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
-            clusters = clusters[1:]  # the authors' code passes over the first, whose units are lost
+            clusters = clusters[1:]  # the authors' code loses the units of the first cluster
         if not sum(map(len, clusters)):
             raise FedreproError(
                 f"gems_neural: as_published leaves out the first cluster of units, and nothing is "
@@ -329,9 +332,9 @@ class Merging:
 class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging, and each client's output layer.
 
-    tensors: the hidden layers of one network by name, (1, *shape). inputs: their outputs on each
-    client's validation examples, (n, A). heads: each client's output layer, (A + 1, K), trained on
-    these. diagnostics: numbers by the names of UNIT_METRICS. sent: traffic so far.
+    tensors: the shared hidden layers by name, (1, *shape). inputs: for each client the outputs of
+    the top shared layer on its validation examples, (n, A). heads: each client's output layer above
+    it, (A + 1, K), biases last. diagnostics: by the names of UNIT_METRICS. sent: traffic so far.
     """
 
     tensors: dict[str, np.ndarray]
@@ -356,11 +359,11 @@ def common_layers(
     Args:
         lowest: all clients' units of the lowest hidden layer.
         depth: number of hidden layers.
-        merging: how units are merged.
-        trained: a function of merged layers' tensors and the layer's number, which lets clients
-            train the layers above; returns these, (J, *shape), named from weight0 on.
+        merging: options of merging units.
+        trained: called with tensors of the merged layers and the number of the top one; lets
+            clients train layers above, and returns their tensors, (J, *shape), from weight0 on.
         rng: the random key of the method's call.
-        instead: makes units that replace the merged ones, for controls.
+        instead: for controls, makes units that replace the merged ones.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -393,7 +396,7 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return each client's lowest layer as one matrix with biases last: J float32 (D + 1, K).
+    """Return each client's lowest layer as a matrix, biases as last row: a list of J (D + 1, K).
 
     `tensors` are all clients' networks by name, (J, *shape).
 
@@ -410,9 +413,9 @@ def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floa
 
 
 def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
-    """Split `values` (D + 1, K), biases last, into a network's weight (1, D, K) and bias (1, K).
+    """Split a layer's `values` (D + 1, K) into weight (1, D, K) and bias (1, K), the last row.
 
-    The names are weight and bias with the number of the `layer`.
+    Returns both by name, such as weight0 and bias0 for `layer` 0.
     """
     whole = values.astype(np.float32)
     return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

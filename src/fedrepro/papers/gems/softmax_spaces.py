@@ -1,10 +1,10 @@
 """Good-enough spaces of softmax models: balls or ellipsoids of models with a required accuracy.
 
-A model is moved from its centre along a direction; its logits are linear in how far. So an example
-is predicted right between two distances, which are found once and serve every radius and every
-accuracy that is asked for; radii are found by bisection. A model is (D + 1, K), weights and, in the
-last row, biases. Ellipsoids have relative radii from Fisher information. Source: Model Aggregation
-via Good-Enough Model Spaces (GEMS), algorithm 2 and appendix A.
+A model is moved away from its centre along random directions. Its logits are linear in the
+distance, so an example is predicted right between two distances. These are computed once and serve
+every radius and accuracy that is asked for; radii are found by bisection. A model is (D + 1, K),
+weights and, in the last row, biases. Ellipsoids have relative radii from Fisher information.
+Source: Model Aggregation via Good-Enough Model Spaces (GEMS), algorithm 2 and appendix A.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float32]
 
-BLOCK_FLOATS = 2**23  # of directions, or of logits, at a time
+BLOCK_FLOATS = 2**23  # numbers in memory at a time, of directions or of logits
 FLOOR = 1e-5  # added to Fisher information, as in the authors' code: inputs of 0 have none
-FIRST = 50  # directions of a fresh draw before the next: most surfaces that fail, fail by these
+FIRST = 50  # fresh directions drawn at a time: most radii that fail, fail in the first
 DESCENTS = {"ball": (0.01, 1000), "ellipsoid": (0.001, 100_000)}  # step size, steps: authors' code
-BALL = np.ones((1, 1), np.float32)  # relative radii that are all alike
+BALL = np.ones((1, 1), np.float32)  # relative radii, all equal
 
-# accuracies of the model at single clients, of the first ten, and radii of their spaces
+# metrics of the first ten clients: accuracy of the model, radius of the space
 OF_CLIENTS = tuple(f"accuracy_client_{j}" for j in range(1, 11))
 RADII = tuple(name.replace("accuracy", "radius") for name in OF_CLIENTS)
 METRICS = {
@@ -60,7 +60,8 @@ METRICS |= {
 class Bisection:
     """Options of the search for a radius by bisection.
 
-    r_max: largest radius. delta: how exact it is. points: models drawn at each radius to test it.
+    r_max: largest radius. delta: width of the interval at which bisection ends. points: models
+    drawn at each radius to test it.
     """
 
     r_max: float = 4000.0
@@ -69,10 +70,10 @@ class Bisection:
 
 
 class Radius(NamedTuple):
-    """Result of a search for the radius of a space.
+    """Result of a search for the radius of a space, a ball or ellipsoid of good enough models.
 
-    empty: the centre itself is not good enough, so no space exists. capped: every surface up to
-    r_max was good enough, so the true radius is not smaller.
+    value: the radius. empty: the centre itself is not good enough, so the space is empty. capped:
+    every radius tested, up to the largest allowed, was good enough, so the true one may be larger.
     """
 
     value: float
@@ -86,13 +87,13 @@ EMPTY = Radius(0.0, empty=True)
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R) says whether all points drawn from the surface of radius R pass the test. Of the
-    last interval this is the lower end, which passed; the text does not say which one it takes.
+    good_enough(R) says whether all models drawn from the surface of radius R are good enough. The
+    result is the lower end of the last interval, which passed; the paper does not say which end.
     """
     low, high = 0.0, search.r_max
     while high - low > search.delta:
         middle = (low + high) / 2
-        if not low < middle < high:  # closer than numbers are
+        if not low < middle < high:  # no number lies between them
             break
         if good_enough(middle):
             low = middle
@@ -108,7 +109,7 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """The range of distances within which each example is classified right, for each direction.
+    """For each direction, the range of distances within which each example is classified right.
 
     A model is moved from its centre along p directions. least, most: the ends of the range for each
     of n examples, float32 (n, p).
@@ -118,17 +119,18 @@ class RightWithin(NamedTuple):
     most: Floats
 
     def accuracies(self, distance: float) -> np.ndarray:
-        """Compute the accuracy of the model moved by `distance` along each direction: (p,)."""
+        """Compute accuracies of the model moved by `distance` along each of p directions: (p,)."""
         right = (self.least <= distance) & (distance <= self.most)
         return np.asarray(right.mean(axis=0))
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """A client's softmax model (`centre`), and the examples on which models around it are judged.
+    """A client's softmax model (`centre`), and examples on which models near it are evaluated.
 
-    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K). shape: float32
-    (D + 1, K), relative radii of an ellipsoid, or (1, 1), ones for a ball.
+    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K), biases last. shape:
+    relative radii of an ellipsoid of models around it, float32 (D + 1, K), or ones, (1, 1), for a
+    ball.
     """
 
     inputs: Floats
@@ -143,35 +145,35 @@ class Softmax:
 
     @cached_property
     def logits(self) -> Floats:
-        """Compute the logits of the model `centre` on the examples: float32 (n, K)."""
+        """Compute the logits of the client's model `centre` on its examples: float32 (n, K)."""
         return np.asarray(self.with_ones @ self.centre)
 
     @property
     def accuracy(self) -> float:
-        """Compute the accuracy of the model `centre` on the examples."""
+        """Compute the accuracy of the client's model `centre` on its examples."""
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
     def accuracy_at(self, point: np.ndarray) -> float:
-        """Compute the accuracy of another model, `point` (D + 1, K), on these examples."""
+        """Compute the accuracy of the softmax model `point` (D + 1, K) on the client's examples."""
         logits = self.with_ones @ point.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
-        """Draw `points` directions and find for each the distances at which each example is right.
+        """Draw `points` directions; compute for each at which distances each example is right.
 
-        One call serves every radius. Directions are points of the ball's surface of radius 1, or on
-        an ellipsoid shape * g / |g|, with g standard normal; they are drawn in blocks of at most
-        `most`. Source: GEMS, Algorithm 2, line 6, and appendix A.
+        One call serves every radius. Directions are shape * g / |g| with g standard normal, points
+        of the surface of the ball or ellipsoid with radius 1; at most `most` are drawn at a time.
+        Source: GEMS, Algorithm 2, line 6, and appendix A.
         """
         parts = list(self.blocks(rng, points, most))
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Yield, for blocks of random directions, the distances at which each example is right.
+        """Yield, for some random directions at a time, at which distances each example is right.
 
-        A block has at most `most` of the `points` directions. An example is right where no other
-        class has a larger logit: z_k + R d_k <= z_y + R d_y for all k, where d is what a step of
-        length 1 adds to the logits.
+        Each result is for at most `most` of the `points` directions. At distance R an example of
+        class y is right if z_k + R d_k <= z_y + R d_y for all classes k, where z are the logits and
+        d is what a step of length 1 adds to them.
         """
         rows, classes = self.centre.shape
         block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
@@ -191,7 +193,7 @@ class Softmax:
                 slope = other - true_moves
                 with np.errstate(divide="ignore", invalid="ignore"):
                     ends = margins[:, k, None] / slope
-                # of a class's distance to itself, 0 / 0, fmin and fmax take no notice
+                # fmin and fmax ignore 0 / 0, which the true class has
                 np.fmin(high, np.where(slope >= 0, ends, np.inf), out=high)
                 np.fmax(low, np.where(slope < 0, ends, -np.inf), out=low)
             yield RightWithin(low, high)
@@ -199,10 +201,10 @@ class Softmax:
     def proven_radius(self, accuracy: float) -> float:
         """Compute a radius within which every model provably has this `accuracy`, without draws.
 
-        By Cauchy and Schwarz, a move of length R changes the gap between two logits by at most R
-        |x|, with x measured in the radii of both classes. So each example stays right up to a
-        distance of its own, and the result is the distance that enough examples reach. The true
-        radius may be larger, because one model does not move all examples at once.
+        By the Cauchy-Schwarz inequality, a move of length R changes the gap between two logits by
+        at most R |x|, with x measured in the radii of both classes. So each example stays right up
+        to a distance of its own, and the result is the distance that enough examples reach. The
+        true radius may be larger, because a single move does not change all examples that much.
         """
         squares = self.with_ones.astype(np.float64) ** 2
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
@@ -219,15 +221,15 @@ class Softmax:
 
 
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
-    """Compute the Fisher information of each weight of a softmax model, which shapes ellipsoids.
+    """Compute the Fisher information of each weight of a softmax model, for ellipsoids' radii.
 
     It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
     for each example, as in the authors' code. Source: GEMS, appendix A.
 
     Args:
-        inputs: float32 (n, D).
+        inputs: examples x, float32 (n, D).
         centre: the model, float32 (D + 1, K), biases last.
-        rng: draws y.
+        rng: generator that draws y.
 
     Returns:
         float64 (D + 1, K).
@@ -244,7 +246,8 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
     """Compute relative radii of an ellipsoid from Fisher information: max(min_j F_j / F_i, least).
 
-    The weight that matters least has 1. Float32, of the shape of `fisher`. Source: GEMS, eq. (5).
+    The weight with the least information has 1. `fisher` is F, (D + 1, K), and so is the result,
+    float32. Source: GEMS, eq. (5).
     """
     raised = fisher + FLOOR
     radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
@@ -253,11 +256,11 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
 
 @dataclass(frozen=True)
 class Intersecting:
-    """Options of the search for a common point of the clients' spaces.
+    """Options of the search for a common point of the clients' spaces (balls or ellipsoids).
 
-    kind: "ball" or "ellipsoid". point: "descent", where the descent from the mean ends, or
-    "deepest". as_published: weigh balls by their centres, as the authors' code. delta: smaller
-    radii of an ellipsoid count as this.
+    kind: "ball" or "ellipsoid". point: "descent" for the last point of gradient descent, or
+    "deepest" for the point whose largest distance from a centre, in radii, is least. as_published:
+    repeat slips of the authors' code. delta: least radius of an ellipsoid in the descent.
     """
 
     kind: str
@@ -266,7 +269,7 @@ class Intersecting:
     delta: float
 
     def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the paper's objective for balls or ellipsoids, which is 0 in all `spaces`."""
+        """Return the paper's objective for balls or ellipsoids, 0 where all `spaces` meet."""
         return (
             common_points.of_balls(spaces)
             if self.kind == "ball"
@@ -274,7 +277,7 @@ class Intersecting:
         )
 
     def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
-        """Descend from the mean of the centres towards a common point; return where that ends."""
+        """Run gradient descent from the mean of the centres towards a point in all `spaces`."""
         weighed = self.as_published and self.kind == "ball"
         hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
         return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
@@ -282,9 +285,10 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return the common point of the spaces, (d,), and its diagnostics by metric name.
+        """Return a common point of the spaces, (d,), and its diagnostics by metric name.
 
-        If there is none, it is the descent's last point, or with `point` "deepest" the deepest one.
+        If spaces have no common point, the descent's last point is returned, or the deepest point
+        if `point` is "deepest".
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -302,10 +306,11 @@ class Intersecting:
 
 @dataclass
 class GoodEnough:
-    """The good-enough spaces of J clients' softmax models, each searched once for each accuracy.
+    """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
 
-    rngs: the keys of each client's draws. draws: "shared", the same directions for every radius, or
-    "fresh". radii: "drawn", or "proven" for radii without draws. known: radii so far.
+    models: the clients' models. rngs: each client's random key. search: options of the search for
+    radii. draws: "shared", equal directions for every radius, or "fresh". radii: "drawn", tested on
+    random models, or "proven". known: radii so far, by client and accuracy.
     """
 
     models: Sequence[Softmax]
@@ -317,7 +322,7 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find for each client, along directions drawn once, where its examples are right.
+        """Compute for each client, along directions drawn once, where its examples are right.
 
         An example is right between two distances from the client's model. All radii of the client's
         space are then searched along these directions.
@@ -332,7 +337,7 @@ class GoodEnough:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Return the radius of a client's space of models with this `accuracy`, searched once."""
+        """Return the radius of client number `client`'s space of models with this `accuracy`."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
@@ -365,7 +370,7 @@ class GoodEnough:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Find a model (D + 1, K) in the spaces of all clients; return it and diagnostics by name.
 
-        `accuracies` has the required accuracy of each client's space; `search` has options.
+        `accuracies` are the clients' required accuracies, and `search` has options of the search.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

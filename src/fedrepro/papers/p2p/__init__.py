@@ -1,4 +1,4 @@
-"""Peer-to-peer federated learning on graphs: nodes learn beliefs, and hear their neighbours'.
+"""Peer-to-peer federated learning on graphs: nodes learn beliefs, and exchange with neighbours.
 
 Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019.
 """

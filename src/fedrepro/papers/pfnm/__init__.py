@@ -1,7 +1,7 @@
 """Probabilistic federated neural matching, submitted to ICLR 2019.
 
-Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni. Its method is a general one: the leaderboard
-has it too.
+Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni. The paper's method PFNM is in
+fedrepro.methods, since the leaderboard has it too.
 """
 
 NAME = "PFNM"

@@ -1,7 +1,7 @@
-"""Replaying recorded outputs of the PFNM authors' matching code.
+"""Compare our matching with recorded outputs of the PFNM authors' code.
 
-A recorded case is an .npz with the clients' networks, the settings, the order in which clients
-were visited, and what came out. It is matched again with those orders; assignments, sizes and
+A recording is an .npz with the clients' networks, hyper-parameters, the order in which clients were
+visited, and the results. The networks are matched again in this order; assignments, sizes and
 counts must be equal, weights and biases agree to 1e-12.
 """
 
@@ -22,7 +22,7 @@ from fedrepro.methods.matching.sequential_matching import Rule, Variances, match
 
 TOLERANCE = 1e-12
 
-# What numpy raises for files that are not, or no longer, what they should be.
+# Errors that numpy raises for damaged files and files of another kind.
 UNREADABLE = (
     OSError,
     ValueError,
@@ -35,7 +35,10 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """The result of comparing one output with a recorded case: name, if they agree, details."""
+    """The result of comparing one output of our matching with a recording of the authors' code.
+
+    what: name of the output. agrees: whether both agree. words: details to print.
+    """
 
     what: str
     agrees: bool
@@ -43,7 +46,7 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Compare our matching with the authors' code, recorded at `path`; print each result by `echo`.
+    """Compare our matching with that of PFNM's authors, recorded at `path`; `echo` the results.
 
     Returns an exit status: 0 if all agrees, 1 if not, 2 if the file cannot be checked.
     """
@@ -58,9 +61,9 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Match the clients of a recorded case again, and compare with what the authors' code gave.
+    """Match the clients' networks in a recording again, and compare with the authors' results.
 
-    Returns a result for assignments, size and counts of each layer, and for each tensor.
+    Returns a comparison of assignments, size and counts of each layer, and of each tensor.
 
     Raises:
         FedreproError: the file cannot be checked.
@@ -122,7 +125,7 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
 
 
 class _Arrays:
-    """The arrays of a recorded .npz by name, whose type and shape are checked when one is read."""
+    """The arrays of a recorded .npz by name; type and shape are checked when an array is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -143,9 +146,9 @@ class _Arrays:
         return name in self.arrays
 
     def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
-        """Return array `name` as float64, checked to have `shape` (None: any length) and be finite.
+        """Return array `name` as float64; raise FedreproError unless it has `shape` and is finite.
 
-        With `padded` values may be NaN or infinite. Raises FedreproError if a check fails.
+        None in `shape` is any length. If `padded`, values may be NaN or infinite.
         """
         if name not in self.arrays:
             raise self.error(f"'{name}' is missing")
@@ -179,7 +182,8 @@ class _Arrays:
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
     """Return each client's recorded network, without the padding up to the widest client.
 
-    `widths` (J, layers) are hidden widths by client, `dims` inputs, hidden layers and classes.
+    `widths` (J, layers) are clients' hidden widths; `dims` lists the numbers of inputs, of units in
+    each hidden layer, and of classes.
     """
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)

@@ -25,11 +25,11 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Smallest(Form):
-    """A check of a claim on size: the smallest with nearly the best score, divided by another size.
+    """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
-    Settings vary in column `over`; nearly as good are those whose mean of metric `by` over trials
-    is within `within` of the best. The other size is that of method `to`. The interval is that of
-    the size, for the setting that was smallest as measured.
+    Sizes (`metric`) of method `of` are compared along column `over`; nearly best are those whose
+    mean of metric `by` over trials is within `within` of the best. The divisor is the size of
+    method `to`, in the figure `to_exhibit` or the same one.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -80,9 +80,10 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim on a parameter's effect: the spread of means along `over`, less others'.
+    """A check of a claim that one parameter has more effect on a metric than other parameters.
 
-    `than` lists the other parameters' columns; the largest of their spreads is subtracted.
+    The effect is how far means differ along column `over`. `than` lists the columns of the other
+    parameters; the largest of their effects is subtracted.
     """
 
     over_columns = ("over", "than")
@@ -106,9 +107,9 @@ class Effect(Form):
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Average all cells with the same value of column `key`: (trials, cells) -> (trials, values).
+    """Average all cells with equal value of column `key`: (trials, cells) -> (trials, values).
 
-    `series` holds the numbers of the cells in their order, a row for each trial.
+    `series` has the numbers of the cells, a row for each trial and a column for each cell.
     """
     levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
@@ -118,8 +119,8 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 class Correlation(Form):
     """A check of a claim on Pearson's correlation between two methods' values (Fisher's interval).
 
-    The values are means at the points of a figure or table if `across` is "points", else those of
-    single trials, less the mean of their point.
+    If `across` is "points", values are means over trials at each point of a figure (values of its
+    swept parameters); if "trials", values of single trials less the mean over trials at the point.
     """
 
     compared = ("with_method",)

@@ -1,8 +1,9 @@
-"""Streaming matching: the posterior of one step is the prior of the next (PFNM, section 3.3).
+"""Streaming matching: the posterior of one step is the prior of the next step (PFNM, section 3.3).
 
 Data arrive at the clients in steps. At each step the clients' new networks are matched to the
-atoms of all steps so far and to each other. In natural parameters equation (10) of the supplement
-is a sum, so the state is the atoms' sums and, for equation (11), how often each client held each.
+atoms (global units) of all earlier steps and to each other. In natural parameters equation (10) of
+the supplement is a sum, so the state has sums for each atom, and, for equation (11), in how many
+steps each client had each atom.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class Posterior:
     """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
     Attributes:
-        step: number of steps.
+        step: number of steps so far.
         inputs: number of inputs of the networks.
-        layers: atoms and memberships of each hidden layer, the lowest first.
-        bias, bias_precision: float64 (K,), the output bias in natural parameters.
+        layers: for each hidden layer, the lowest first, its atoms, and how often clients had each.
+        bias: mean of the output bias times its precision, float64 (K,).
+        bias_precision: precision (inverse variance) of the output bias, float64 (K,).
     """
 
     step: int
@@ -41,7 +43,7 @@ class Posterior:
 
     @property
     def network(self) -> UnitArrays:
-        """Return the global network of posterior means: weights and biases from the lowest up."""
+        """Return the global network of posterior means: weights and biases, lowest layer first."""
         bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
         return sequential_matching.network_of_atoms(
             [layer.atoms for layer in self.layers], self.inputs, bias
@@ -51,9 +53,9 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the posterior before the first step: no atoms in any layer, the prior's output bias.
+    """Return the posterior before the first step of a stream: the prior, without global units.
 
-    Of `networks`, one for each client, only shapes are used; `variances` set the prior.
+    `networks` has one per client, and only their shapes are used; `variances` set the prior.
     """
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
@@ -75,13 +77,13 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
-    """Match the clients' networks of one more step to the atoms; return the new posterior.
+    """Match the clients' networks of one more step to the atoms (global units) of earlier steps.
 
-    The layers' matchings are returned too, top hidden layer first. `before` is the posterior of
-    earlier steps, with equal variances and inputs. `networks` are those of the J clients after this
-    step's training, `shares`, (J, K), are of this step's examples; for `rule` and `orders` see
-    `match_networks`. At the first step equation (11) rewards no atom above another, so with
-    crowd_first equation (9) is used there. Atoms keep their indices, new ones follow.
+    Returns the new posterior, and each layer's matching, the top hidden layer first. `before` is
+    the posterior of earlier steps. `networks` are those of the J clients after this step's
+    training; `shares` (J, K) are clients' shares of each class in this step. For `rule` and
+    `orders` see `match_networks`. At the first step equation (11) favours no atom, so with
+    `crowd_first` equation (9) is used instead. Atoms keep their indices, and new atoms follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -109,10 +111,10 @@ def update(
 
 
 def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
-    """Pad the outgoing weights of earlier atoms with zeros for units that are new above.
+    """Pad the outgoing weights of a layer's atoms with zeros for new units in the layer above.
 
-    `past` holds a layer's atoms so far, `units` the clients' units to be matched to them. Earlier
-    members lack the units that are new above, which counts as weights of 0.
+    `past` has the layer's atoms (global units) so far, and `units` the clients' units that will be
+    matched to them, whose outgoing weights already have the new length.
     """
     if not past.members.size:
         return pfnm_atoms.no_past(units)
@@ -122,9 +124,9 @@ def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atom
 
 
 def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
-    """Return a layer's atoms after a step of a stream, and how often each client has held each.
+    """Return a layer's atoms (global units) after a step, and how often each client has had each.
 
-    `past` has both as they were before the step; `matching` is the step's result.
+    `past` has atoms and counts before the step; `matching` is the result of the step's matching.
     """
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
@@ -138,10 +140,10 @@ def subsample(
 ) -> pfnm_atoms.Ints:
     """Draw the global units (atoms) of a layer from which a client starts its next step.
 
-    Returns their indices in `members`, int64, at most width - fresh, ascending. Atoms are drawn
-    without replacement, with probabilities in proportion to `members` (atoms,), how often the
-    client held each; where fewer have ever been held, all that have. Source: supplement 4.2,
-    streaming experiment.
+    `members` (atoms,) is how often the client had each atom. At most width - fresh of the atoms
+    that it had are drawn without replacement, with probabilities in proportion to `members`.
+    Returns their indices, int64, ascending. `width` is the client's layer width, and `fresh` a
+    number of new units. Source: PFNM, supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -160,12 +162,12 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return the weights that `client` trains from in its next step: popular global units, noise.
+    """Return the weights from which `client` trains in its next step: global units plus noise.
 
-    `widths` are those of the client's hidden layers. In each layer the subsampled global units,
-    connected as in the global network, come first; units at the prior mean fill up to the width, at
-    least `fresh` of them. Gaussian noise of standard deviation noise_sd is added to all but the
-    output bias, which is the global one. Source: supplement 4.2, streaming experiment.
+    In each hidden layer, as wide as `widths` says, come first global units drawn by `subsample`,
+    connected as in the global network, and then at least `fresh` units at the prior mean. Gaussian
+    noise of standard deviation noise_sd is added to all weights and biases except the output bias,
+    which is that of the global network. Source: PFNM, supplement 4.2, streaming experiment.
     """
     network = posterior.network
     chosen = [
@@ -187,13 +189,13 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with only the part of their data that arrives at one step (0: the first).
+    """Return the clients with only the part of their data that arrives at step `step`, from 0.
 
-    Every client's examples are cut at random into `steps` parts as equal as can be. The cut depends
-    on seed, trial and client only. Source: PFNM, supplement 4.2.
+    Every client's examples are divided at random into `steps` parts of nearly equal size. The
+    division depends on seed, trial and client alone. Source: PFNM, supplement 4.2.
 
     Raises:
-        FedreproError: if a client has fewer examples than there are steps.
+        FedreproError: a client has fewer examples than there are steps.
     """
 
     def part(client: int, held: int) -> np.ndarray:

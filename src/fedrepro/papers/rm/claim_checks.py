@@ -1,4 +1,4 @@
-"""Check on single rounds, by which claims of the paper RM+AH are judged and no other paper's."""
+"""A check on curves over rounds, which only claims of the paper RM+AH need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statemen
 
 
 class OverRounds(Form):
-    """A check of a claim on one metric of method `of` taken from its curve over training rounds.
+    """A check of a claim on a metric of method `of`, computed from its curve over training rounds.
 
     `take` is "end" for the value of the last round, or "mean" for the mean over rounds (area under
     the curve by trapezoids, divided by its length).
@@ -32,7 +32,7 @@ class OverRounds(Form):
         yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
 
     def _taken(self, numbers: Numbers) -> Numbers:
-        """Return `numbers` with one value for each trial, reduced from its curve over rounds.
+        """Reduce each trial's curve over rounds in `numbers` to one value, and return the values.
 
         The result has rows of method `of` and of the checked metric alone.
         """

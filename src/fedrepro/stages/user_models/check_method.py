@@ -39,8 +39,8 @@ from fedrepro.stages.user_models.method_contract import (
 )
 from fedrepro.training.federation.clients import GraphNodes
 
-MOST_ROUNDS = 5  # of a method in rounds, that its costs are read off
-# networks that digits can have; the first that a method combines is taken
+MOST_ROUNDS = 5  # that a method in rounds runs to measure its costs
+# networks for digits; the first that the method supports is used
 MODELS: Mapping[str, Mapping[str, Any]] = {
     "mlp": {"hidden": [20]},
     "logistic": {},
@@ -53,9 +53,10 @@ WORKS = "runs on digits, to a model that predicts"
 class CheckedMethod:
     """Result of checking a method: `findings` are pairs of a rule and why it is broken, or "".
 
-    `numbers` are metrics on digits, with `alone`, the mean accuracy of the clients' own models,
-    `models`, their bytes, and `chance`, the most accuracy that one class for all examples may
-    reach. They are measured after `rounds`; 0 for methods that are not in rounds.
+    item: the method. numbers: metrics on images of digits, among them `alone`, the mean accuracy of
+    the clients' own models; `models`, bytes of the clients' models; and `chance`, the accuracy of
+    always predicting the commonest class, plus two standard errors. rounds: the rounds run, 0 for
+    methods without rounds. clients: number of clients.
     """
 
     item: Component
@@ -70,7 +71,7 @@ class CheckedMethod:
 
     @property
     def at_chance(self) -> str:
-        """Return a phrase if the accuracy is not above chance, else ""."""
+        """Return a phrase to print if the method's accuracy is not above chance, else ""."""
         if not self.numbers or self.numbers["accuracy"] > self.numbers["chance"]:
             return ""
         return f"not above chance ({100 * self.numbers['chance']:.1f} %)"
@@ -79,10 +80,10 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Return the methods in a Python file, or the installed method of this name.
 
-    A name of the literature, such as FedProx, is its component with other defaults.
+    A name of the literature, such as FedProx, gives a method of the package with other defaults.
 
     Raises:
-        FedreproError: for a file without a method or that cannot be loaded, and an unknown name.
+        FedreproError: the file has no method or cannot be loaded, or the name is unknown.
     """
     if wanted.endswith(".py"):
         files = plugins.configured_files()
@@ -101,7 +102,7 @@ def methods_of(wanted: str) -> list[Component]:
     if not found.values:
         return [item]
     changed = replace(item)
-    vars(changed)["own_params"] = {  # in the place of those of the signature
+    vars(changed)["own_params"] = {  # they replace the parameters of the signature
         key: replace(param, default=found.values.get(key, param.default))
         for key, param in item.own_params.items()
     }
@@ -109,7 +110,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Check a method: try every rule for its kind, and run it on a small problem of digits.
+    """Check a method: try every rule for methods of its kind, and run it on a few images of digits.
 
     `model` names a network to use, such as resnet8 or nets.py:Net; by default a small one.
     """
@@ -128,7 +129,7 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
     findings.append((WORKS, _tried(lambda *_: numbers.update(work(item, digits)), item, digits)))
     if numbers:
         models, labels = digits.models, digits.test.labels
-        most = float(np.bincount(labels).max()) / len(labels)  # of one class for all examples
+        most = float(np.bincount(labels).max()) / len(labels)  # accuracy of the commonest class
         alone = [models.alone(j) for j in range(models.clients)]
         numbers |= {
             "models": float(sum(value.nbytes for value in models.tensors.values())),
@@ -140,10 +141,10 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
 
 def problem_for(item: Component, named: str = "") -> SmallProblem:
-    """Make a small problem of digits, with a network and local training that suit the method.
+    """Make a small federation on digits, with a network and local training that suit the method.
 
     Raises:
-        FedreproError: the method combines neither the network `named` nor one of MODELS.
+        FedreproError: the method does not support the network `named`, or any of MODELS by default.
     """
     chosen = spec_called("model", named) if named else None
     if chosen and not takes(item, chosen):
@@ -167,9 +168,10 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Try one rule on a method; return why it is broken, or "".
+    """Check one rule (`run`) on a method; return why the method breaks it, or "".
 
-    A method may fail because a field of `info` that it does not declare is None: name that field.
+    If the method's code fails since it uses a field of `info` that it does not declare, so that the
+    field is None, the text names the field.
     """
     try:
         run(item, problem)
@@ -187,7 +189,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Return accuracy, sizes, messages and seconds of a one-shot method or control, by metric."""
+    """Run a one-shot method or control; return accuracy, sizes, messages and seconds by metric."""
     info, rng = allowed(problem.info, item), RngKey(0)
     costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
     done = applied(item.spec(), costly)
@@ -197,7 +199,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a method for a few rounds; return accuracy, sizes, messages and seconds by metric."""
+    """Run a few rounds of a method; return accuracy, sizes, messages and seconds by metric."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge: Evaluator = GlobalEvaluator(spec, clients)
     if isinstance(clients, GraphNodes):

@@ -1,6 +1,6 @@
-"""A user's own models combined by a one-shot method, in Python or from files, or by every method.
+"""Combine a user's own models by a one-shot method, or by all, in Python or from files.
 
-It needs no data set, no partition, no exhibit.
+Neither a data set of the package nor a partition is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, re
 from fedrepro.training.examples import Examples, tensor_of
 
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
-# what leaderboards call methods, where that is neither a label nor a name of the field
+# names of methods on leaderboards that are neither a label nor a name in papers
 ON_BOARDS = {
     "fedavg": "average",
     "fedavg, one start": "average_shared",
@@ -55,11 +55,11 @@ def combine(
     Args:
         models: the clients' models, as `LocalModels.from_state_dicts` makes them.
         method: a name with parameters, such as "pfnm" or "pfnm+sigma2~0.1".
-        seed: of random numbers, which are those of trial 0 of the workflow.
-        values: parameters of the method by name, over those of `method`.
+        seed: of random numbers; the pipeline draws equal ones in trial 0.
+        values: parameters of the method by name, which override those in `method`.
 
     Raises:
-        FedreproError: the method is not one-shot, does not combine such models, or needs data.
+        FedreproError: the method is not one-shot, cannot combine these models, or needs data.
     """
     spec = read_token("method", method_named(method)) if isinstance(method, str) else method
     setting = spec.component.spec({**spec.values, **values}).single()
@@ -70,9 +70,9 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method (`setting`) to a user's models, with the data known of them.
+    """Apply a one-shot method to a user's models, and return the global model.
 
-    `context` has both; `seed` is that of random numbers.
+    `context` has the models and data of clients; `setting` is the method with its parameters.
 
     Raises:
         FedreproError: the method cannot be applied.
@@ -92,19 +92,20 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return the preparation of a method for the models in `context`, which its settings share."""
+    """Return a method's preparation (work that settings share) for the models in `context`."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a setting of a method to a user's models; return its models and their costs.
+    """Apply a method to a user's models; return the resulting models and the cost.
 
-    `costly` has the user's models, and work that settings share.
+    `setting` is the method with its parameters. `costly` has the user's models, and work before
+    aggregation that several settings share.
 
     Raises:
-        FedreproError: the method has no model of these clients, or weights are not finite.
+        FedreproError: the method makes no model of these clients, or weights are not finite.
     """
     done = run_setting(setting, costly)
     clients = f"these {costly.clients.clients} clients"
@@ -123,7 +124,10 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def method_named(words: str) -> str:
-    """Translate a method's label or name on a leaderboard, such as RegMean++, to its name here."""
+    """Translate a method's name in papers, such as RegMean++, to its name in this package.
+
+    Labels of figures and leaderboards are translated too; other `words` are returned unchanged.
+    """
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
@@ -141,7 +145,8 @@ def run(
 ) -> tuple[str, ...]:
     """Combine files of state dicts into one file `out`; return notes on assumptions and result.
 
-    Several networks are written as a list with weights. `settings` are parameters as key=value.
+    If the method's model has several networks, a list of state dicts with weights is written.
+    `settings` are parameters of the method, as key=value.
     """
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
@@ -171,7 +176,7 @@ def run(
 
 # ------------------------------------------------------------------------------------ all methods
 
-# numbers of a method in the table, in its order
+# a method's numbers in the table, in the order of columns
 NUMBERS = (
     "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
     "client_seconds",
@@ -180,10 +185,11 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """The result of a method on a user's models: setting, models and NUMBERS; or `why` it failed.
+    """The result of a method on a user's models: parameter values (`setting`), models and numbers.
 
-    Of the numbers, `seconds` are of all settings that were tried, `client_seconds` the clients'
-    part, and `times_the_models` is what clients send, in multiples of all their models.
+    why: the reason if the method failed, else "". numbers: the metrics NUMBERS; `seconds` are of
+    all settings tried, `client_seconds` the clients' part of the longest, and `times_the_models`
+    the bytes that clients send, divided by the bytes of their models. made: the global model.
     """
 
     item: Component
@@ -194,14 +200,14 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """Return the method's label in figures, with its name if others have the label too."""
+        """Return the method's label in figures, with its name if other methods have that label."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
 
     @property
     def kind(self) -> str:
-        """Return "one model", "several models" or "control", by what the method made."""
+        """Return "control" for a control, else "one model" or "several models", by its result."""
         if self.item.meta["kind"] == "control":
             return "control"
         alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
@@ -226,16 +232,15 @@ def run_all(
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
-    With validation examples, a method with a grid is tried at all its settings, and the best one on
-    these is measured; otherwise defaults are used. `out` is a new folder for a table and each
-    method's model, written whole or not at all.
+    With validation examples, a method that has a grid of parameter values is run with all of them,
+    and the values with the best validation accuracy are measured; otherwise defaults are used.
+    `out` is a new folder for a table and each method's model, written whole or not at all.
 
     Returns:
-        The methods, the most accurate first and those that could not be applied last, and notes on
-            assumptions.
+        Results of methods, the most accurate first and failed ones last, and notes on assumptions.
 
     Raises:
-        FedreproError: files cannot be used; a failure of one method is in its result.
+        FedreproError: files cannot be used. If a single method fails, its result says why.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -251,7 +256,7 @@ def run_all(
         shutil.rmtree(part, ignore_errors=True)
         try:
             for entry in found:
-                if isinstance(made := entry.made, GlobalModel):  # clients alone make none
+                if isinstance(made := entry.made, GlobalModel):  # not models of clients
                     weights = sum(name.startswith("weight") for name in made.tensors)
                     named = replace(made, layers=layers if weights == len(layers) else None)
                     state = as_state(named, context.models.classes)
@@ -265,9 +270,9 @@ def run_all(
 
 
 def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """Yield the result of each one-shot method and control on a user's models, by name.
+    """Yield the result of each one-shot method and control on a user's models, sorted by name.
 
-    `examples` are those to measure accuracy on.
+    `context` has the models and data of clients; accuracy is measured on `examples`.
     """
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
@@ -279,14 +284,17 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
             yield _best(item, context, examples, seed)
         except FedreproError as error:
             yield AppliedMethod(item, f"failed: {error}")
-        except Exception as error:  # a fault of one method costs its own row alone
+        except Exception as error:  # other methods are run nevertheless
             why = str(sentence_for(error) or "") or f"by a fault of the program ({arose(error)})"
             yield AppliedMethod(item, f"failed: {why}")
         log(item.name)
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method to a user's models, with the setting that is best on validation examples."""
+    """Apply a method with the parameters that are best on validation examples, else with defaults.
+
+    The result is measured on `examples`.
+    """
     models, known = context.models, context.known
     inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
     if item.meta["grid"] and inputs is not None:

@@ -1,4 +1,4 @@
-"""A user's models measured on the user's data: accuracy, loss, recall."""
+"""Measure a user's models on the user's data: accuracy, loss, recall."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from fedrepro.stages.user_models.user_files import DataForm, read_files, read_st
 from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelFiles
 from fedrepro.training.examples import Examples
 
-MIXTURE = {"state_dicts", "weights"}  # keys of what `fedrepro combine` writes of several networks
+MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The accuracy, loss and recall of each class of a user's model on examples.
+    """The accuracy and loss of a user's model on examples, and its recall of each class.
 
-    `loss` is the mean of -ln p of the right class in nats, None if scores are not probabilities;
-    `held` are the numbers of examples by class, int64 (K,), and `right` their recall, float64 (K,),
-    0 for a class without examples.
+    name: the model's file. loss: the mean of -ln p of the right class in nats, None if scores are
+    not probabilities. held: number of examples of each class, int64 (K,). right: recall of each
+    class, float64 (K,), 0 for a class without examples. parameters: number of trained ones.
     """
 
     name: str
@@ -49,14 +49,14 @@ class Evaluation:
 
     @property
     def worst(self) -> int:
-        """Return the class with the lowest recall, among those with examples."""
+        """Return the index of the class with the lowest recall, among classes with examples."""
         return int(np.where(self.held > 0, self.right, np.inf).argmin())
 
 
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
-    """Measure each model file on the examples of `files.evaluate`.
+    """Measure the model in each file of `models` on the examples in `files.evaluate`.
 
-    Returns the results, and notes on assumptions. Models may differ in width.
+    Returns a result per file, and notes on assumptions. Models may differ in width.
 
     Raises:
         FedreproError: files cannot be read or do not fit.
@@ -66,7 +66,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
     results, notes, known = list[Evaluation](), dict[str, None](), dict[DataForm, Examples]()
     for place, path in enumerate(models):
         each = words[place : place + 1] if len(words) == len(models) else words[:1]
-        # several names for one file are of the networks of a mixture
+        # if there is one file, several names are those of its networks
         made, local = _model(path, files, words if len(models) == 1 else each)
         if not local.model.component.meta.get(MODULE):
             notes.setdefault(ASSUMED)
@@ -79,7 +79,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model on examples; `local` gives its input shape and number of classes."""
+    """Measure a model, called `name`, on examples; `local` has its input shape and classes."""
     labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
     scores = finite_scores(name, model, network, examples)
     found, matrix = scored(scores, labels), confusion(scores, labels)
@@ -98,12 +98,12 @@ def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Exam
 def finite_scores(
     name: str, model: GlobalModel, network: Network, examples: Examples
 ) -> np.ndarray:
-    """Compute the class scores (N, K) of a model on examples; `name` is what an error calls it.
+    """Compute a model's class scores (N, K) for `examples`; `name` is the model's name in errors.
 
     Raises:
         FedreproError: a score is not finite.
     """
-    with np.errstate(over="ignore", invalid="ignore"):  # what comes of them is refused below
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
         scores = class_scores(network, model, examples, None).numpy()
     if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
         raise FedreproError(
@@ -124,7 +124,10 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read the file of a state dict, or of a mixture of several, as a global model."""
+    """Read a global model from a file with one state dict, or several and weights.
+
+    `words` name the networks' architectures. Returns the model, and its networks as local models.
+    """
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:

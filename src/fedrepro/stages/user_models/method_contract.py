@@ -1,6 +1,6 @@
-"""The contract of methods: rules for each kind of method, tried on a small problem.
+"""The contract of methods: rules for each kind of method, checked on a small federation.
 
-The package's own methods are held to it by its tests, others by `fedrepro check-method`.
+Tests check that the package's own methods keep the rules, `fedrepro check-method` that others do.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fedrepro.training.mixing_matrices import weights_of
 from fedrepro.training.training_settings import settings_of
 
 DIGITS = "digits, 5 clients, each with most of its examples in few classes"
-TEST, HELD = 360, 300  # examples of the digits for testing; for validation and the public, a third
+TEST, HELD = 360, 300  # examples for testing; for clients, server and public together
 METHODS = "fedrepro.methods", "fedrepro.papers"
 
 
@@ -54,9 +54,9 @@ METHODS = "fedrepro.methods", "fedrepro.papers"
 class SmallProblem:
     """A small federation to try methods on: clients, trained models, and a server's information.
 
-    `inputs` are float32 (N, D) and `labels` int64 (N,); client j has rows[j] of them. `models` are
-    those that the clients trained, `info` has everything that a method may declare, and `test` has
-    examples of no client.
+    `inputs`, float32 (N, D), and `labels`, int64 (N,), are training examples; client j has the rows
+    rows[j]. `models` are the clients' trained models, `info` has all information that a method may
+    declare, and `test` has examples that no client has.
     """
 
     inputs: np.ndarray
@@ -79,9 +79,9 @@ def problem_of(
 ) -> SmallProblem:
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
-    `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for their
-    validation), `server`, `public`, `test`. Client j has the rows rows[j] and validation[j] of the
-    first two.
+    `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for
+    clients' validation), `server`, `public`, `test`. Client j has the rows rows[j] of `train` and
+    validation[j] of `clients`. `shape` is that of one input.
     """
     examples = {
         name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
@@ -121,9 +121,10 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation: five clients with digits of unlike classes, or one with all.
+    """Make a small federation on images of digits, of five clients whose classes differ, or of one.
 
-    `pooled` asks for one client; `training` changes the local training, adam for 10 epochs.
+    If `pooled`, one client has all examples. Local training is adam for 10 epochs; `training` has
+    changes of its parameters.
     """
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
     made = spec.component.make(Arrays, Path(), **spec.values)
@@ -146,11 +147,11 @@ def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> 
 
 
 class ContractError(Exception):
-    """Raised when a method breaks a rule for methods; the text says which."""
+    """Raised when a method breaks a rule for methods; the text says which rule."""
 
 
 def require(whether: bool, sentence: str) -> None:
-    """Raise ContractError with this sentence unless `whether` is true."""
+    """Raise ContractError with the text `sentence` unless `whether` is true."""
     if not whether:
         raise ContractError(sentence)
 
@@ -177,7 +178,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Return the clients, but restricted to work that a method declares, and with data hidden."""
+    """Restrict `clients` to work that the method `item` declares, and hide their data from it."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -187,7 +188,7 @@ def watched(item: Component, clients: Clients) -> Clients:
 
 
 def allowed(info: ClientInfo, item: Component) -> ClientInfo:
-    """Return the part of `info` that a method declares, with clients that hide their data."""
+    """Return the part of `info` that the method `item` declares, with clients' data hidden."""
     part = declared_part(info, item)
     return replace(part, clients=part.clients and watched(item, part.clients))
 
@@ -195,7 +196,7 @@ def allowed(info: ClientInfo, item: Component) -> ClientInfo:
 def made_of(
     item: Component, models: LocalModels, info: ClientInfo, values: Mapping[str, Any]
 ) -> Any:
-    """Run a one-shot method or control with parameters `values`; return its result."""
+    """Run the one-shot method or control `item` with parameters `values`; return its result."""
     spec = item.spec(values)
     prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
@@ -204,14 +205,14 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """List the models that a method returned: one, one per client, or none."""
+    """Convert a method's result to a list: of one model, of a model per client, or empty."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
 
 
 def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    """Return a model's class probabilities for all training examples, (N, K)."""
+    """Return a model's class probabilities for the problem's training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
         return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
@@ -227,9 +228,10 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class ContractCheck:
-    """A rule that methods have to keep, in words; `kinds` are the kinds of methods that it is for.
+    """A rule that methods of certain `kinds` have to keep, with its text `words`.
 
-    `run` takes a method and a small problem, and raises ContractError if the rule is broken.
+    `run` is called with a method and a small problem, and raises ContractError if the method breaks
+    the rule.
     """
 
     words: str
@@ -250,9 +252,9 @@ def _rule(words: str, *kinds: str) -> Callable[[Callable[..., None]], Callable[.
 
 
 def checks_of(item: Component) -> list[ContractCheck]:
-    """List the rules for a method, by its kind.
+    """List the rules that the method `item` has to keep, by its kind.
 
-    The rule on grids is left out for a method without one.
+    The rule on grids of parameter values is left out for a method without a grid.
     """
     rules = [check for check in CHECKS if item.meta["kind"] in check.kinds]
     return [check for check in rules if item.meta["grid"] or check.run is not tries_settings]
@@ -260,7 +262,7 @@ def checks_of(item: Component) -> list[ContractCheck]:
 
 @_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require known needs, a label, a docstring, and evaluation on test examples from a method."""
+    """Require known needs, a label, a docstring and evaluation on test examples of a method."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
     require(not strange, f"it declares unknown needs: {', '.join(strange)}")
@@ -272,7 +274,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 @_rule("its grid is of settings, the default among them", *ANY)
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a method's grid has 2 to BUDGET settings, its defaults among them."""
+    """Require that a method's grid has 2 to BUDGET parameter settings, including the defaults."""
     grid = {key: list(values) for key, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     few = 1 < len(settings) <= BUDGET
@@ -282,7 +284,10 @@ def tries_settings(item: Component, problem: SmallProblem | None = None) -> None
 
 @_rule("predicts, with what it declares and nothing else", "one_shot", "control")
 def predicts(item: Component, problem: SmallProblem) -> None:
-    """Require known metrics and finite predictions of a method that gets only what it declares."""
+    """Require finite predictions of a one-shot method that is given only what it declares to need.
+
+    The metrics that it reports must be declared, too.
+    """
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
     shape = len(problem.labels), problem.models.classes
     for model in each(made):
@@ -298,7 +303,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 @_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require that a method returns equal bytes at a second call, and changes no client's model."""
+    """Require equal bytes from a second call of a method, and clients' models left unchanged."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
@@ -312,9 +317,9 @@ def repeats(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
-    """Run one round of a method that gets only what it declares, to see if it works.
+    """Require that one round of a method works, given only what the method declares to need.
 
-    Require known metrics and finite predictions.
+    Reported metrics must be declared, and predictions finite.
     """
     made, clients, _, state = _one_round(item, problem)
     predicting = made.model(state, clients)
@@ -323,7 +328,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
-    """Run a round on a graph; require finite float32 networks of all nodes before and after it."""
+    """Require finite float32 networks of all nodes, before and after a round on a graph."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
@@ -367,7 +372,7 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
 
 @_rule("finds numbers that are known, twice the same", "simulation")
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a simulation reports known metrics, equal when called twice."""
+    """Require that a simulation reports declared metrics, with equal values in a second call."""
     values = item.spec().values
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
     require(bool(first.rounds), "it takes no step")
@@ -380,7 +385,7 @@ def _copied(models: LocalModels) -> LocalModels:
 
 
 def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State, State]:
-    """Run one round of a method; return its object, clients, and states before and after."""
+    """Run one round of a method; return (its object, clients, state before, state after)."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     before = made.init(clients, info, RngKey(0))
     after, report = made.round(before, clients, info, RngKey(0).at(round=0))

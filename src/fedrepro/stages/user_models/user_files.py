@@ -1,4 +1,4 @@
-"""A user's state dicts, examples (csv, npz) and label counts, read from files and checked."""
+"""Read and check a user's files: state dicts, examples (csv, npz) and label counts."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ def read_state(path: Path) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict, or a mixture of several, in the format of the file's suffix.
+    """Write a state dict, or a dict of several with weights, in the format of the file's suffix.
 
     Raises:
-        FedreproError: only .pt files can hold a mixture.
+        FedreproError: several state dicts are to be written to another file than .pt or .pth.
     """
     if path.suffix in PYTORCH:
         save_state(path, state)
@@ -87,7 +87,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
         )
     if path.suffix == ".npz":
         buffer = io.BytesIO()
-        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # dated 1980
+        np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # its date is always 1980
         write_bytes(path, buffer.getvalue())
     else:
         from safetensors.torch import save
@@ -97,15 +97,16 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 
 COUNT = re.compile("[0-9]{1,13}")
 CLIENT = "client"  # the column of a table of label counts that names files
-MOST_PAIRS = 20  # that a sentence lists
+MOST_PAIRS = 20  # pairs that a sentence lists at most
 
 
 @dataclass(frozen=True)
 class DataForm:
     """How a user's examples are read, so that they fit the networks' inputs and outputs.
 
-    `label` is the column of a csv with the class, inputs are divided by `divide`, and `channels`
-    says where an npz has those of images, see `read_npz`.
+    shape, classes: shape of an input, and number of outputs, of the networks. label: the column of
+    a csv that has the class. divide: the number that inputs are divided by. channels: which axis of
+    images in an npz has the channels, see `read_npz`.
     """
 
     shape: tuple[int, ...]
@@ -118,11 +119,11 @@ class DataForm:
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], list[str]]:
-    """Read a user's files of examples, grouped by purpose; return examples and assumptions.
+    """Read a user's files of examples, grouped by purpose; return examples and notes.
 
-    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. A class that
-    is a whole number is that index, from 0; classes named by words are numbered in the order of
-    their names, over all files, if they are as many as the outputs.
+    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. Classes that
+    are whole numbers are indices, from 0; classes named by words are numbered in alphabetic order,
+    over all files. Examples are grouped as `files` are; notes are on assumptions.
 
     Raises:
         FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
@@ -144,17 +145,17 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of inputs as `form` says; labels in it, if any, are ignored.
+    """Read a file of unlabelled inputs in the way that `form` describes; labels are ignored.
 
     Raises:
-        FedreproError: as `read_files`.
+        FedreproError: the file cannot be read, a number is not finite, or inputs do not fit.
     """
     data = _read(path, form, labelled=False)
     return _examples(path, data, dict.fromkeys(data.classes, 0), form)
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """Read one file of examples (.csv or .npz), even if all are of one class."""
+    """Read one file of examples (.csv or .npz), labelled or not, even if all are of one class."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".npz"):
         raise FedreproError(
@@ -168,7 +169,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
 
 
 def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
-    """Map each class in the files, by name, to an output of the networks; return notes too."""
+    """Map names of classes in the files `read` to outputs of networks; return map and notes."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
         names = sorted(where)
@@ -218,13 +219,13 @@ def _examples(
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Sort files in the order of the models that they belong to, by name; return a note too.
+    """Sort files in the order of the models that they belong to; return files and notes on pairs.
 
-    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
-    each model, the order stays. `option` names the files in errors.
+    Names tell: client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one
+    file for each model, files stay as they are. `option` names the files in errors.
 
     Raises:
-        FedreproError: names do not agree, unless the user says that all are `in_order`.
+        FedreproError: names do not pair up, and the user did not say that files are `in_order`.
     """
     if not len(files) == len(models) > 1:
         return list(files), []
@@ -243,9 +244,10 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
 ) -> list[str]:
-    """Return a note on which part belongs to which model, given that both are `in_order`.
+    """Return a note on which of `parts` (files or rows, called `what`) belongs to which model.
 
-    If the user does not say so, raise FedreproError with the text `refusal`.
+    Parts and models are in the same order. If the user did not confirm this by `in_order`, raise
+    FedreproError with the text `refusal`.
     """
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
@@ -258,10 +260,10 @@ def _in_order(
 def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.ndarray, list[str]]:
     """Read label counts, int64 (J, K), from a csv with a row per client and a column per class.
 
-    A single column counts all of a client's examples. A first row without a number is a header. A
-    first column called `client` names the model files, with or without `.pt`; otherwise rows are
-    taken in the order of the `files` if the user says that they are `in_order`, or refused if they
-    differ. Returns the counts and notes on assumptions.
+    A single column counts a client's examples of all classes. A first row without numbers is a
+    header. A first column called `client` names the model `files`, with or without `.pt`; otherwise
+    rows belong to `files` in their order, which the user has to confirm by `in_order` unless all
+    rows are equal. Returns the counts and notes on assumptions.
     """
     require_file(path)
     head, lines = csv_lines(path)

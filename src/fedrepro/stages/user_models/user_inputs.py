@@ -1,4 +1,4 @@
-"""A user's models and data for methods, read from files; which methods apply, and why not."""
+"""Read a user's models and data from files, and find which methods apply to them, or why not."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ COUNTED = (
     "label counts (--labels, a row per client and a column per class, or --clients-data; in "
     "Python label_counts)"
 )
-# how the information that a method needs is given; what is not here cannot be
+# how users give the information that a method needs; other information cannot be given
 WAYS = {
     **dict.fromkeys(("example_counts", "label_counts"), COUNTED),
     **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
@@ -69,8 +69,8 @@ ASSUMED = (
 class ModelContext:
     """A user's models, and all that is known of their clients; a method gets what it declares.
 
-    one_start: whether all models trained from one start. counted: whether the clients' numbers of
-    examples are known; otherwise all have equal weights.
+    one_start: whether all models trained from equal initial weights. counted: whether the clients'
+    numbers of examples are known; otherwise all clients have equal weights.
     """
 
     models: LocalModels
@@ -80,9 +80,9 @@ class ModelContext:
 
     @staticmethod
     def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
-        """Build the context of a user's models from what is known of them.
+        """Build a context from a user's models and what is known of their clients.
 
-        `sizes` are the clients' numbers of examples, int64 (J,); `known` has fields of ClientInfo.
+        `sizes` are clients' numbers of examples, int64 (J,); `known` has fields of ClientInfo.
         """
         counts, one_start = models.label_counts, known.pop("one_start", True)
         sizes = sizes if counts is None else counts.sum(1)
@@ -92,7 +92,7 @@ class ModelContext:
         return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
-        """Return why a method cannot be applied, in words to follow its name; "" if it can."""
+        """Return why the method `item` cannot be applied (the end of a sentence); "" if it can."""
         meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -123,14 +123,14 @@ class ModelContext:
         return f"needs {'; '.join(ways)}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
-        """Return warnings on a method that can be applied: equal weights, or different starts."""
+        """Return warnings if the method `item` relies on unknown example counts or equal starts."""
         alike = "example_counts" in item.meta["needs"] and not self.counted
         places = item.meta["one_start"] or item.meta["better_of_one_start"]
         doubt = f"note: '{item.name}' {OF_ONE_START}"
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return the information that a method declared, or that its rule for BatchNorm needs."""
+        """Return the information on clients that a method declares, or needs for BatchNorm."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -140,7 +140,7 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Write how many hidden units models have as text, such as "hidden layers of 50 units"."""
+    """Write models' numbers of hidden units as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -149,9 +149,11 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    `models` are the state dicts, one per client; `model`, `shape` and `layers` are lists with
-    commas between, as for `LocalModels.from_state_dicts`; `label`, `divide`, `channels` as for
-    `DataForm`. in_order: files and rows without a client's name have the order of the models.
+    models: state dicts, one per client. model, shape, layers: architectures, shape of an input and
+    order of layers, as lists with commas between, see `LocalModels.from_state_dicts`. labels: a csv
+    of label counts. data, validation: clients' examples. public: inputs of other data. evaluate:
+    examples to measure on. start: the initial weights. label, divide, channels: see `DataForm`.
+    in_order: files and rows without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -173,18 +175,18 @@ class ModelFiles:
 
     @property
     def all(self) -> list[Path]:
-        """Return every file that a command reads: models, data, labels and others."""
+        """Return the path of every file that the command reads: models, data, labels and others."""
         single = (self.labels, self.public, self.evaluate, self.start)
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
     def form(self, models: LocalModels) -> DataForm:
-        """Return how examples are to be read, so that they fit these models."""
+        """Return how to read files of examples, so that they fit the inputs of `models`."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Stack state dicts of clients as local models, of the networks named in `models`."""
+        """Stack state dicts as local models of the architectures `models`; errors use `names`."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
@@ -195,7 +197,7 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read all files of a command; return models with context, examples to measure on, notes.
+    """Read all files of a command; return (models with context, examples to measure on, notes).
 
     Raises:
         FedreproError: files cannot be read, or do not fit each other.
@@ -238,7 +240,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
                     "from the data"
                 )
         counts = found
-    whole = counts is not None and counts.shape[1] == 1  # of all classes together
+    whole = counts is not None and counts.shape[1] == 1  # examples of all classes together
     models = replace(
         read,
         tensors={k: v[: len(names)] for k, v in read.tensors.items()},
@@ -267,7 +269,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
 
 
 def assumed(models: LocalModels) -> tuple[str, ...]:
-    """Return notes on a user's models: the network that they were read as, and assumptions."""
+    """Return notes on how a user's models were read: as which network, under which assumptions."""
     shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
     layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
     read = (
@@ -280,7 +282,10 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect what clients hold: training examples, a file each, and examples to validate on."""
+    """Collect the `count` clients' data: training examples (`own`) and validation examples.
+
+    Lists have a part per client; `validation` may be a single part for all. None without data.
+    """
     for what, files, also in (
         ("--clients-data", own, ""),
         ("--validation", validation, "one for all, or "),

@@ -1,10 +1,10 @@
 """Every table and figure of the paper, split by model and cost so that parts are computed apart.
 
-Rounds end at 1.5 times what the paper printed (the larger number where two tables print one
-setting), or where test accuracy reaches the target. `…-rest` holds the cells of a table that take
-more hours than there were: their runs are those of the table, so a cell that was computed there
-moves by its entry going from one function to the other, and nothing is computed again. findings.md
-says what was chosen and why.
+A run ends after 1.5 times the printed number of rounds (the larger number if two tables print one
+run), or when test accuracy reaches the target. `…-rest` has the cells of a table that take more
+hours than were available. Runs do not depend on the table that shows them, so a computed cell is
+moved to the table by moving its entry from one function to the other. findings.md says what was
+chosen and why.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Table 1, by the perceptron and by the convolutional network; first, what all exhibits share.
+"""Table 1, for the perceptron and the convolutional network; first, what all tables share.
 
-The perceptron has two hidden layers of 200 units and is the model of the defaults. Learning rates
-of the convolutional network are not in successive halving: each runs to its end.
+The perceptron has two hidden layers of 200 units and is the default model. Learning rates of the
+convolutional network are not selected by successive halving: each runs to its end.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ TO_THE_END = [
 
 
 def case(label: str, **changes: Any) -> dict[str, Any]:
-    """Configure a scenario, which is a row or column of a table: its label, and what differs."""
+    """Return the configuration of a table's row or column: its label, and `changes` of defaults."""
     return {"label": label, **changes}
 
 
@@ -83,19 +83,20 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Configure the row `name` of table 1 as a scenario, with its own `methods` if given."""
+    """Return {name: configuration} of the row `name` of table 1, with other `methods` if given."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
 def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
-    """Return training settings: minibatches of `size` (None: all data), learning rates to try."""
+    """Return parameters of local training: minibatch `size` (None: all data), rates `lr` to try."""
     return {"batch_size": size, "lr": lr}
 
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
-    """Configure FedAvg to train until test accuracy reaches `target`.
+    """Return the configuration of FedAvg that trains until test accuracy reaches `target`.
 
-    Its learning rates are selected by successive halving, which stops the worse ones early.
+    A learning rate is selected by successive halving, which stops worse rates early. `label` is the
+    method's name in the table, and `parameters` are further keys of its configuration.
     """
     return component(
         "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
@@ -105,9 +106,10 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
 def fedavg_by_fraction(
     target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any
 ) -> Entry:
-    """Configure FedAvg for several shares C of clients, each trained to test accuracy `target`.
+    """Return the configuration of FedAvg for several shares C of clients that take part in a round.
 
-    `rounds` maps C to the largest number of rounds, and `lr` lists the learning rates to try.
+    At each C it trains to test accuracy `target`. `rounds` maps C to the largest number of rounds,
+    `lr` lists the learning rates to try; `parameters` are further keys of the configuration.
     """
     settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
     return fedavg_until(
@@ -116,7 +118,7 @@ def fedavg_by_fraction(
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return `methods` with three learning rates to try, each trained to the last round.
+    """Return the configurations `methods` with three learning rates, all trained to the last round.
 
     The rate is selected by validation accuracy over the second half of the rounds.
     """
@@ -127,9 +129,9 @@ def to_the_end(*methods: Entry) -> list[Entry]:
 
 
 def rounds_table(rows: str, columns: str) -> Entry:
-    """Configure a table of the rounds until the target accuracy is reached.
+    """Return the layout of a table of the number of rounds until the target accuracy is reached.
 
-    `rows` and `columns` name what varies down and across, as "case" (scenario) and "method".
+    `rows` and `columns` name what varies: "case" (the scenario), "method", or a parameter.
     """
     shown = {"metric": "rounds_to_target", "split": "", "sizes": False, "best": "none"}
     return component("table", rows=[rows], columns=[columns], **shown)
@@ -145,7 +147,7 @@ SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 def small_perceptron(
     target: float, rounds: Rounds, shards: Entry, whole_rates: list[float]
 ) -> ExhibitData:
-    """Return the changes of table 1 for a small test run, with a lower `target` on other data.
+    """Return the changes that make table 1 a small test run, with a lower accuracy `target`.
 
     `rounds` maps the share C of clients to the most rounds, `shards` is the non-IID partition, and
     `whole_rates` are the learning rates to try for full batches (B = ∞).
@@ -234,10 +236,11 @@ exhibits["table-1-iid-10"] = exhibit(
 
 
 def rates_in_two_ranges(fraction: float) -> ExhibitData:
-    """Configure a table of rounds to 97 % by learning rate, for pixels in [0, 1] and [−0.5, 0.5].
+    """Return a table's configuration: rounds to 97 % accuracy by learning rate and range of pixels.
 
-    It tests whether the range of pixels explains the printed rounds, for one share C = `fraction`
-    of clients. Its notes fix in advance how it is read.
+    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether their range explains the printed
+    numbers of rounds. `fraction` is the share C of clients that take part in a round. Notes of the
+    table fix in advance how it is read.
     """
     to_its_end = component(
         "fedavg",
@@ -298,25 +301,26 @@ for name, share in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def five_epochs(rounds: Rounds) -> Entry:
-    """Configure FedAvg with E = 5 local epochs to train until 99 % test accuracy.
+    """Return the configuration of FedAvg with E = 5 local epochs, trained to 99 % test accuracy.
 
-    `rounds` maps each share C of clients to the largest number of rounds.
+    `rounds` maps each share C of clients in a round to the largest number of rounds.
     """
     return fedavg_by_fraction(0.99, rounds, epochs=5)
 
 
 def whole_five_epochs(rounds: Rounds) -> Entry:
-    """Configure FedAvg with E = 5 to train to 99 % accuracy, no learning rate stopped early.
+    """Return the configuration of FedAvg as in `five_epochs`, with no learning rate stopped early.
 
-    `rounds` maps each share C of clients to the largest number of rounds.
+    `rounds` maps each share C of clients in a round to the largest number of rounds.
     """
     return to_the_end(five_epochs(rounds))[0]
 
 
 def small_cnn_table(target: float, rounds: Rounds, shards: Entry) -> ExhibitData:
-    """Return the changes of table-1-cnn for a small test run, with non-IID rows (`shards`) added.
+    """Return the changes that make table-1-cnn a small test run, and add rows with non-IID clients.
 
-    `target` is the accuracy to reach, and `rounds` maps the share C of clients to the most rounds.
+    `target` is the accuracy to reach, `rounds` maps the share C of clients to the most rounds, and
+    `shards` is the non-IID partition.
     """
     method = fedavg_by_fraction(target, rounds, SMALL_RATES, epochs=5)
     non_iid = with_changes(ROWS["shards-inf"], partition=shards, methods=[method])

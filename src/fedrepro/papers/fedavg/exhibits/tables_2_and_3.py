@@ -211,9 +211,10 @@ LSTM_E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training
 
 
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
-    """List FedSGD and FedAvg (E = 5, B = 10) of table 2 for a small test run of the LSTM.
+    """List the configurations of FedSGD and FedAvg (E = 5, B = 10) for a small test run of table 2.
 
-    Runs end at test accuracy `target`, or after `rounds`; `fraction` of the clients train in each.
+    Runs end at test accuracy `target`, or after `rounds` rounds; the share `fraction` of the
+    clients trains in each round.
     """
     fedsgd = fedavg_until(
         target,
@@ -304,7 +305,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Configure a scenario of table 3: `methods` train until test accuracy is `percent`."""
+    """Return the configuration of a scenario: `methods` train to a test accuracy of `percent`."""
     return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 
@@ -320,9 +321,10 @@ def one_holder(percent: int, sgd: Entry) -> dict[str, Any]:
 def small_table_3(
     low: int, middle: int, high: int, *, fraction: float, epochs: int, rounds: int, sgd_rounds: int
 ) -> ExhibitData:
-    """Return the changes of table 3 for a small test run, with lower targets than 80, 82 and 85 %.
+    """Return the changes that make table 3 a small test run, with targets below 80, 82 and 85 %.
 
-    The targets are `low`, `middle` and `high` in percent; SGD on all data takes `sgd_rounds` steps.
+    The target accuracies are `low`, `middle` and `high` in percent. `fraction` is the share of
+    clients in a round, `epochs` their local epochs; SGD on all data has `sgd_rounds` rounds.
     """
     small = {"fraction": fraction, "rounds": rounds, "until": low / 100}
     fedsgd = with_changes(CIFAR_FEDSGD, **small, training=minibatches(None, SMALL_RATES))

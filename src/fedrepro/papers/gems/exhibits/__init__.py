@@ -1,8 +1,8 @@
-"""The tables and figures of the paper, one a data set, so that each is computed by itself.
+"""The tables and figures of the paper, one per data set, so that each is computed by itself.
 
-figure-3 and figure-4 have all three data sets, and in-all the six cases of tables 1 and 2, from the
-same runs. Table 10 of the paper is its table 3 again. Figure 5 is a count, in findings.md, which
-says what was chosen and why.
+From the same runs, figure-3 and figure-4 show all three data sets, and in-all the six scenarios of
+tables 1 and 2. Table 10 of the paper repeats its table 3. Figure 5 is a count, in findings.md,
+which says what was chosen and why.
 """
 
 from __future__ import annotations

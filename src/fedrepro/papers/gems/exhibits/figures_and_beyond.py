@@ -28,9 +28,9 @@ BY_IMAGES = exhibit(
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """List the methods of figures 3 and 4: fine-tuned on public samples, five of each size.
+    """List the configurations of methods of figures 3 and 4: fine-tuned on public samples.
 
-    `gems` holds the settings of GEMS, and `layers` says which layers are tuned, "all" or "last".
+    `gems` is the configuration of GEMS; `layers` says which layers are fine-tuned, "all" or "last".
     """
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
@@ -44,9 +44,9 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
 
 
 def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
-    """Configure figure `of_mnist` with a panel for each of the three data sets, given as `cases`.
+    """Return the configuration of the figure `of_mnist` with a panel for each of three data sets.
 
-    In small test runs the digits data stand in for each of them.
+    `cases` maps a name to the data set's configuration. In small test runs, digits replace them.
     """
     at = of_mnist["at"]
     return exhibit(
@@ -106,7 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Configure GEMS with balls, for all pairs of two clients' accuracies ε in `grid`."""
+    """Return the configuration of GEMS with balls for all pairs of two clients' ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
@@ -138,10 +138,10 @@ exhibits["figure-6"] = exhibit(
 
 
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
-    """List GEMS with balls and with ellipsoids, each at every pair of values of two parameters.
+    """List the configurations of GEMS with balls and with ellipsoids, for all values of parameters.
 
-    `epsilons` are accuracies that a good enough model has, `points` numbers of models that are
-    drawn at each radius to test it.
+    `epsilons` are accuracies that a good enough model must have, `points` numbers of models that
+    are drawn at each radius to test it; all pairs of both are run and shown.
     """
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
     return [with_changes(tables.BALLS, **grid), with_changes(tables.GEMS, **grid)]
@@ -307,9 +307,10 @@ BY_EXAMPLES = exhibit(
 
 
 def at_both_rates(method: Entry, label: str, layers: str = "all", **changes: Any) -> Entry:
-    """Configure `method` with fine-tuning on five samples at two learning rates, both shown.
+    """Return the configuration `method` with fine-tuning on five samples at two learning rates.
 
-    `layers` says which are tuned, "all" or "last"; `changes` replace options of tuning (5 epochs).
+    Both rates are shown. `label` is the method's name; `layers` says which layers are fine-tuned,
+    "all" or "last"; `changes` replace options of fine-tuning, such as 5 epochs.
     """
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return with_changes(method, label, tune=tune, show=["lr"])

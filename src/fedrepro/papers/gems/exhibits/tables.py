@@ -1,7 +1,7 @@
-"""Tables of the paper; first, the settings that all its tables and figures share.
+"""Tables of the paper; first, the configuration that all its tables and figures share.
 
-Tables have five clients on MNIST unless they say otherwise. `in-all` has the six cases of tables 1
-and 2. Table 10 of the paper is its table 3 again.
+Tables have five clients on MNIST unless they say otherwise. `in-all` has the six scenarios of
+tables 1 and 2. Table 10 of the paper repeats its table 3.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """Configure `method` with fine-tuning for 5 epochs on 1,000 public images.
+    """Return the configuration `method` with fine-tuning for 5 epochs on 1,000 public images.
 
-    `layers` says which are tuned, "all" or "last"; `label` is the name in tables.
+    `layers` says which layers are fine-tuned, "all" or "last"; `label` is the method's new name in
+    tables.
     """
     return with_changes(
         method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
@@ -83,7 +84,7 @@ def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Configure `method` with fine-tuning of the last layer, as the paper does for networks."""
+    """Return the configuration `method` with fine-tuning of the last layer, named `label`."""
     return tuned(method, label, layers="last")
 
 
@@ -136,9 +137,9 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """Return GEMS settings that merge tuples, each of one unit from every client, unclustered.
+    """Return parameters of GEMS for merging tuples of different clients' hidden units, unclustered.
 
-    `epsilon_hidden` says how far the outputs of a merged unit may be from those of its parts.
+    `epsilon_hidden` is how far a hidden unit's outputs may change by merging.
     """
     return {"epsilon_hidden": epsilon_hidden, "clusters": 1, "merge": "tuples"}
 
@@ -226,9 +227,9 @@ NETWORK_CASE: Entry = {
 
 
 def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return the scenarios of small test runs, in which digits stand in for each data set.
+    """Return configurations of scenarios for small test runs, in which digits replace data sets.
 
-    `end`, "-logistic" or "-network", is added to the scenarios' names.
+    Keys are the names of scenarios, such as mnist, with `end` ("-logistic", "-network") added.
     """
     names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "ham10000": "HAM10000"}
     cases: dict[str, Entry] = {
@@ -282,10 +283,10 @@ ENSEMBLES = [
 
 
 def by_size(data: str, place: str, parameters: Entry, sizes: Entry, *also: Entry) -> ExhibitData:
-    """Configure a table of networks on `data`: accuracy and hidden units by parameters of GEMS.
+    """Return the configuration of a table: accuracy and hidden units of networks that GEMS makes.
 
-    `place` names the paper's section and table. All methods have `parameters`; `sizes` are the
-    values of ε_hidden and of clusters to compare, and `also` are further methods.
+    `data` names the data set, `place` the paper's section and table. All methods have `parameters`;
+    `sizes` are the values of ε_hidden and of clusters to compare; `also` are further methods.
     """
     sizes = {**sizes, "show": ["epsilon_hidden", "clusters"]}
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]

@@ -1,1 +1,1 @@
-"""Good-enough model spaces: models, or units of networks, that lie in the spaces of all clients."""
+"""Methods of GEMS: models, or hidden units, that are good enough for all clients."""

@@ -1,8 +1,8 @@
-"""Good-enough model spaces: a model, or hidden units of networks, that lie in all clients' spaces.
+"""Good-enough model spaces (GEMS): a model, or hidden units, in the spaces of all clients.
 
-Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3 and appendix A. Options
-that the text leaves open are as in the authors' code, except for the radius, which is the tested
-side, and for units whose balls meet in pairs only, which stay.
+Source: "Model Aggregation via Good-Enough Model Spaces" (GEMS), section 3 and appendix A. Where the
+text leaves a choice, it is made as in the authors' code, with two exceptions: a radius is the
+largest that passed the test, and units whose balls meet in pairs only are not merged.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def softmax_spaces(
     c_min: float,
     fisher_examples: int,
 ) -> GoodEnough:
-    """Prepare the clients' good-enough spaces, which all settings of `gems_convex` share.
+    """Prepare the clients' good-enough spaces, which all parameter settings of `gems_convex` share.
 
-    The result has the models, their validation examples and, for ellipsoids, relative radii. A
-    space's radius is searched when a setting first asks for its accuracy, and kept. For the
-    parameters see `gems_convex`.
+    A space is a ball or ellipsoid of models with enough accuracy at a client. The result has
+    models, validation examples and, for ellipsoids, relative radii. A radius is searched when a
+    setting first asks for its accuracy, and then kept. The parameters are those of `gems_convex`.
     """
     assert info.clients is not None
     models, rngs = [], [rng.at(client=j) for j in range(clients.clients)]
@@ -148,9 +148,9 @@ def gems_convex(
 ) -> GlobalModel:
     """Find a model in all spaces {w: |c_k - w| <= r_k} of models with accuracy epsilon at client k.
 
-    Spaces are searched on the clients' validation examples. Where they have no common point, the
-    last one of the descent is evaluated, and the metrics say so. Source: GEMS, Algorithms 1 and 2,
-    equations (1), (2), (4) and (5).
+    Spaces are searched on the clients' validation examples. If they have no common point, the last
+    point of the gradient descent is returned, and the metric `common_point` is 0. Source: GEMS,
+    Algorithms 1 and 2, equations (1), (2), (4) and (5).
     """
     accuracies = [epsilon] * clients.clients
     if epsilon_first is not None:
@@ -176,10 +176,10 @@ def unit_spaces(
     r_max: float,
     delta: float,
 ) -> LayerSpaces:
-    """Prepare the balls around the clients' units in the lowest hidden layer, for `gems_neural`.
+    """Prepare the search for balls around clients' units of the lowest hidden layer.
 
-    They do not depend on the later merging, so all settings share them. For the parameters see
-    `gems_neural`.
+    Balls do not depend on the later merging, so all parameter settings of `gems_neural` share them.
+    The parameters are those of `gems_neural`.
     """
     assert info.clients is not None
     inputs = [info.clients.validation(j)[0] for j in range(clients.clients)]
@@ -248,10 +248,11 @@ def gems_neural(
     delta: Delta = 0.01,
     as_published: AsPublished = False,
 ) -> GlobalModel:
-    """Merge the clients' hidden units whose balls of similar outputs share a point; others stay.
+    """Merge clients' hidden units whose balls of similar outputs share a point; keep all others.
 
-    Layer after layer from the lowest; clients then train the layers above again, and the output
-    layers are combined as softmax models are. Source: GEMS, section 3.2, equation (3).
+    Layers are merged one by one from the lowest; after each, clients train the layers above again.
+    Output layers are combined as softmax models by `gems_convex`. Source: GEMS, section 3.2,
+    equation (3).
     """
     assert info.clients is not None
     own, search = info.clients, Intersecting("ball", point, as_published, delta)
@@ -260,7 +261,7 @@ def gems_neural(
     def trained(tensors: Mapping[str, np.ndarray], layer: int) -> Mapping[str, np.ndarray]:
         """Train every client's layers above number `layer`, the top one of the common `tensors`.
 
-        Returns tensors (J, *shape), named from weight0 on.
+        Returns the trained tensors (J, *shape), named from weight0 on.
         """
         heads = own.train_heads(
             tensors,
@@ -280,7 +281,7 @@ def gems_neural(
         return heads
 
     def at_random(spaces: LayerSpaces, merged: Merged) -> Merged:
-        """Return as many units as merging gave, of the clients' own at random or untrained."""
+        """Return as many units as `merged` has: drawn from clients' units, or untrained."""
         count, inputs = merged.units.shape[0], merged.units.shape[1] - 1
         if units == "drawn":
             generator = rng.stream(f"gems-random-units-{spaces.layer}")
@@ -303,7 +304,7 @@ def gems_neural(
     tensors = hidden.tensors | tensors_of_layer(head, len(layers))
     heads_sent = clients.clients * (head.size + 1) * FLOAT_BYTES
     return GlobalModel(
-        dense_spec(widths(tensors)),  # no dropout: what is above was trained without
+        dense_spec(widths(tensors)),  # no dropout: layers above were trained without it
         tensors,
         diagnostics=diagnostics | hidden.diagnostics,
         traffic=hidden.sent + Traffic(messages_up=clients.clients, bytes_up=heads_sent),

@@ -1,1 +1,1 @@
-"""Further training of what a method made, as GEMS does it on a public sample."""
+"""Fine-tuning of a method's global model on a public sample, as in the paper GEMS."""

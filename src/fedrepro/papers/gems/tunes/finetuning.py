@@ -1,6 +1,6 @@
-"""How models are fine-tuned on a public sample: the key `tune` of an exhibit's method.
+"""Fine-tuning of models on a public sample: the key `tune` of a method in a figure or table.
 
-As a token it is `tune+examples~100@1000+repetitions~5`, one setting for each value of a list.
+In file names it is written as `tune+examples~100@1000+repetitions~5`, here with two sample sizes.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ def finetuned(
         ),
     ] = 0,
 ) -> GlobalModel:
-    """Train a global model further on a labelled public sample, each of its networks by itself.
+    """Train a global model further on the labelled public sample, each of its networks by itself.
 
-    Epochs, learning rate and patience replace those of `settings`, whose optimiser starts again.
-    `rng` depends on trial and repetition, so that order of examples and dropout are equal for all
-    models. Source: GEMS, section 3.3.
+    `settings` are those of local training, with a new optimiser state and other epochs, learning
+    rate and patience. `shape` is that of one input. `rng` depends on trial and repetition alone, so
+    order of examples and dropout are equal for all models. Source: GEMS, section 3.3.
     """
     import torch
 
@@ -73,7 +73,7 @@ def finetuned(
     above = Examples(torch.cat(each), sample.targets.repeat(model.networks))
     tasks = [Task(np.arange(i * count, (i + 1) * count), rng) for i in range(model.networks)]
     start = {name: model.tensors[whole] for name, whole in names.items()}
-    plain = replace(settings, augment="none")  # which moves pixels
+    plain = replace(settings, augment="none")  # augmentation is for pixels, not activations
     trained = train(head, above, tasks, plain, start).tensors
     new = {names[name]: value for name, value in trained.items()}
     return replace(model, tensors={**model.tensors, **new})

@@ -1,1 +1,1 @@
-"""The data of the regression that the paper draws its nodes from."""
+"""The synthetic data of the linear regression in the paper P2P."""

@@ -1,4 +1,4 @@
-"""The synthetic nodes of P2P: linear regression where each node sees one of two coordinates.
+"""The synthetic data of P2P: linear regression where each node sees one of two coordinates.
 
 P2P (peer-to-peer federated learning on graphs), section 5.1 and figure 1.
 """
@@ -43,11 +43,11 @@ def p2p_nodes(
     """Generate data of two nodes with y = θ·[1, x₁, x₂] + noise, each seeing one coordinate of x.
 
     θ = [−0.3, 0.5, 0.8], noise variance 0.64; node 1 has x₁ uniform on [−1, 1] and x₂ = 0, node 2
-    has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. With view~central every example has both, as the
-    paper's central node. Test examples, which the paper does not describe, have both coordinates,
-    with noise. Kind regression: targets instead of classes. Shapes: x float32 (N, 2), y float32
-    (N,); the group of an example is its node. `raw` is not used; the data do not depend on a run's
-    seed.
+    has x₁ = 0 and x₂ uniform on [−1.5, 1.5]. With view~central every example has both coordinates,
+    as the paper's central node. Test examples, which the paper does not describe, have both
+    coordinates, and noise. The data have targets instead of classes: x float32 (N, 2), y float32
+    (N,); the group of an example is its node. `raw` is not used; the data depend on `draw`, not on
+    a run's seed.
     """
     rng = RngKey(0, trial=draw)
     seen = {"nodes": np.eye(2), "central": np.ones((2, 2))}[view]
@@ -74,7 +74,7 @@ def p2p_nodes(
 def _observe(seen: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw inputs (N, 2) and targets (N,), float32, of N examples of the linear regression.
 
-    `seen` (N, 2) is 1 for coordinates that an example's node sees; the others are 0 in the inputs.
+    `seen` (N, 2) is 1 for coordinates that an example's node sees; other coordinates become 0.
     """
     x = generator.uniform(-1, 1, seen.shape) * RANGE * seen
     y = THETA[0] + x @ THETA[1:] + NOISE * generator.standard_normal(len(x))

@@ -1,1 +1,1 @@
-"""A drawing that only this paper has: which classes nodes take for which."""
+"""A drawing that only the paper P2P has: confusion matrices of nodes."""

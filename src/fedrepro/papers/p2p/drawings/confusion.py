@@ -1,8 +1,8 @@
-"""Figure of confusion: which classes a node of a graph takes for which, a map for each method.
+"""Figure of confusion: which class a graph's node predicts for which, a matrix for each method.
 
-Its numbers are shares of a class's examples, and the split of one says which: `6 as 0` are the
-examples of class 6 that are taken for class 0, and `6 right` those that are not confused. Groups of
-classes that it names stand on either side: `6 as 0, 2, 3 or 4`.
+Numbers are shares of a class's examples, and a number's split says which: `6 as 0` is the share of
+class 6 that is predicted as class 0, and `6 right` the share predicted right. The figure may also
+count groups of classes together: `6 as 0, 2, 3 or 4`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 CONFUSION, FILE = "confusion", "confusion.parquet"
 CLASSES = re.compile(r"(\d+) as (\d+)")
 HEIGHT = 3.9  # inches, with two maps
-LEAST = 0.005  # shares above it are written: half a percent
-DARK = 0.5  # shares from which letters are white
+LEAST = 0.005  # shares above half a percent are written into the matrix
+DARK = 0.5  # from this share on, letters are white
 
 
 @drawing("confusion")
 class Confusion(Figured):
-    """A figure of the classes that a node takes for which, a confusion matrix for each method.
+    """A figure of the confusion matrix of a node's predictions, for each method.
 
-    The csv has a share for every pair of classes, named by its split: `6 as 0`, `6 right`.
+    The csv has a share for every pair of classes, named in the column split: `6 as 0`, `6 right`.
     """
 
     groups: dict[str, Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]] = Field(
@@ -66,11 +66,11 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read a method's confusion of classes from its runs, as shares for the figure's csv.
+        """Read a method's confusion matrix from its runs, as shares for the figure's csv.
 
-        `metrics` are the runs' files, `setting` the method's setting, `measure` the method with the
-        node to show; `where` names the figure in errors. The result has a share per trial by
-        (confusion, split).
+        `metrics` are the runs' files, `setting` the method's parameter values, `measure` the method
+        with the node to show; `where` names the figure in errors. The result maps ("confusion",
+        split) to a share per trial; a split is as `6 as 0`.
 
         Raises:
             FedreproError: a trial is missing, or a group has an unknown class.
@@ -112,10 +112,10 @@ class Confusion(Figured):
 
 
 def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) -> dict[str, float]:
-    """Turn counts of predictions into shares of each class's examples: `6 as 0`, `6 right`.
+    """Turn counts of predictions into shares of each class's examples, by `6 as 0` or `6 right`.
 
-    `counts` are (K, K) by class and predicted class; `groups` names classes that are counted
-    together; `where` names the figure in errors.
+    `counts` are (K, K) by class and predicted class; `groups` maps names to classes that are also
+    counted together; `where` names the figure in errors.
     """
     classes = len(counts)
     sets = {str(label): [label] for label in range(classes)}
@@ -138,9 +138,10 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) 
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
-    """Return the confusion matrix of method `label` from the csv: mean shares (K, K), no groups.
+    """Return the confusion matrix of method `label` from a figure's numbers: mean shares (K, K).
 
-    Rows are classes and columns predicted classes; `where` names the figure in errors.
+    Rows are classes and columns predicted classes; groups of classes are left out. `where` names
+    the figure in errors.
     """
     rows = final(numbers)
     rows = rows[(rows["method"] == label) & (rows["metric"] == CONFUSION)]

@@ -1,6 +1,6 @@
-"""The figures and numbers of the paper, what its settings decide, and larger graphs.
+"""The figures and tables of the paper, experiments on its hyper-parameters, and larger graphs.
 
-findings.md has the reason of every number that the paper does not give.
+findings.md gives the reason for every number that the paper does not give.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Configure four rows of `method`: nodes 1 and 2, each before and after exchanging beliefs.
+    """Return the configuration of four rows of a table: nodes 1 and 2, before and after averaging.
 
-    `of` is put before the labels ("node 1", …).
+    `method` is a method on graphs, with `parameters`. `of` is put before the labels ("node 1", …).
     """
     return [
         component(method, f"{of}node 1", node=1, belief="before", **parameters),
@@ -120,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Configure a scenario's number of rounds, rounds between measurements, and `parameters`."""
+    """Return a scenario's configuration: its rounds, rounds between evaluations, `parameters`."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -205,7 +205,7 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Configure scenario `case` with exchanges after `every` minibatches, or an "epoch".
+    """Return the scenario `case` with averaging between nodes after `every` minibatches or "epoch".
 
     It runs for 20 epochs of half of the data, and is evaluated about once an epoch.
     """
@@ -218,7 +218,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return changes of table "interval" for a small test run; each interval has one of `runs`."""
+    """Return the changes that make table "interval" small; `runs` has each interval's rounds."""
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -374,10 +374,10 @@ exhibits["defaults"] = exhibit(
 
 
 def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
-    """Return a scenario for each number of nodes on graphs of one `shape`, by name.
+    """Return a scenario's configuration for each number of nodes on graphs of one `shape`, by name.
 
-    `runs` maps a number of nodes to its rounds, and to the rounds between two measurements;
-    `others` are further settings of each scenario.
+    `runs` maps a number of nodes to (rounds, rounds between two evaluations); `others` are further
+    keys of each scenario.
     """
     return {
         f"{shape}_{nodes}": {
@@ -392,7 +392,7 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Configure a panel of `metric` against the number of nodes, a line for each graph shape."""
+    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

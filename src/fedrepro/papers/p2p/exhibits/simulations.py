@@ -1,6 +1,6 @@
 """Linear regression with known posteriors, and theorem 1: simulations without data or a model.
 
-A trial is a block of 2,000 repeats.
+A trial is 2,000 repeats with random numbers of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ exhibits: dict[str, ExhibitData] = {}
 
 Case = dict[str, Any]  # its label, and what differs in it
 
-# W: a row each for node 1 and node 2, how much it makes of what node 1 and node 2 believe
+# W: a row for each node, its weights of the beliefs of node 1 and node 2
 CROSSED = {"rows": ["0.25_0.75", "0.75_0.25"]}
 LEANING = {"rows": ["0.45_0.55", "0.70_0.30"]}
 SHAPES = {  # of larger graphs, with their labels

@@ -1,1 +1,1 @@
-"""Methods on a graph whose nodes hold beliefs, and simulations of what theorem 1 says of them."""
+"""Methods of P2P, in which nodes of a graph average beliefs, and simulations of its theorem 1."""

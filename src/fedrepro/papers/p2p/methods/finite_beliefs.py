@@ -1,21 +1,21 @@
-"""Algorithm 1 of P2P on a finite set of parameters, and the samples that theorem 1 asks for.
+"""Algorithm 1 of P2P on a finite set of parameters, and the samples that theorem 1 requires.
 
 A. Lalitha, O. C. Kilinc, T. Javidi, F. Koushanfar. Peer-to-peer federated learning on graphs. 2019,
 sections 3 and 4. The paper has no experiment on its theorem; this one is ours. Beliefs are arrays
 (..., N, M) float64 of log-probabilities of M parameters at N nodes; leading axes are independent
 repeats, all computed at once.
 
-The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the most that
-the log-likelihoods of two parameters differ, and lambda the second largest eigenvalue of W. Four
-steps of its proof do not hold:
+The printed bound is 16 C log(NM/delta) / (K^2 (1 - lambda)) with C = |log(L/alpha)|, the largest
+difference between log-likelihoods of two parameters, and lambda the second largest eigenvalue of
+the mixing matrix W. Four steps of its proof do not hold:
 
 - A log-likelihood ratio within [-C, C] has a range of 2C, so that McDiarmid's inequality gives
   exp(-eps^2 n / (8 C^2)): C has to be squared.
 - The rate at which W converges is given by the second largest modulus. An eigenvalue of -0.5 makes
   1 - lambda 1.5. Even by the modulus, 4 log N / (1 - lambda) does not bound every W; the sum that
   it stands for, S_W = max_i sum_k sum_j |(W^k)_ij - v_j|, can be computed.
-- Merging the two conditions on n needs K <= 1.
-- That no wrong parameter is believed by 1/(2M) takes n >= 2 log(2M) / K as well.
+- Merging the two conditions on the number of samples n needs K <= 1.
+- For every wrong parameter's belief to be below 1/(2M), n >= 2 log(2M) / K is needed as well.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from fedrepro.training.mixing_matrices import mixing_sum, second_modulus, statio
 
 Array = NDArray[np.float64]
 
-TIE = 1e-9  # logarithms this close are equal but for rounding
+TIE = 1e-9  # logarithms that differ less count as equal
 
 
 def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
     """Average each node's log-beliefs with its neighbours' by `weights` (N, N): sum_j W_ij log b_j.
 
-    `beliefs` are logarithms (..., N, M). This is the consensus of equation (3) before it is
-    normalised; rows of `weights` sum to one.
+    `beliefs` are log-probabilities (..., N, M) of M parameters at N nodes; rows of `weights` sum to
+    one. The result is not normalised. Source: P2P, equation (3).
     """
     # one product for all repeats
     mixed: Array = np.moveaxis(np.tensordot(weights, beliefs, axes=(1, -2)), 0, -2)
@@ -52,10 +52,10 @@ def mixed_beliefs(weights: Array, beliefs: Array) -> Array:
 
 
 def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
-    """Tell for each node whether the parameter it believes most is the true one: (..., N) bool.
+    """Return for each node whether its most probable parameter is the true one: (..., N) bool.
 
-    `beliefs` are logarithms (..., N, M), and `truth` an index of a parameter. A tie with another
-    parameter counts as an error.
+    `beliefs` are log-probabilities (..., N, M) of M parameters at N nodes, and `truth` is the index
+    of the true parameter. A tie with another parameter counts as an error.
     """
     true_belief = beliefs[..., truth]
     rivals = [beliefs[..., other] for other in range(beliefs.shape[-1]) if other != truth]
@@ -65,14 +65,14 @@ def learnt(beliefs: Array, truth: int) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Problem:
-    """Numbers other than the graph on which the bounds of theorem 1 on samples depend.
+    """Numbers on which the bounds of P2P's theorem 1 on samples depend, besides the graph.
 
     Attributes:
-        nodes: N.
-        parameters: M.
-        range: C, at most what log-likelihoods of two parameters differ by.
-        rate: K, the least mean evidence against a wrong parameter in a sample, in nats.
-        delta: the probability of an error at any node that is allowed.
+        nodes: number of nodes N.
+        parameters: number of parameter values M that nodes have to tell apart.
+        range: C, the largest difference between log-likelihoods of two parameters.
+        rate: K, the least mean evidence of a sample against a wrong parameter, in nats.
+        delta: the allowed probability that any node errs.
     """
 
     nodes: int
@@ -83,12 +83,12 @@ class Problem:
 
     @property
     def log_cases(self) -> float:
-        """Return log(NM/delta), a factor of both bounds."""
+        """Return log(NM/delta), a factor of the printed and of the corrected bound on samples."""
         return math.log(self.nodes * self.parameters / self.delta)
 
 
 def printed_bound(problem: Problem, eigenvalue: float) -> float:
-    """Compute the samples per node that theorem 1 requires in a `problem` as printed, equation (4).
+    """Compute how many samples per node P2P's theorem 1 requires as printed, equation (4).
 
     `eigenvalue` is the second largest eigenvalue of the mixing matrix W.
     """
@@ -96,10 +96,10 @@ def printed_bound(problem: Problem, eigenvalue: float) -> float:
 
 
 def corrected_bound(problem: Problem, mixing: float) -> float:
-    """Compute the samples per node that theorem 1 requires in a `problem` by a corrected proof.
+    """Compute how many samples per node P2P's theorem 1 requires, by a corrected proof.
 
-    `mixing` is S_W, larger the slower averaging by the mixing matrix W converges; priors are
-    uniform.
+    `mixing` is S_W = max_i sum_k sum_j |(W^k)_ij - v_j|, how slowly averaging by the mixing matrix
+    W converges to its stationary distribution v. Priors are uniform.
     """
     c, k = problem.range, problem.rate
     return max(
@@ -109,8 +109,8 @@ def corrected_bound(problem: Problem, mixing: float) -> float:
     )
 
 
-BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters; (M, 2)
-TRUTH = 3  # by symmetry it does not matter which
+BITS = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])  # the parameters, (M, 2): values of both bits
+TRUTH = 3  # index of the true parameter; by symmetry any will do
 ONE = np.array([0.3, 0.7])  # probability of a one where the bit is 0, and where it is 1
 METRICS = {
     "error": Metric("repeats in which a node is wrong", "share of repeats", 0, 1, -1),
@@ -148,12 +148,11 @@ def finite_beliefs(
     ] = 0.05,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Simulate nodes on a graph that each see one of two bits and learn both; count errors.
+    """Simulate nodes on a graph that each observe one of two bits and learn both; count errors.
 
-    Node i sees coins that show a one with probability 0.7 if bit i mod 2 is 1, else 0.3. Beliefs
-    are over the four values of both bits, from a uniform prior; equal belief in two of them is an
-    error. The bounds of theorem 1 on the samples needed are computed too. Source: P2P, algorithm 1
-    and theorem 1.
+    Node i sees coin flips, a one with probability 0.7 if bit number i mod 2 is 1, else 0.3. Beliefs
+    are over the four values of both bits, from a uniform prior; a tie is an error. The bounds of
+    theorem 1 on the samples needed are computed too. Source: P2P, algorithm 1 and theorem 1.
     """
     values = {"rows": list(rows)} if graph == "matrix" else {}
     weights = weights_of(components("graph")[graph].spec(values), nodes, rng)
@@ -162,7 +161,7 @@ def finite_beliefs(
     last = steps or math.ceil(bounds["bound_corrected"])
     errors = _errors(weights, bits, last, repeats, rng)
     due = [step for step in range(1, last + 1) if EvaluationSchedule(None).is_due(step, last)]
-    # ties make even numbers of samples worse than odd ones, so a few after the first may not be
+    # the first; ties make even numbers of samples worse, so a few later ones may be above delta
     within = np.flatnonzero(errors <= delta)
     ended = bounds | {
         f"error_at_{name.removeprefix('bound_')}": float(errors[math.ceil(bound) - 1])
@@ -175,9 +174,10 @@ def finite_beliefs(
 
 
 def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: RngKey) -> Array:
-    """Simulate `repeats` runs; return in which share some node is wrong after each step, (steps,).
+    """Simulate `repeats` runs; return the share with an error at a node after each step, (steps,).
 
-    `weights` (N, N) is the mixing matrix, and `bits` (N,) says which bit, 0 or 1, each node sees.
+    `weights` (N, N) is the mixing matrix, and `bits` (N,) says which bit, number 0 or 1, each node
+    observes.
     """
     # log l of a zero and of a one at each node under each parameter, (N, 2, M)
     ones = ONE[BITS[:, bits]].T
@@ -188,7 +188,7 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
     shares = np.empty(steps)
     for step in range(steps):
         seen = (draws.random((repeats, len(weights))) < ONE[1]).astype(np.int64)
-        # beliefs need not be normalised to be the same (P2P, section 5.2.1)
+        # beliefs are not normalised, which changes no result (P2P, section 5.2.1)
         beliefs = mixed_beliefs(weights, beliefs + likelihoods[nodes, seen])
         shares[step] = 1 - learnt(beliefs, TRUTH).all(axis=-1).mean()
     return shares
@@ -197,16 +197,16 @@ def _errors(weights: Array, bits: np.ndarray, steps: int, repeats: int, rng: Rng
 def _bounds(weights: Array, own: np.ndarray, delta: float) -> dict[str, float]:
     """Compute the printed and the corrected bound on samples for mixing matrix `weights` (N, N).
 
-    `own` (N,) is the bit that each node sees. A sample's evidence against a wrong bit is
-    KL(0.7 || 0.3) in nats, since nodes see the true bit's coin; `delta` is the allowed error.
+    `own` (N,) says which bit each node observes; `delta` is the allowed probability of an error. A
+    sample's evidence against a wrong bit is KL(0.7 || 0.3) in nats. Returns the bounds by metric.
     """
     most = math.log(ONE[1] / ONE[0])
     wrong = np.delete(BITS, TRUTH, axis=0)
     evidence = (ONE[1] - ONE[0]) * most * (wrong[:, own] != BITS[TRUTH, own]).T
-    rate = float((stationary(weights) @ evidence).min())  # K of the parameter hardest to tell
+    rate = float((stationary(weights) @ evidence).min())  # K, of the worst parameter
     problem = Problem(len(weights), len(BITS), most, rate, delta)
     return {
-        # of complex eigenvalues the real part, as in equation (4)
+        # the second largest real part of an eigenvalue, for equation (4)
         "bound_printed": printed_bound(
             problem, float(np.sort(np.linalg.eigvals(weights).real)[-2])
         ),

@@ -28,10 +28,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Information:
-    """Gaussian beliefs of N nodes about d weights, as precision and shift.
+    """Gaussian beliefs N(mu, Sigma) of N nodes about d regression weights, as precision and shift.
 
-    precision: Sigma^-1, (..., N, d, d); shift: Sigma^-1 mu, (..., N, d). Leading axes are repeats;
-    a prior that all share may lack them, and N.
+    precision: Sigma^-1, (..., N, d, d); shift: Sigma^-1 mu, (..., N, d). Leading axes are repeats
+    of the simulation. A prior shared by all nodes has shapes (d, d) and (d,).
     """
 
     precision: Array
@@ -39,26 +39,26 @@ class Information:
 
     @staticmethod
     def prior(variance: float, weights: int) -> Information:
-        """Return the belief N(0, variance I) about `weights` weights, with which nodes start."""
+        """Return the prior N(0, variance I) on regression weights, whose number is `weights`."""
         return Information(np.eye(weights) / variance, np.zeros(weights))
 
     @property
     def mean(self) -> Array:
-        """Compute the means mu of the beliefs: (..., N, d)."""
+        """Compute the means mu of N nodes' Gaussian beliefs about d weights: (..., N, d)."""
         mean = np.linalg.solve(self.precision, self.shift[..., None])[..., 0]
         return mean.astype(np.float64, copy=False)
 
     @property
     def covariance(self) -> Array:
-        """Compute the covariances Sigma of the beliefs: (..., N, d, d)."""
+        """Compute the covariances Sigma of N nodes' beliefs about d weights: (..., N, d, d)."""
         return np.linalg.inv(self.precision).astype(np.float64, copy=False)
 
 
 def observed(beliefs: Information, features: Array, targets: Array, noise: float) -> Information:
-    """Update each node's belief by Bayes' rule on one example of features f and target y.
+    """Update each node's Gaussian belief by Bayes' rule on one example of features f and target y.
 
     The precision grows by f f'/noise and the shift by f y/noise. `features` are (..., N, d),
-    `targets` (..., N), and `noise` is the variance of a target.
+    `targets` (..., N), and `noise` is the variance of a target's noise.
     """
     outer = features[..., :, None] * features[..., None, :]
     shift = features * targets[..., None]
@@ -66,10 +66,10 @@ def observed(beliefs: Information, features: Array, targets: Array, noise: float
 
 
 def mixed_information(weights: Array, beliefs: Information) -> Information:
-    """Average each node's belief with its neighbours' by `weights` (N, N): equations (6) and (7).
+    """Average each node's Gaussian belief with its neighbours', by mixing matrix `weights` (N, N).
 
-    Precisions and shifts are averaged, which is the normalised geometric mean of Gaussian beliefs.
-    Rows of `weights` sum to one.
+    Precisions and shifts are averaged, which gives the normalised geometric mean of the beliefs.
+    Rows of `weights` sum to one. Source: P2P, equations (6) and (7).
     """
     return Information(
         np.einsum("ij,...jde->...ide", weights, beliefs.precision), weights @ beliefs.shift
@@ -79,8 +79,9 @@ def mixed_information(weights: Array, beliefs: Information) -> Information:
 def expected_squared_error(means: Array, truth: Array, moments: Array, noise: float) -> Array:
     """Compute the expected squared error of predictions f' mu, (..., N), without test examples.
 
-    It is (mu - truth)' E[f f'] (mu - truth) + noise, with `means` mu (..., N, d), `moments` E[f f']
-    of new examples, (d, d), and `noise` the variance of a target.
+    It is (mu - truth)' E[f f'] (mu - truth) + noise. `means` mu are the nodes' mean weights, of
+    shape (..., N, d), `truth` the true weights (d,), `moments` E[f f'] of new examples' features f,
+    (d, d), and `noise` the variance of a target's noise.
     """
     away = means - truth
     errors: Array = np.einsum("...d,de,...e->...", away, moments, away) + noise
@@ -88,17 +89,17 @@ def expected_squared_error(means: Array, truth: Array, moments: Array, noise: fl
 
 
 def believed_variance(covariances: Array, moments: Array, noise: float) -> Array:
-    """Compute the variance that each node believes its predictions have, (..., N).
+    """Compute the variance of predictions under each node's own belief N(mu, Sigma), (..., N).
 
-    It is E[f' Sigma f] + noise with `covariances` Sigma (..., N, d, d), and `moments` E[f f'] of
-    new examples (d, d).
+    It is E[f' Sigma f] + noise, with `covariances` Sigma (..., N, d, d), `moments` E[f f'] of new
+    examples' features f, (d, d), and `noise` the variance of a target's noise.
     """
     variances: Array = np.einsum("...de,de->...", covariances, moments) + noise
     return variances
 
 
 PRIOR = 0.5  # variance of every weight
-# of [1, x1, x2] where x has both coordinates, as new examples do
+# E[f f'] of features f = [1, x1, x2] of new examples, which have both coordinates
 MOMENTS = np.diag([1.0, *(RANGE**2 / 3)])
 METRICS = {
     "squared_error": Metric("expected squared error of a prediction", "squared units", 0, None, -1),
@@ -127,13 +128,13 @@ def regression_beliefs(
     every: Annotated[int, Arg("between two measurements", "examples", least=1)] = 5,
     repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
 ) -> Simulated:
-    """Simulate two nodes that learn a linear function; measure errors as examples come in.
+    """Simulate two nodes that learn a linear function; measure errors after every few examples.
 
-    y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64; node 1 has
-    x = [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and the central node both, one example a step.
-    Prior N(0, 0.5 I). Errors are expected ones for new examples with both coordinates and their
-    noise, in closed form, and means over repeats. All ways to cooperate see the same draws. Source:
-    P2P, section 5.1, equations (6) and (7).
+    y = theta'[1, x] + noise with theta = [-0.3, 0.5, 0.8] and noise variance 0.64. Node 1 has
+    x = [U(-1, 1), 0], node 2 [0, U(-1.5, 1.5)], and a central node both coordinates, one example a
+    step. The prior is N(0, 0.5 I). Errors are expectations over new, noisy examples with both
+    coordinates, in closed form, averaged over repeats. All values of `cooperation` see equal draws.
+    Source: P2P, section 5.1, equations (6) and (7).
     """
     weights, views = np.eye(2), np.eye(2)  # which coordinates each node sees, (N, 2)
     if cooperation == "central":
@@ -160,9 +161,10 @@ def regression_beliefs(
 
 
 def _examples(rng: RngKey, steps: int, repeats: int, views: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield for each step the new example of each node: features (repeats, N, 3) and target noise.
+    """Yield for each step a new example of each node: features (repeats, N, 3) and target noise.
 
-    The noise is (repeats, N); `views` (N, 2) is 1 for the coordinates that each node sees.
+    Features are 1 and two coordinates; the noise is (repeats, N). `views` (N, 2) is 1 for the
+    coordinates that each node sees, and 0 for coordinates that are 0 at the node.
     """
     draws = rng.stream("regression-beliefs")
     for _ in range(steps):

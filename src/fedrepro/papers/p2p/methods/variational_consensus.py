@@ -32,11 +32,11 @@ Array = NDArray[Any]
 
 
 def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Average each node's Gaussian belief with its neighbours': means and deviations (N, n).
+    """Average each node's Gaussian belief with its neighbours', by mixing matrix `weights` (N, N).
 
-    `mean` and `deviation` are (N, n), of n independent weights at N nodes; rows of `weights` (N, N)
-    sum to one. A mean counts by its precision 1/deviation². Source: P2P, section 5.2; with full
-    covariances (6) and (7).
+    `mean` and `deviation` (standard deviation) are (N, n), of n independent network weights at N
+    nodes, and so are both results. A mean counts by its precision 1/deviation². Rows of `weights`
+    sum to one. Source: P2P, section 5.2; with full covariances (6) and (7).
     """
     precision = 1 / (deviation * deviation)
     heard = weights @ precision
@@ -44,10 +44,10 @@ def consensus(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Arr
 
 
 def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array, Array]:
-    """Average the nodes' means plainly, and their precisions to deviations: both (N, n).
+    """Average the means of nodes' Gaussian beliefs without regard to precision, a control.
 
-    `mean` and `deviation` are (N, n), rows of `weights` (N, N) sum to one. It is a control for
-    whether weighing means by precision matters.
+    Precisions 1/deviation² are averaged separately. `mean` and `deviation` (standard deviation) are
+    (N, n) for N nodes, and so are both results; rows of the mixing matrix `weights` sum to one.
     """
     return weights @ mean, 1 / np.sqrt(weights @ (1 / (deviation * deviation)))
 
@@ -55,13 +55,13 @@ def mean_of_means(weights: Array, mean: Array, deviation: Array) -> tuple[Array,
 def deviation_of(spread: Array) -> Array:
     """Turn the trained parameter `spread` of weights into standard deviations log(1 + exp(spread)).
 
-    Float64, of the same shape; networks train the spread because it may be any number.
+    The result is float64, of equal shape. Networks train the spread because it may be any number.
     """
     return np.log1p(np.exp(spread.astype(np.float64)))
 
 
 def spread_of(deviation: Array) -> Array:
-    """Turn standard deviations σ into the parameter that networks train: log(exp(σ) - 1)."""
+    """Turn standard deviations σ of weights into the parameter that is trained: log(exp(σ) - 1)."""
     return np.log(np.expm1(deviation))
 
 
@@ -106,10 +106,10 @@ Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarra
 class VariationalConsensus:
     """Each node learns a belief (Gaussian over weights) from its data; then beliefs are averaged.
 
-    The belief before b_i minimises E[-log l] + KL(b_i ‖ prior_i) over the minibatches of a round;
-    the belief after, ρ_i ∝ prod_j b_j^W_ij, is the prior of the next one, and where b_i starts. All
-    nodes start from one network; the first prior is the model's N(0, prior_sd²), or without it
-    that start. Source: P2P, algorithm 1 and equation (8).
+    In a round node i minimises E[-log l] + KL(b_i ‖ prior_i) over minibatches, with likelihood l
+    and belief b_i. Averaging gives ρ_i ∝ prod_j b_j^W_ij, which is the prior and the start of the
+    next round. All nodes start from one network; the first prior is the model's N(0, prior_sd²), or
+    if it has none, the start. Source: P2P, algorithm 1 and equation (8).
     """
 
     rounds: Rounds = 100
@@ -121,7 +121,7 @@ class VariationalConsensus:
     spreads: Spreads = "learnt"
 
     def init(self, peers: GraphNodes, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: every node has the beliefs of one initial network."""
+        """Return the state before the first round: all nodes have the belief of one network."""
         from fedrepro.training.federation.clients import initial_weights
 
         if peers.network.kind != "variational":
@@ -136,9 +136,9 @@ class VariationalConsensus:
     def round(
         self, state: State, peers: GraphNodes, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run one round: nodes average beliefs with their neighbours', and train from there.
+        """Run one round: nodes average beliefs with their neighbours', then train from the average.
 
-        In the first round nodes train from the start, without an exchange.
+        In the first round nodes train from the initial network, without averaging.
         """
         start = self._after(state, peers) if rng.round else state["before"]
         trained = peers.train(
@@ -166,19 +166,20 @@ class VariationalConsensus:
         return {"before": before, "memory": trained.memory}, Report()
 
     def beliefs(self, state: State, peers: GraphNodes) -> Mapping[str, Tensors]:
-        """Return the beliefs of all nodes by name: "before" and "after" their last exchange."""
+        """Return beliefs "before" and "after" averaging, each as tensors (N, *shape) by name."""
         return {"before": state["before"], "after": self._after(state, peers)}
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes' means and deviations (N, n) after an exchange by `weights` (N, N)."""
+        """Average nodes' means and standard deviations (N, n) by the mixing matrix `weights`."""
         return consensus(weights, mean, deviation)
 
     def _prior(self, network: Network, first: bool) -> GaussianPrior:
-        """Return the loss term of the divergence from the prior, for local training in a round.
+        """Return the loss term for the KL divergence from the prior, for local training in a round.
 
-        In the `first` round the prior is the model's; later it is each node's starting belief.
+        In the `first` round the prior is the model's; later it is the node's belief after
+        averaging.
         """
         from fedrepro.training.loss_terms import GaussianPrior
 
@@ -201,20 +202,21 @@ class VariationalConsensus:
     label="Consensus, plain means",
 )
 class ConsensusOfMeans(VariationalConsensus):
-    """Consensus in which nodes' means are plainly averaged, whatever the spreads: a control."""
+    """Variational consensus that averages nodes' means regardless of precision: a control."""
 
     def mix(
         self, weights: np.ndarray, mean: np.ndarray, deviation: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the nodes' plainly averaged means, and deviations (N, n), by `weights` (N, N)."""
+        """Average nodes' means (N, n) regardless of precision, and separately their precisions."""
         return mean_of_means(weights, mean, deviation)
 
 
 def heard(network: Network, weights: np.ndarray, tensors: Tensors, mix: Mix) -> dict[str, Any]:
-    """Return the beliefs of all nodes after an exchange, by tensor name: (N, *shape).
+    """Average all nodes' beliefs over network weights; return tensors (N, *shape) by name.
 
-    `tensors` are those before, `weights` (N, N) the mixing matrix, and `mix` averages means and
-    deviations (N, n), which is done in float64 for a block of weights at a time.
+    `tensors` are the beliefs before averaging, `weights` (N, N) the mixing matrix, and `mix`
+    averages means and standard deviations (N, n) in float64, called for n network weights at a
+    time.
     """
     beliefs = {}
     for name, parameter in network.parameters.items():

@@ -1,7 +1,7 @@
-"""Every figure of the paper. `at` holds what differs at a scale.
+"""Every figure of the paper. The key `at` of a figure has what differs at a smaller scale.
 
-Settings come from section 4 and supplement 4 of the paper; `notes` say what was chosen where it is
-silent.
+Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
+chosen where the paper does not say.
 """
 
 from __future__ import annotations

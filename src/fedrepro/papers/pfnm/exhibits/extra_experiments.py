@@ -9,9 +9,9 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Configure method `name` to make a network of each of these sizes, all shown.
+    """Return the configuration of method `name` that makes networks of several sizes, all shown.
 
-    `units` are units in each hidden layer, and `label` is the name in tables.
+    `units` lists numbers of units in each hidden layer; `label` is the method's name in tables.
     """
     return component(name, label, **parameters, units=units, show=["units"])
 
@@ -73,9 +73,10 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """List the methods of the comparison at equal size, with `units` in each hidden layer.
+    """List the configurations of methods that are compared at equal size of the global network.
 
-    A method that cannot choose its size, such as parameter averaging, appears with the one it has.
+    `units` lists numbers of units in each hidden layer. A method that cannot choose its size, such
+    as parameter averaging, has only its own size.
     """
     return [
         of_size("pfnm_sized", "PFNM", units),

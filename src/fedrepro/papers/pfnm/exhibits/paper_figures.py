@@ -1,4 +1,4 @@
-"""Figures of the paper and of its supplement; first, the settings that all of them share."""
+"""Figures of the paper and of its supplement; first, the configuration that all figures share."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Configure a sweep that repeats a figure's runs for each of these numbers of clients."""
+    """Return the configuration of a sweep: a figure's runs for each of the `numbers` of clients."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Configure a sweep that repeats runs for each number of hidden layers, of 50 units each.
+    """Return the configuration of a sweep: runs for each number of hidden layers, of 50 units each.
 
-    `number` is that of clients, `layers` lists the numbers of hidden layers.
+    `number` is the number of clients, and `layers` lists the numbers of hidden layers.
     """
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
@@ -45,15 +45,15 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Configure PFNM to keep the best value in `sigma2` by accuracy on training data.
+    """Return the configuration of PFNM with the value in `sigma2` that has the best train accuracy.
 
-    The accuracy is that of the matched network on all clients' data.
+    It is the accuracy of the matched network on all clients' training data.
     """
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """Configure PFNM to run and show every value in `sigma2`."""
+    """Return the configuration of PFNM that runs and shows every value in `sigma2`."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
@@ -101,15 +101,15 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add panels b to d of figure `part` to `exhibits`, each made from the figure's panel a.
+    """Add configurations of a figure's panels b to d to `exhibits`, each made from its panel a.
 
-    Panel b has Dirichlet shares, c colour pictures, and d both.
+    Panel b has Dirichlet class shares, c has colour pictures, and d has both.
 
     Args:
         part: name of the figure, without the panel's letter.
         split: caption of panel b.
-        pictures: caption of c and d, with {} for the letter of the panel that it is like.
-        changes: further settings of c and d.
+        pictures: caption of panels c and d, with {} for the letter of the panel with grey pictures.
+        changes: further keys of the configuration of panels c and d.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
@@ -124,7 +124,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Restrict the settings `changes` to panels c and d of a figure, which have colour pictures."""
+    """Return `changes` of a figure's configuration for panels c and d (colour pictures) alone."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -267,7 +267,11 @@ SIZES_NOTES = [
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Configure panels of hidden units, and of their share of all clients', against `key`."""
+    """Return the configuration of two panels on the global network's size along a parameter `key`.
+
+    They show the number of hidden units, and its share of all clients' units. `x_label` is the
+    label of the parameter's axis.
+    """
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -305,9 +309,9 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """List the methods of the figure in which downpour SGD exchanges after every minibatch.
+    """List the methods of the figure in which downpour SGD communicates after every minibatch.
 
-    `rounds` has settings of downpour SGD: its rounds, evaluation schedule, trials.
+    `rounds` has keys of downpour SGD's configuration: its rounds, evaluation schedule, trials.
     """
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
@@ -416,9 +420,9 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes of supplement figure 4 (sensitivity) for both small test sizes, by scale.
+    """Return the changes that make supplement figure 4 (sensitivity) small test runs, by scale.
 
-    `data`, if given, replaces the data set.
+    Scales are "quick" and "tiny". `data`, if given, replaces the data set.
     """
     few = with_changes(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
     return {

@@ -1,1 +1,1 @@
-"""Matching in a stream and of a given size, and controls that only this paper compares."""
+"""PFNM on a stream of data and to a given size, and controls that only this paper compares."""

@@ -1,4 +1,4 @@
-"""Networks of one size: PFNM with sigma2 solved for it, and controls that merge less or nothing."""
+"""Global networks of a given size: by PFNM with sigma2 solved for it, and by controls."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from fedrepro.methods.pfnm import (
 )
 from fedrepro.networks.network import widths
 
-LEAST, MOST = 1e-9, 1e6  # of sigma2
-STEP = 8.0  # between two sigma2 that may hold the size between them
-NEAR = 1.01  # factor within which the smallest sigma2 of a size is looked for
-ALIKE = 1.002  # factor within which bisection looks for a size that it has not met
+LEAST, MOST = 1e-9, 1e6  # bounds of sigma2
+STEP = 8.0  # factor between two sigma2 in the search for an interval
+NEAR = 1.01  # factor between ends at which bisection stops if the size was found
+ALIKE = 1.002  # factor between ends at which bisection stops if the size was not found
 ORDERS = 10  # of the clients, tried one after another until bisection meets the size
 
 
 class Matched(Protocol):
     def __call__(self, sigma2: float, order: int = 0) -> tuple[int, GlobalModel]:
-        """Return the number of hidden units, and the network, at this sigma2.
+        """Match clients by PFNM at `sigma2`; return the number of hidden units, and the network.
 
-        `order` numbers the random orders in which clients may be visited.
+        `order` is the number of the random order in which clients are visited.
         """
 
 
@@ -69,11 +69,11 @@ def pfnm_sized(
 ) -> GlobalModel | None:
     """Match clients by PFNM at the smallest sigma2 found whose network has `units` units per layer.
 
-    The size is a mean over layers. It falls as sigma2 rises, though not at every step, so log
-    sigma2 is bisected between a larger network and one that is not. Where that jumps over the size,
-    it is repeated with the clients in another random order, which moves sizes by a few units.
-    Returns None where no network has the size, or all clients together have fewer units. All else
-    is as in `pfnm`.
+    `units` is a mean over hidden layers. The size falls as sigma2 rises, though not at every step,
+    so log sigma2 is bisected between a larger network and one that is not. If bisection jumps over
+    the size, it is repeated with the clients in another random order, which changes sizes by a few
+    units. Returns None if no network has the size, or all clients together have fewer units. All
+    else is as in `pfnm`.
     """
     if not has_enough_units(clients, units):
         return None
@@ -88,9 +88,9 @@ def pfnm_sized(
 
 
 def network_of_size(at: Matched, size: int) -> GlobalModel | None:
-    """Find the network with `size` hidden units at the smallest sigma2 that gives it, or None.
+    """Find the network with `size` hidden units at the smallest sigma2 that gives it; or None.
 
-    `at` matches clients at a sigma2 and a visiting order; several orders are tried.
+    `at` matches clients by PFNM at a given sigma2, in a random order; several orders are tried.
     """
     low, high = _ends(at, size)
     if high > MOST:
@@ -101,9 +101,10 @@ def network_of_size(at: Matched, size: int) -> GlobalModel | None:
 
 
 def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> GlobalModel | None:
-    """Bisect sigma2 between `low` and `high` for the network of `size` hidden units, or None.
+    """Bisect sigma2 between `low` and `high` for a network of `size` hidden units; or None.
 
-    Found is the smallest sigma2 with that size; clients are visited in the order number `order`.
+    The network is that of the smallest sigma2 found. `at` matches clients by PFNM at a sigma2, in
+    the random order number `order`.
     """
     units, model = at(high, order)
     fitting = model if units == size else None
@@ -119,10 +120,10 @@ def _bisected(at: Matched, size: int, low: float, high: float, order: int) -> Gl
 
 
 def _ends(at: Matched, size: int) -> tuple[float, float]:
-    """Find sigma2 to bisect between: one whose network is larger than `size`, and one not.
+    """Find two sigma2 to bisect between: one whose network has more than `size` units, one not.
 
-    The second one is beyond MOST where all networks are larger. Where none is, as for the size of
-    all clients together, both are the smallest sigma2.
+    If all networks are larger, the second sigma2 is above MOST. If none is larger, as for the size
+    of all clients together, both are the smallest sigma2. `at` matches clients at a sigma2.
     """
     sigma2 = 1.0
     if at(sigma2)[0] > size:
@@ -150,12 +151,12 @@ def kmeans_units(
     class_weights: ClassWeights = True,
     restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
-    """Merge all clients' hidden units by k-means into `units` a layer; None if there are fewer.
+    """Merge all clients' hidden units by k-means into `units` per layer; None if there are fewer.
 
-    A ReLU unit with weights v in (and bias) and u out equals one with v/|v| in and |v| u out.
-    Directions v/|v| are clustered by k-means; a cluster becomes one unit with their mean in, and
-    the sum of |v| u out. Layers are clustered from the lowest up, so units of a higher one have
-    inputs from clusters.
+    A ReLU unit with incoming weights (and bias) v and outgoing weights u equals one with v/|v| and
+    |v| u. Directions v/|v| are clustered by k-means; a cluster becomes one unit, with the mean of
+    its v/|v| and the sum of its |v| u. Layers are clustered from the lowest up, so units of a
+    higher layer have clusters as inputs.
     """
     assert info.label_counts is not None
     if not has_enough_units(clients, units):
@@ -177,12 +178,12 @@ def whole_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """Draw m clients at random and join them in one network of `units` units: m = units / L.
+    """Draw m = `units` / L clients at random, and put their networks side by side in one network.
 
-    L is a client's width. The network's logits are exactly the mean of theirs, or with class
-    weights sum_j f_jk (logit of client j), f_jk being the share of client j of the examples of
-    class k that the m have. One client is itself. Returns None where `units` is not a multiple of
-    L, or the clients are too few.
+    L is a client's hidden width. The network's logits are the mean of the m clients' logits, or
+    with class weights sum_j f_jk (logit k of client j), where f_jk is client j's share of the m
+    clients' examples of class k. Returns None if `units` is not a multiple of L, or clients are too
+    few.
     """
     order = rng.stream("whole-clients").permutation(clients.clients)
     return _beside(clients, info, order, units, class_weights)
@@ -203,11 +204,11 @@ def best_clients(
     units: Units = None,
     class_weights: ClassWeights = True,
 ) -> GlobalModel | None:
-    """Join the m most accurate clients in one network of `units` units, without matching.
+    """Put the m most accurate clients' networks side by side in one network of `units` units.
 
-    m is `units` divided by a client's width. Accuracy is on a client's own training data; ties go
-    to the first. With few classes that is easy, so where clients differ it does not measure
-    accuracy on everybody's data. The network is made as in `whole_clients`.
+    m is `units` divided by a client's hidden width. Accuracy is on a client's own training data, so
+    clients with few classes do well, whatever their accuracy on all data; of equal clients the
+    first is taken. The network is made as in `whole_clients`.
     """
     assert info.clients is not None
     evaluations = [
@@ -227,10 +228,10 @@ def _beside(
     units: int | None,
     class_weights: bool,
 ) -> GlobalModel | None:
-    """Join the first clients of `order` side by side in one network of `units` a hidden layer.
+    """Put networks of the first clients in `order` side by side, `units` units per hidden layer.
 
-    Nothing is matched; None if whole clients cannot fill the size exactly. With `class_weights`
-    logits count by a client's share of a class.
+    Nothing is matched. Returns None if no number of clients has exactly the size. With
+    `class_weights` a client's logit counts by its share of the class's examples.
     """
     assert info.label_counts is not None
     pairs = zip(target_widths(clients, units), widths(clients.tensors), strict=True)
@@ -264,10 +265,10 @@ def pruned_concatenation(
         bool, Arg("give nothing where there are fewer units, in place of all of them")
     ] = False,
 ) -> GlobalModel | None:
-    """Keep the strongest hidden units of all clients' networks side by side; nothing is matched.
+    """Put all clients' networks side by side, and keep the strongest hidden units of each layer.
 
-    In each hidden layer of the concatenation the `units` with the largest product of the norms of
-    incoming weights and bias, and of outgoing weights, are kept, all where there are fewer.
+    Kept are the `units` with the largest product of two norms, that of incoming weights with bias
+    and that of outgoing weights, or all units if there are fewer. Nothing is matched.
     """
     assert info.label_counts is not None
     if exact and not has_enough_units(clients, units):
@@ -294,13 +295,13 @@ def unmatched(
     sigma02: Sigma02 = 10.0,
     bias_prior: BiasPrior = 0.1,
 ) -> GlobalModel:
-    """Return the network of PFNM at that sigma2 as if it merged nothing: a control.
+    """Return the network that PFNM would make if it merged no hidden units: a control.
 
-    Every hidden unit is a global unit of its own. Its weights are their posterior means, (v p) /
-    (1/sigma02 + p) with p = 1/sigma2, or f_jk/sigma2 towards class k. So a client weighs fully on
-    every class that it has examples for, where `concatenation` scales it by its share f_jk. Weights
-    between hidden layers are block-diagonal: to other clients' units a unit has the observation 0
-    and the prior mean 0. Source: PFNM, Propositions 1 and 4 with one member per atom.
+    Every client's unit is a global unit. A weight v becomes its posterior mean, (v p) /
+    (1/sigma02 + p) with p = 1/sigma2, or p = f_jk/sigma2 towards class k, where f_jk is client j's
+    share of the examples of class k. So a client counts almost fully for every class that it has,
+    whereas `concatenation` scales it by f_jk. Weights between units of different clients are 0.
+    Source: PFNM, Propositions 1 and 4 with one member per global unit.
     """
     assert info.label_counts is not None
     shares = class_shares(info.label_counts)

@@ -1,9 +1,9 @@
 """PFNM, ensembles and downpour SGD on data that arrive in steps.
 
-In PFNM the posterior of a step is the prior of the next. Source: "Probabilistic Federated Neural
-Matching", under review at ICLR 2019, section 3.3 and supplement sections 3 and 4.2. The text does
-not give the noise that is added to the units a client starts from, nor what equation (11) means at
-the first step; both are parameters.
+In PFNM the posterior of a step is the prior of the next step. Source: "Probabilistic Federated
+Neural Matching", under review at ICLR 2019, section 3.3 and supplement sections 3 and 4.2. The text
+does not give the noise that is added to the units a client starts from, nor what equation (11)
+means at the first step; both are parameters.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class PfnmStreaming:
     """PFNM on a stream of data: each step clients train on new data, and their units are matched.
 
     A round is a step; units are matched to atoms, the global units so far. Clients start the first
-    step as in local training, and later ones from global units drawn by popularity in their own
-    past, new units, and noise. Source: PFNM, supplement, equations (10) and (11).
+    step from initial weights, and later steps from global units that they often had before, from
+    new units, and noise. Source: PFNM, supplement, equations (10) and (11).
     """
 
     steps: Steps = 15
@@ -98,16 +98,16 @@ class PfnmStreaming:
         self.rule = Rule(self.gamma0, self.popularity, self.count_cap, self.width_cap)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first step: the prior, without global units (atoms)."""
+        """Return the state before the first step: the output bias's prior, and no global units."""
         return _state(before_data(networks_of(self._starts(None, clients, rng)), self.variances))
 
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run one step: train the clients on the data that arrived, match their units to the atoms.
+        """Run one step: train clients on the data that arrived, match their units to the atoms.
 
-        Atoms are the global units so far. Every client uploads its weights, and downloads those
-        that it starts the next step from.
+        Atoms are the global units so far. Every client uploads its weights, and downloads the
+        weights from which it starts the next step.
         """
         before = _posterior(state)
         arrived = arriving(clients, before.step, self.rounds, rng)
@@ -134,9 +134,10 @@ class PfnmStreaming:
     def _starts(
         self, before: Posterior | None, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return the weights (J, *shape) from which the clients train in the step after `before`.
+        """Return the weights (J, *shape) by name from which J clients train in their next step.
 
-        In the first step they are as in local training, later units of the global network.
+        In the first step they are random initial weights. In later steps they are units of the
+        global network, whose posterior is `before`.
         """
         from fedrepro.training.federation.clients import initial_weights
 
@@ -154,7 +155,7 @@ class PfnmStreaming:
 
 
 def _state(posterior: Posterior) -> State:
-    """Convert a posterior to plain numbers and arrays, which can be saved between steps."""
+    """Convert a posterior over the global network to numbers and arrays that files can hold."""
     layers = [[past.members, *astuple(past.atoms)] for past in posterior.layers]
     bias = [posterior.bias, posterior.bias_precision]
     return {"step": posterior.step, "inputs": posterior.inputs, "layers": layers, "bias": bias}
@@ -167,9 +168,9 @@ def _posterior(state: Mapping[str, Any]) -> Posterior:
 
 @dataclass(kw_only=True)
 class _StreamingEnsemble:
-    """An ensemble of the clients' networks, which go on training as data arrive; a round is a step.
+    """An ensemble of clients' networks, which train on as data arrive in steps; a round is a step.
 
-    weighted: members count by the examples of each class that they have seen by then.
+    weighted: whether networks count by the examples of each class that they were trained on.
     """
 
     weighted: ClassVar[bool] = False
@@ -183,12 +184,12 @@ class _StreamingEnsemble:
         self.rounds = self.steps
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first step: each client's network, newly initialised."""
+        """Return the state before the first step: a newly initialised network for each client."""
         from fedrepro.training.federation.clients import initial_weights
 
         places = [rng.at(client=j, round=-1) for j in range(clients.count)]
         networks = initial_weights(clients.network, clients.settings, places)
-        # of each member, (J, K), or nothing where it does not matter
+        # examples seen by each network, (J, K), or (J, 0) if all networks have equal weights
         seen = np.zeros((clients.count, clients.network.classes if self.weighted else 0), np.int64)
         return {"step": 0, "networks": networks, "seen": seen}
 
@@ -197,7 +198,7 @@ class _StreamingEnsemble:
     ) -> tuple[State, Report]:
         """Train every client on the examples that arrived in this step, with a new optimiser state.
 
-        Each client's weights go up in each step, and nothing comes down.
+        Each client uploads its weights in each step, and downloads nothing.
         """
         step, before, seen = state["step"], state["networks"], state["seen"]
         arrived = arriving(clients, step, self.steps, rng)
@@ -229,7 +230,7 @@ class _StreamingEnsemble:
     label="U-Ens streaming",
 )
 class UniformEnsembleStreaming(_StreamingEnsemble):
-    """Mean of class probabilities of the clients' networks, which train on as data arrive.
+    """Ensemble by the mean of class probabilities of clients' networks, which train as data arrive.
 
     Source: PFNM, supplement 4.2 (streaming).
     """
@@ -244,9 +245,10 @@ class UniformEnsembleStreaming(_StreamingEnsemble):
     label="W-Ens streaming",
 )
 class WeightedEnsembleStreaming(_StreamingEnsemble):
-    """Mean of class probabilities, weighed by the examples of a class that a member has seen.
+    """Ensemble of clients' networks, which train as data arrive, by weighted class probabilities.
 
-    Source: PFNM, supplement 4.2 (streaming).
+    A network's weight for a class is its share of the class's examples seen so far. Source: PFNM,
+    supplement 4.2 (streaming).
     """
 
     weighted = True
@@ -262,10 +264,10 @@ class WeightedEnsembleStreaming(_StreamingEnsemble):
     label="D-SGD streaming",
 )
 class DownpourStreaming(DownpourSgd):
-    """Downpour SGD on data that arrive in steps: the master continues from step to step.
+    """Downpour SGD on data that arrive in steps: the master's weights are kept from step to step.
 
-    A round, after which the method is evaluated, is a step with several rounds of communication.
-    The paper does not say how many; 10 rounds of one epoch are the number without a stream. Source:
+    The method is evaluated after each step, which has several rounds of communication. The paper
+    does not say how many; 10 rounds of one epoch are as in its experiment without a stream. Source:
     PFNM, supplement 4.2 (streaming).
     """
 
@@ -283,7 +285,7 @@ class DownpourStreaming(DownpourSgd):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run all communication rounds of one step, on the clients' data that arrived in it."""
+        """Run all communication rounds of one step, on the data that arrived in this step."""
         step, first = rng.round, rng.round * self.exchanges
         arrived = arriving(clients, step, self.rounds, rng)
         for done in range(first, first + self.exchanges):

@@ -1,6 +1,6 @@
-"""The tables and the figure of the paper, its two ablations in words, and what its settings decide.
+"""The tables, the figure and the two ablations of the paper, and further experiments.
 
-The paper gives ten clients, batches of 64 and three trials; findings.md has the reason of every
+The paper gives ten clients, batches of 64 and three trials; findings.md gives the reason for every
 other number. C is the share of clients that take part in a round.
 """
 

@@ -1,4 +1,4 @@
-"""The paper's two ablations in words, and experiments beyond the paper."""
+"""The two ablations that the paper reports in a sentence each, and experiments beyond the paper."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Configure `method` to run every combination of the listed `values`, and to show each."""
+    """Return the configuration `method` that runs and shows every combination of `values`.
+
+    `values` lists the values of each parameter; `label` is the method's new name.
+    """
     return with_changes(method, label, **values, show=list(values))
 
 

@@ -62,26 +62,29 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Give the server `examples` validation examples in each scenario of `cases`.
+    """Return changes of the scenarios `cases`: the server gets `examples` validation examples.
 
-    Small test runs need it for scenarios with a partition of their own.
+    Small test runs need the changes for scenarios that have their own partition.
     """
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """Return `changes` for both small test sizes of a figure or table, "quick" and "tiny"."""
+    """Return {"quick": changes, "tiny": changes}, for both small test runs of a figure or table."""
     return {"quick": changes, "tiny": changes}
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Configure data (pictures) and a CNN of `layers` convolutions for a small test run."""
+    """Return the configuration of pictures and a CNN of `layers` convolutions, for small tests."""
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return a table's changes for small test runs; cases `one_class` get validation examples."""
+    """Return the changes that make a table small test runs, by scale: "quick" and "tiny".
+
+    `layers` is the number of convolutions; the scenarios `one_class` get validation examples.
+    """
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
     return {
@@ -91,15 +94,15 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List settings of a method: its local steps in the first and last round, pairs of `steps`."""
+    """List parameter settings: numbers of local steps in the first and last round, from `steps`."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
-    """Configure the scenarios that are the rows of tables 1 to 3: C = 1 or 0.5, iid or one class.
+    """Return the rows of tables 1 to 3 as scenarios, by name: C = 1 or 0.5, iid or one class each.
 
-    With iid clients each method in `fixed` runs with several numbers of local steps, and a race
-    selects one. `steps` maps the number in the first round to that in the last.
+    With iid clients each method in `fixed` runs with several numbers of local steps, and successive
+    halving selects one. `steps` maps the number in the first round to that in the last round.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {

@@ -1,1 +1,1 @@
-"""Representation matching, and hyper-parameters that are learnt while rounds go by."""
+"""Representation matching, and hyper-parameters that are adapted from round to round."""

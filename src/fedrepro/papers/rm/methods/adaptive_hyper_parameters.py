@@ -1,9 +1,9 @@
 """Adaptive hyper-parameters: a distribution over a grid, moved by the rewards of past rounds.
 
 Representation matching with adaptive hyper-parameters (RM), section 3. Learning rate and local
-steps of a round are drawn from a discrete Gaussian over the grid; its mean and precision then
-ascend along the rewards of the last rounds. The paper prints descent in equations (6), (7) and
-algorithm 1, line 18; rewards are to grow, so this is ascent (erratum E6). State is plain float64.
+steps of a round are drawn from a discrete Gaussian over the grid; its mean and precision then move
+towards values with higher rewards. The paper prints descent in equations (6), (7) and algorithm 1,
+line 18; rewards should grow, so this is ascent (erratum E6). The state is plain float64.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Layout = Literal["positions", "values", "log"]
 
-# of a diagonal entry of the precision, along axes of length one
+# bounds of the precision along an axis, whose length is one
 LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 
 
@@ -39,9 +39,9 @@ LEAST_PRECISION, MOST_PRECISION = 2.0, 200.0
 class GridAxis:
     """The candidate values of one hyper-parameter, and their coordinates in [-0.5, 0.5], mean zero.
 
-    `positions` says from which numbers x the coordinates (x - mean) / (2 max |x - mean|) are made:
-    the values' ranks ("positions"), the values as the paper's text says, or their logarithms. Fewer
-    than two values, or a value that is given twice, raise FedreproError.
+    Coordinates are (x - mean) / (2 max |x - mean|). `positions` says what x is: the values' ranks
+    ("positions"), the values themselves ("values"), or their logarithms ("log"). `given` lists the
+    values; fewer than two, or equal ones, raise FedreproError.
     """
 
     name: str
@@ -67,18 +67,18 @@ class GridAxis:
 
     @cached_property
     def scaled(self) -> np.ndarray:
-        """Return the values, or with `positions` "log" their logarithms: float64 (n,)."""
+        """Return the candidate values, or with `positions` "log" their logarithms: float64 (n,)."""
         return np.log(self.values) if self.positions == "log" else self.values
 
     @cached_property
     def places(self) -> np.ndarray:
-        """Compute the coordinate in [-0.5, 0.5] of each value of the grid: float64 (n,), sorted."""
+        """Compute each candidate value's coordinate in [-0.5, 0.5]: float64 (n,), ascending."""
         x = np.arange(len(self.values)) if self.positions == "positions" else self.scaled
         gap = x - x.mean()
         return np.asarray(gap / (2 * np.abs(gap).max()))
 
     def real(self, place: float) -> float:
-        """Interpolate between grid values the hyper-parameter's value at the coordinate `place`."""
+        """Compute the hyper-parameter at coordinate `place`, interpolated between grid values."""
         between = float(np.interp(place, self.places, self.scaled))
         return float(np.exp(between)) if self.positions == "log" else between
 
@@ -87,8 +87,8 @@ class GridAxis:
 class DiscreteGaussian:
     """Distribution P(h) ∝ exp(-½ (h - mean)ᵀ A (h - mean)) over grid points h, A = diag(exp(s)).
 
-    points: float64 (n, D), the grid; mean, log_precision (s): float64 (D,). A method draws the
-    hyper-parameters of a round from it.
+    points: coordinates h of the grid points, float64 (n, D) for D hyper-parameters. mean,
+    log_precision (s): float64 (D,). The hyper-parameters of a round are drawn from P.
     """
 
     points: np.ndarray
@@ -97,13 +97,13 @@ class DiscreteGaussian:
 
     @cached_property
     def log_probabilities(self) -> np.ndarray:
-        """Compute the log-probability of each grid point: float64 (n,)."""
+        """Compute the log-probability of each of the n grid points: float64 (n,)."""
         exponent = -0.5 * (self.points - self.mean) ** 2 @ np.exp(self.log_precision)
         exponent -= exponent.max()
         return np.asarray(exponent - np.log(np.exp(exponent).sum()))
 
     def draw(self, rng: RngKey) -> int:
-        """Draw a grid point by its probability and return its index; equal `rng` draw the same."""
+        """Draw a grid point by its probability, and return its index; `rng` determines the draw."""
         ends = np.exp(self.log_probabilities).cumsum()
         drawn = rng.stream("hyper-parameters").random() * ends[-1]
         return int(np.searchsorted(ends, drawn, side="right"))
@@ -111,8 +111,9 @@ class DiscreteGaussian:
     def score(self, point: int) -> np.ndarray:
         """Compute the gradient of log P(grid point `point`) along mean, then s: float64 (2 D,).
 
-        It is A (h - E[h']) and ½ exp(s_d) (E[(h'_d - mean_d)²] - (h_d - mean_d)²), for steps along
-        rewards. E[h'] stands in place of the mean, since the sum over the grid moves with it.
+        With h the coordinates of the grid point it is A (h - E[h']), then ½ exp(s_d)
+        (E[(h'_d - mean_d)²] - (h_d - mean_d)²). E[h'] is over the grid; it differs from `mean`,
+        since the grid is finite.
         """
         share, precision = np.exp(self.log_probabilities), np.exp(self.log_precision)
         gaps = self.points - self.mean
@@ -122,18 +123,19 @@ class DiscreteGaussian:
 
 
 def window_step(rewards: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Compute sum_τ (r_τ - mean r) score_τ over a window of rounds: the step before its rate, (K,).
+    """Compute the direction sum_τ (r_τ - mean r) score_τ of a step along rewards, (K,).
 
-    `rewards` are (m,), and `scores` (m, K) the gradients of log P of each round's drawn setting
-    under the distribution that it was drawn from. Source: RM, eq. (7), algorithm 1, line 18.
+    `rewards` r are (m,), of the last m rounds. `scores` (m, K) are the gradients of log P of each
+    round's drawn hyper-parameters, along K parameters of the distribution P. Source: RM, eq. (7),
+    algorithm 1, line 18.
     """
     return np.asarray((rewards - rewards.mean()) @ scores)
 
 
 def reward_of(before: float, after: float) -> float:
-    """Return the reward of a round, the share by which the loss fell, clipped to [-1, 1].
+    """Return the reward of a round, the share by which the server's loss fell, clipped to [-1, 1].
 
-    It is (before - after) / before of the server's loss; -1 if the loss `after` is not finite.
+    It is (before - after) / before, or -1 if the loss `after` the round is not finite.
     """
     if not np.isfinite(after):
         return -1.0
@@ -143,10 +145,10 @@ def reward_of(before: float, after: float) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """A search over a grid of hyper-parameters (`axes`) by a distribution that follows rewards.
+    """A search over a grid of hyper-parameters by a distribution that moves along rewards.
 
-    rate: step size eta_H along rewards. window: Z, the number of rewards before the last one that
-    an update uses. precision: of the distribution along every axis at the start.
+    axes: the hyper-parameters. rate: step size eta_H. window: Z; an update uses the last Z + 1
+    rewards. precision: the distribution's inverse variance along every axis at the start.
     """
 
     axes: tuple[GridAxis, ...]
@@ -160,7 +162,7 @@ class Search:
         return np.array(list(itertools.product(*(axis.places for axis in self.axes))))
 
     def start(self) -> dict[str, Any]:
-        """Return the state before round 1: the mean at the grid's centre, and no rewards."""
+        """Return the search's state before round 1: the grid's centre as mean, no rewards."""
         count = len(self.axes)
         return {
             "mean": np.zeros(count),
@@ -174,19 +176,19 @@ class Search:
         return DiscreteGaussian(self.points, state["mean"], state["log_precision"])
 
     def setting(self, point: int) -> list[float]:
-        """Return the value of each hyper-parameter at the grid point with the index `point`."""
+        """Return the value of each hyper-parameter at point number `point` of the search's grid."""
         place = np.unravel_index(point, [len(axis.values) for axis in self.axes])
         return [float(axis.values[i]) for axis, i in zip(self.axes, place, strict=True)]
 
     def mean(self, state: dict[str, Any]) -> list[float]:
-        """Return the mean of the distribution in `state`, as a value of each hyper-parameter."""
+        """Return the mean of the distribution in `state`, as one value per hyper-parameter."""
         return [axis.real(place) for axis, place in zip(self.axes, state["mean"], strict=True)]
 
     def after(self, state: dict[str, Any], point: int, reward: float) -> dict[str, Any]:
-        """Return the state after a round that used grid point `point` and earned `reward`.
+        """Return the search's state after a round with grid point number `point` and its `reward`.
 
         Mean and log-precision move by rate · window_step over the last window + 1 rewards. The mean
-        is kept within the grid, and every precision within LEAST_PRECISION and MOST_PRECISION.
+        is clipped to the grid, and precisions to LEAST_PRECISION and MOST_PRECISION.
         """
         last = slice(-(self.window + 1), None)
         score = self.distribution(state).score(point)
@@ -236,11 +238,11 @@ STEP_COUNTS = (10, 20, 30, 40)
 )
 @dataclass(kw_only=True)
 class AdaptiveFedAvg(fedavg.Averaging):
-    """FedAvg with lr and steps from a discrete Gaussian that follows rewards. Source: RM, eq. (7).
+    """FedAvg with learning rate and local steps drawn from an adaptive distribution P over a grid.
 
     psi = psi + meta_lr sum_{tau=t-Z}^{t} (r_tau - mean r) grad log P(h_tau), with psi the mean and
-    log-precision of P, h_tau the setting drawn in round tau, and the reward
-    r_t = (L_t - L_{t+1}) / L_t of the cross-entropy on the server's validation examples.
+    log-precision of P, a discrete Gaussian, h_tau the values drawn in round tau, and the reward
+    r_t = (L_t - L_{t+1}) / L_t of the server's validation cross-entropy L. Source: RM, eq. (7).
     """
 
     entropy: fedavg.EntropyShare = 0.0
@@ -258,11 +260,11 @@ class AdaptiveFedAvg(fedavg.Averaging):
         self.search = Search(axes, self.meta_lr, self.window, self.precision)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return the term that clients add to cross-entropy to keep predictions uncertain."""
+        """Return loss terms that clients add to cross-entropy: one on predictions' entropy."""
         return fedavg.entropy(self.entropy, self.least_entropy)
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before round 1: weights, the search's start, and the loss L_1."""
+        """Return the state before round 1: weights, the search's state, the server's loss L_1."""
         start = super().init(clients, info, rng)
         loss = _server_loss(start["weights"], clients, info)
         return {**start, "search": self.search.start(), "loss": loss}
@@ -270,19 +272,19 @@ class AdaptiveFedAvg(fedavg.Averaging):
     def round(
         self, state: State, clients: Clients, info: ClientInfo, rng: RngKey
     ) -> tuple[State, Report]:
-        """Run a round: draw lr and local steps, train and average, move the search by the reward.
+        """Run a round: draw learning rate and local steps, train, average, update the distribution.
 
-        Global weights stay as they were if all trainings diverged or the new loss is not finite.
+        Global weights stay as they were if all clients diverged or the new loss is not finite.
         """
         search = state["search"]
         point = self.search.distribution(search).draw(rng)
         lr, steps = self.search.setting(point)
         new = self.averaged(state, clients, info, rng, lr=lr, steps=round(steps)) or {}
-        # with the model each client is sent both hyper-parameters
+        # each client receives both hyper-parameters with the model
         clients.ledger.sent(Traffic(bytes_down=2 * FLOAT_BYTES * clients.ledger.selected))
         loss = _server_loss(new["weights"], clients, info) if new else float("nan")
         if not np.isfinite(loss):
-            # what clients keep to themselves is as they trained it
+            # tensors that clients keep are updated nevertheless
             new = {key: value for key, value in new.items() if key not in ("weights", "server")}
         after = {
             **state,
@@ -314,8 +316,8 @@ class AdaptiveMatching(MatchingRounds, AdaptiveFedAvg):
 def _server_loss(weights: dict[str, np.ndarray], clients: Clients, info: ClientInfo) -> float:
     """Compute the mean cross-entropy of `weights` on the server's validation examples, for rewards.
 
-    It is NaN if a weight is not finite. Terms that clients add to their loss are left out: since
-    the entropy term keeps predictions uncertain, the full loss would soon stop showing progress.
+    It is NaN if a weight is not finite. Other terms of clients' loss are left out: since the
+    entropy term keeps predictions uncertain, the full loss would soon stop falling.
     """
     import torch
 

@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepresentationMatching:
-    """Loss coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over activations a_j.
+    """Loss term coefficient · sum_j |f_j(a_{j+1}(x; w)) - a_j(x; start)|² over activations a_j.
 
-    w is the model in training, `start` the one received; the maps f_j are trained along. a_1 is the
-    input, then follow the outputs of the non-linearities (after their pooling), and the logits. f_j
-    is affine from a vector, a convolution from an image, followed by a_j's own non-linearity;
-    pooled sources are unpooled first, at the positions that the trained model's pooling chose; a
-    convolution has the kernel of the one whose output it maps. `reduction` is over the elements of
-    a_j: RM, eq. (1) sums, its text says mean. With `source` "same" a_j is reconstructed from a_j(x;
-    w) instead, for all but the input, which RM compares with in section 3.1.
+    w is the model in training, `start` the model received from the server; the maps f_j are trained
+    together with w. a_1 is the input, then follow the outputs of the non-linearities (after
+    pooling), and the logits. f_j is affine on vectors, a convolution on images, followed by a_j's
+    own non-linearity. Pooled activations are unpooled first, at the positions that the trained
+    model's pooling chose; a convolution has the kernel size of the layer whose output it maps.
+    `reduction` is over the elements of a_j: RM, eq. (1) sums, its text says mean. With `source`
+    "same", a_j is reconstructed from a_j(x; w), for all but the input, as in RM, section 3.1.
     """
 
     coefficient: float = 1.0
@@ -50,20 +50,21 @@ class RepresentationMatching:
     written = "matching"
 
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """Return (source, target) indices of activations: a map f_j takes source back to target.
+        """Return a pair (source, target) of indices of activations for each map f_j.
 
-        `count` is the number of activations; number 0 is the input.
+        A map reconstructs the target from the source. `count` is the number of activations; number
+        0 is the input.
         """
         if self.source == "same":
             return [(j, j) for j in range(1, count)]
         return [(j + 1, j) for j in range(count - 1)]
 
     def shapes(self, network: Network) -> dict[str, layers.Shape]:
-        """Return the shapes of the trained tensors of the maps f_j by name: match0_weight, …"""
+        """Return shapes of the tensors of maps f_j between activations by name: match0_weight, …"""
         return {name: parameter.shape for name, parameter in self._parameters(network)}
 
     def initial(self, network: Network, rng: RngKey) -> dict[str, np.ndarray]:
-        """Draw initial tensors of the maps f_j by name, uniform within ±1/√fan_in, float32."""
+        """Draw tensors of maps f_j between activations by name: float32, uniform in ±1/√fan_in."""
         generator, tensors = rng.stream("representation-matching"), {}
         for name, parameter in self._parameters(network):
             limit = 1 / math.sqrt(parameter.fan_in)
@@ -74,7 +75,7 @@ class RepresentationMatching:
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Compute the matching loss on a minibatch for each of the A models trained at once: (A,).
 
-        Gradients reach the trained model and the maps f_j, not the received model.
+        Gradients reach the trained model and the maps f_j, not the model received from the server.
         """
         import torch
 
@@ -99,7 +100,7 @@ class RepresentationMatching:
     def _maps(
         self, network: Network
     ) -> Iterator[tuple[int, int, layers.Affine | layers.Convolution2d]]:
-        """Yield for each f_j the indices of the activations it takes and gives back, and f_j."""
+        """Yield (index of input activation, index of target activation, map between them)."""
         activations = matched_activations(network)
         for source, target in self.pairs(len(activations)):
             (shape, kernel), (wanted, _) = activations[source], activations[target]
@@ -116,10 +117,10 @@ class RepresentationMatching:
 
 
 def require_matchable(network: Network) -> None:
-    """Check that every layer of `network` has activations that a map f_j can reconstruct.
+    """Check that representation matching can reconstruct the activations of every layer.
 
     Raises:
-        FedreproError: for another kind of layer, or a pooling that does not follow a ReLU.
+        FedreproError: a layer is of an unknown kind, or a pooling layer does not follow a ReLU.
     """
     known = (layers.Affine, layers.Convolution2d, layers.Dropout, layers.MaxPool, layers.Relu)
     before: layers.Layer | None = None
@@ -139,9 +140,10 @@ def require_matchable(network: Network) -> None:
 
 
 def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
-    """Return shape and kernel size of the last convolution below, for each matched activation.
+    """Return (shape, kernel size) for each activation that representation matching reconstructs.
 
-    The list goes from the input to the logits; the kernel is 1 below the first convolution.
+    The list goes from the input to the logits. The kernel size is that of the last convolution up
+    to the activation, or 1 before the first convolution.
     """
     found, kernel = [(network.shape, 1)], 1
     for layer, shape, _ in network.places:
@@ -156,9 +158,9 @@ def matched_activations(network: Network) -> list[tuple[layers.Shape, int]]:
 
 
 def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor:
-    """Undo max pooling of activations (A, B, C, H', W'): chosen positions get the value, others 0.
+    """Undo max pooling of `value` (A, B, C, H', W'): positions of maxima get the value, others 0.
 
-    `value` is returned unchanged if `pooled` is None.
+    `pooled` has these positions and the size before pooling; if it is None, `value` is returned.
     """
     if pooled is None:
         return value
@@ -171,7 +173,7 @@ def _unpooled(value: torch.Tensor, pooled: layers.Pooled | None) -> torch.Tensor
 
 
 def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
-    """Crop images (…, H', W') or pad them with zeros around to the height and width of `target`."""
+    """Crop images (…, H', W'), or pad them with zeros, to the height and width of `target`."""
     from torch.nn.functional import pad
 
     height, width = (want - have for want, have in zip(target[1:], value.shape[-2:], strict=True))
@@ -183,9 +185,9 @@ def _centred(value: torch.Tensor, target: layers.Shape) -> torch.Tensor:
 
 @cache
 def _squared_gap() -> Any:
-    """Return a torch function |back - target|² per example, (A, B, …) to (A, B), that saves memory.
+    """Return a torch function of (back, target) (A, B, …) for |back - target|² per example, (A, B).
 
-    Its backward pass overwrites the saved difference by the gradient in place of a new tensor.
+    It saves memory: its backward pass overwrites the stored difference with the gradient.
     """
     import torch
 
@@ -205,7 +207,7 @@ def _squared_gap() -> Any:
     return SquaredGap
 
 
-# what the term can give back the activations of
+# models whose activations the loss term can reconstruct
 MODELS = {"cnn", "logistic", "mlp"}
 
 Coefficient = Annotated[float, Arg("coefficient of the matching loss", least=0)]
@@ -222,8 +224,8 @@ Source = Annotated[
 class MatchingRounds(fedavg.Averaging):
     """Base of FedAvg with representation matching, whose maps f_j stay with each client.
 
-    f_j reconstructs one activation from another. A client's maps are drawn when it is first
-    sampled, and kept between its rounds. Source: RM, section 3.1 and algorithm 1.
+    A map f_j reconstructs one activation from another. A client's maps are drawn at random when the
+    client is first sampled, and kept between its rounds. Source: RM, section 3.1 and algorithm 1.
     """
 
     matching: Coefficient = 1.0
@@ -231,24 +233,25 @@ class MatchingRounds(fedavg.Averaging):
     source: Source = "above"
 
     def term(self) -> RepresentationMatching:
-        """Return the matching loss with the parameters of this method."""
+        """Return the representation-matching loss with the parameters of this method."""
         return RepresentationMatching(self.matching, self.reduction, source=self.source)
 
     def terms(self) -> list[Term | WeightTerm]:
-        """Return the losses that clients add to cross-entropy, the matching loss first."""
+        """Return loss terms that clients add to cross-entropy, representation matching first."""
         return [self.term(), *super().terms()]
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
-        """Return the state before the first round: global weights, and no client's maps f_j yet."""
+        """Return the state before round 1: global weights, and no clients' maps of activations."""
         require_matchable(clients.network)
         return {**super().init(clients, info, rng), "private": {}}
 
     def private_tensors(
         self, state: State, chosen: np.ndarray, clients: Clients, rng: RngKey
     ) -> dict[str, np.ndarray]:
-        """Return this round's clients' own tensors of the maps f_j by name, (chosen, *shape).
+        """Return tensors of chosen clients' maps between activations by name, (chosen, *shape).
 
-        `chosen` are indices of clients; one that was not chosen before gets newly drawn maps.
+        `chosen` are indices of this round's clients; a client that was never chosen before gets
+        newly drawn maps.
         """
         term = self.term()
         by_client = [
@@ -269,7 +272,8 @@ class MatchingRounds(fedavg.Averaging):
 )
 @dataclass(kw_only=True)
 class MatchedFedAvg(MatchingRounds, fedavg.FedAvg):
-    """FedAvg whose local activations must reconstruct the received model's. Source: RM, eq. (1).
+    """FedAvg in which local activations must reconstruct activations of the received global model.
 
-    L = cross-entropy + matching · L_M (+ the other terms of `fedavg`), all by the same descent.
+    Clients minimise cross-entropy + matching · L_M (+ other terms of `fedavg`), with L_M the
+    squared error of reconstruction. Source: RM, eq. (1).
     """
