@@ -169,7 +169,8 @@ def test_an_altered_number_is_found_out_also_where_all_else_follows_from_it(kept
 def test_a_method_that_was_changed_since_is_refused(kept, capsys):
     (PLACE / "median.py").write_text(MEDIAN.replace("np.median", "np.no_median"))
     assert verified("--runs", "1") == 2
-    assert re.search("is of median;v1-.*, which is median;v1-.* now", capsys.readouterr().err)
+    said = capsys.readouterr().err
+    assert re.search("author again .*is of median;v1-.*, which is median;v1-.* now", said)
 
 
 @pytest.mark.parametrize(
@@ -256,6 +257,9 @@ def test_a_folder_that_is_no_entry_is_a_sentence(tmp_path, capsys):
     for wrong in (tmp_path, tmp_path / "gone"):
         assert main(["verify", str(wrong)]) == 2
         assert "has no entry.json: name a folder that `fedrepro submit`" in capsys.readouterr().err
+    (tmp_path / "entry.json").write_text('{"by": ')
+    assert main(["verify", str(tmp_path)]) == 2
+    assert "get the folder from its author again" in capsys.readouterr().err
 
 
 def test_what_cannot_be_submitted_is_a_sentence(tmp_path, capsys):

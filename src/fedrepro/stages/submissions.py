@@ -250,7 +250,14 @@ def read_entry(folder: Path) -> Submission:
     """
     if not (folder / ENTRY).is_file():
         raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
-    return validated(Submission, read_json(folder / ENTRY), str(folder / ENTRY))
+    try:
+        held = read_json(folder / ENTRY)
+    except FedreproError as error:
+        raise FedreproError(
+            f"{folder / ENTRY} was changed or damaged after `fedrepro submit` wrote it: get the "
+            "folder from its author again"
+        ) from error
+    return validated(Submission, held, str(folder / ENTRY))
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
@@ -274,7 +281,13 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
         with contextlib.chdir(folder):
             for key in entry.exhibits:
                 (work / key).parent.mkdir(exist_ok=True)
-                draw_exhibit(key, plan, work / key)
+                try:
+                    draw_exhibit(key, plan, work / key)
+                except FedreproError as error:
+                    raise FedreproError(
+                        f"{key} cannot be drawn from the entry's metrics; if these or its method "
+                        f"were changed, get the folder from its author again ({error})"
+                    ) from error
         for key in entry.exhibits:
             ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
             odd = _differing_files(ours, theirs)
