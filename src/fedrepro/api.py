@@ -72,8 +72,9 @@ DISCLOSED = {
 BatchNorm = Annotated[
     Literal["average", "local", "recalibrate"],
     Arg(
-        "running statistics: averaged as weights are; left at each client, with the weights of "
-        "their layers (FedBN); or measured again on data (REPAIR)",
+        "what becomes of BatchNorm's running statistics: averaged as weights are; left at "
+        "each client, with the weights of their layers (FedBN); or measured again on data "
+        "(REPAIR)",
         later=True,
     ),
 ]

@@ -41,14 +41,18 @@ WITHOUT_GRAPH = SCENARIO[:-1]
 def _set_aside(
     *,
     public: Annotated[
-        int, Arg("training examples in a labelled sample at the server", "examples", least=0)
+        int,
+        Arg("training examples that become a labelled sample at the server", "examples", least=0),
     ] = 0,
     validation: Annotated[
-        int, Arg("training examples to validate with instead", "examples", least=0)
+        int, Arg("training examples that are held out for validation", "examples", least=0)
     ] = 0,
     validation_at: Annotated[
         Literal["server", "clients"],
-        Arg("who holds them: the server, or the clients in proportion to their training examples"),
+        Arg(
+            "who holds validation examples: the server, or the clients in proportion to their "
+            "training examples"
+        ),
     ] = "server",
 ) -> None:
     """Set aside training examples that no client trains with, drawn once per trial."""

@@ -17,14 +17,15 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.data.stratified_sampling import apportion
 
-Clients = Annotated[int, Arg("holders of data", unit="clients", least=1)]
+Clients = Annotated[int, Arg("number of clients", unit="clients", least=1)]
 Alpha = Annotated[
-    float, Arg("concentration: the smaller, the more unlike the clients", above=0, most=1e6)
+    float, Arg("concentration: the smaller, the more clients differ", above=0, most=1e6)
 ]
 MinExamples = Annotated[
-    int, Arg("draws that leave a client with less are repeated", unit="examples", least=1)
+    int,
+    Arg("a draw that leaves a client with fewer examples is repeated", unit="examples", least=1),
 ]
-MaxRedraws = Annotated[int, Arg("repeated draws before giving up", least=0)]
+MaxRedraws = Annotated[int, Arg("repeated draws after which an error is raised", least=0)]
 
 UNASSIGNED = -1  # the owner of an example that no client holds
 

@@ -23,7 +23,7 @@ PARTS = re.compile(r"\.(?=[a-z])")
 
 Features = Annotated[
     str,
-    Arg("what stands for the pixels: pixels, centred, convnet, lite0, or .parameter-value"),
+    Arg("inputs in place of the pixels: pixels, centred, convnet, lite0, or .parameter-value"),
 ]
 
 

@@ -127,8 +127,9 @@ def weighted_ensemble(
     share: Annotated[
         Literal["class", "client"],
         Arg(
-            "what a client's examples of a class are divided by: everybody's of that class "
-            "(supplement 4.1), or all its own (section 4, to the letter)"
+            "what a client's number of examples of a class is divided by: all clients' examples "
+            "of that class (supplement 4.1), or all of its own examples (section 4, to the "
+            "letter)"
         ),
     ] = "class",
 ) -> GlobalModel:

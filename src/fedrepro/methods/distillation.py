@@ -52,7 +52,7 @@ def distillation(
     info: ClientInfo,
     *,
     rng: RngKey,
-    units: Annotated[int, Arg("units of each hidden layer of the new network", least=1)] = 500,
+    units: Annotated[int, Arg("units of each hidden layer of the student", least=1)] = 500,
 ) -> GlobalModel:
     """Train a new network on the clients' mean prediction for the pooled inputs (distillation).
 
@@ -92,9 +92,9 @@ def feddf(
     *,
     rng: RngKey,
     public_data: Annotated[str, Arg("data set whose inputs the server has")] = "mnist",
-    epochs: Annotated[int, Arg("passes over these inputs", "epochs", least=1)] = 20,
-    lr: Annotated[float, Arg("step size of Adam", above=0)] = 0.001,
-    batch_size: Annotated[int, Arg("inputs of a step", "examples", least=1)] = 128,
+    epochs: Annotated[int, Arg("passes over the server's inputs", "epochs", least=1)] = 20,
+    lr: Annotated[float, Arg("learning rate of Adam", above=0)] = 0.001,
+    batch_size: Annotated[int, Arg("minibatch size of the student", "examples", least=1)] = 128,
 ) -> GlobalModel:
     """Distil the clients' mean logits into their parameter average on public inputs.
 
@@ -144,16 +144,18 @@ def dense(
     info: ClientInfo,
     *,
     rng: RngKey,
-    epochs: Annotated[int, Arg("batches that are made", "epochs", least=1)] = 20,
-    generator_steps: Annotated[int, Arg("of the generator for a batch", "steps", least=1)] = 30,
-    generator_lr: Annotated[float, Arg("step size of the generator", above=0)] = 0.001,
-    generator_units: Annotated[int, Arg("of its hidden layer", "units", least=1)] = 256,
-    latent: Annotated[int, Arg("random numbers that it makes an input of", least=1)] = 256,
-    adversarial: Annotated[float, Arg("weight of where the student differs", least=0)] = 1.0,
-    lr: Annotated[float, Arg("step size of the student", above=0)] = 0.005,
-    temperature: Annotated[float, Arg("of what the student learns", above=0)] = 20.0,
-    batch_size: Annotated[int, Arg("inputs that are made at once", "examples", least=1)] = 256,
-    start: Annotated[Literal["average", "fresh"], Arg("what the student starts from")] = "average",
+    epochs: Annotated[int, Arg("generated batches", "epochs", least=1)] = 20,
+    generator_steps: Annotated[
+        int, Arg("the generator's steps for a batch", "steps", least=1)
+    ] = 30,
+    generator_lr: Annotated[float, Arg("learning rate of the generator", above=0)] = 0.001,
+    generator_units: Annotated[int, Arg("units of its hidden layer", "units", least=1)] = 256,
+    latent: Annotated[int, Arg("random numbers behind an input", least=1)] = 256,
+    adversarial: Annotated[float, Arg("weight of the loss on disagreement", least=0)] = 1.0,
+    lr: Annotated[float, Arg("learning rate of the student", above=0)] = 0.005,
+    temperature: Annotated[float, Arg("temperature of the student's targets", above=0)] = 20.0,
+    batch_size: Annotated[int, Arg("inputs of a generated batch", "examples", least=1)] = 256,
+    start: Annotated[Literal["average", "fresh"], Arg("the student's initial weights")] = "average",
 ) -> GlobalModel:
     """Distil the clients' mean logits on inputs from trained generators, without any data.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Epochs = Annotated[int, Arg("local epochs in a round", "epochs", least=1)]
 Messages = Annotated[
     Literal["sequential", "averaged"],
-    Arg("a master step per message, in random order, or one on the mean of all"),
+    Arg("a master step per message, in random order, or one on their mean"),
 ]
 
 

@@ -200,9 +200,10 @@ class FedDyn(DrawnForSteps):
     paper does not.
     """
 
-    alpha: Annotated[float, Arg("of the quadratic pull to the received weights", above=0)] = 0.01
+    alpha: Annotated[float, Arg("coefficient of the quadratic penalty", above=0)] = 0.01
     predicts: Annotated[
-        Literal["server", "clients"], Arg("the server's weights, or the mean of the last y_j")
+        Literal["server", "clients"],
+        Arg("what predicts: the server's weights, or the mean of the y_j"),
     ] = "server"
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:

@@ -42,31 +42,31 @@ Steps = Annotated[
 ]
 LastSteps = Annotated[
     int | None,
-    Arg("minibatches of the last round, geometrically from `steps`", "minibatches", least=1),
+    Arg("minibatches of the last round, reached geometrically", "minibatches", least=1),
 ]
 LastLr = Annotated[
     float | None,
-    Arg("learning rate of the last round, geometrically from the training's lr", above=0),
+    Arg("learning rate of the last round, reached geometrically", above=0),
 ]
 Weights = Annotated[
     Literal["selected", "all"],
-    Arg("a client's share: of the examples of the round's clients, or of all clients"),
+    Arg("weight of a client: its share of the examples of the round's clients, or of all clients"),
 ]
 Mu = Annotated[
-    float, Arg("mu of FedProx: mu/2 times the squared distance from the weights received", least=0)
+    float, Arg("mu: the loss adds mu/2 times the squared distance to received weights", least=0)
 ]
 EntropyShare = Annotated[
-    float, Arg("coefficient of the entropy term on over-confident predictions, 0: off", least=0)
+    float, Arg("coefficient of the penalty on over-confident predictions, 0: off", least=0)
 ]
 LeastEntropy = Annotated[
-    float, Arg("entropy of a prediction below which the term counts, H_min", "nats", least=0)
+    float, Arg("entropy below which a prediction is over-confident, H_min", "nats", least=0)
 ]
 Divergence = Annotated[
     float,
-    Arg("lambda of the weight divergence: times the squared distance, without a half", least=0),
+    Arg("lambda: the loss adds lambda times the squared distance to received weights", least=0),
 ]
-ServerLr = Annotated[float, Arg("length of the server's step along the mean update", above=0)]
-ServerMomentum = Annotated[float, Arg("of past updates", least=0, most=1)]
+ServerLr = Annotated[float, Arg("server learning rate: factor on the mean update", above=0)]
+ServerMomentum = Annotated[float, Arg("momentum of the server", least=0, most=1)]
 
 
 @dataclass(kw_only=True)
@@ -286,9 +286,9 @@ class FedAdam(Scheduled):
     """
 
     server_lr: ServerLr = 0.01
-    beta1: Annotated[float, Arg("of the mean update", least=0, most=1)] = 0.9
-    beta2: Annotated[float, Arg("of its square", least=0, most=1)] = 0.99
-    tau: Annotated[float, Arg("added to the root, against small steps' growth", above=0)] = 1e-3
+    beta1: Annotated[float, Arg("decay of the mean update", least=0, most=1)] = 0.9
+    beta2: Annotated[float, Arg("decay of its mean square", least=0, most=1)] = 0.99
+    tau: Annotated[float, Arg("number added to the step's denominator", above=0)] = 1e-3
 
     def init(self, clients: Clients, info: ClientInfo, rng: RngKey) -> State:
         """Return the state before round 1: randomly drawn weights, moments m = 0 and v = tau²."""

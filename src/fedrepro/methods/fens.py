@@ -99,12 +99,12 @@ def fens(
         Literal["network", "class_weights"],
         Arg("two layers over all logits, or a weight for each client and class"),
     ] = "network",
-    rounds: Annotated[int, Arg("in which the gate is trained", "rounds", least=1)] = 500,
-    rate: Annotated[float, Arg("step size of the server", above=0)] = 0.001,
-    client_rate: Annotated[float, Arg("step size of a client", above=0)] = 1.0,
-    batch_size: Annotated[int, Arg("examples of a client's step", "examples", least=1)] = 128,
+    rounds: Annotated[int, Arg("rounds of training the gate", "rounds", least=1)] = 500,
+    rate: Annotated[float, Arg("learning rate of the server", above=0)] = 0.001,
+    client_rate: Annotated[float, Arg("learning rate of a client", above=0)] = 1.0,
+    batch_size: Annotated[int, Arg("minibatch size of a client", "examples", least=1)] = 128,
     leave: Annotated[
-        bool, Arg("leave every second validation example to the choice of a setting", later=True)
+        bool, Arg("train on every second validation example, select on the others", later=True)
     ] = False,
 ) -> GlobalModel:
     """Predict by a small gate network over all clients' logits z_j, which clients train together.

@@ -54,10 +54,11 @@ def fisher_merge(
     *,
     rng: RngKey,
     prepared: list[Reply],
-    normalise: Annotated[bool, Arg("divide each client's information by its length")] = True,
-    floor: Annotated[float, Arg("least information of a weight, of all clients", least=0)] = 1e-6,
+    normalise: Annotated[bool, Arg("divide a client's information by its norm")] = True,
+    floor: Annotated[float, Arg("least Fisher information of a weight", least=0)] = 1e-6,
     clients_by: Annotated[
-        Literal["examples", "equal"], Arg("clients count by their examples, or equally")
+        Literal["examples", "equal"],
+        Arg("weight of a client: its number of examples, or equal weights"),
     ] = "equal",
 ) -> GlobalModel:
     """Average weights by Fisher information: w_k = sum_i λ_i F_ik w_ik / sum_i λ_i F_ik.
@@ -87,7 +88,7 @@ def fisher_merge(
 RATE = 0.01  # of the published descent
 LEFT = Metric("what is left of the residual, of the worst layer", "share", 0, None, -1)
 
-Steps = Annotated[int, Arg("of the server's descent, at most", "steps", least=1)]
+Steps = Annotated[int, Arg("most steps of the server's descent", "steps", least=1)]
 
 
 @method(
@@ -149,7 +150,7 @@ def fedfisher_kfac(
     prepared: list[Reply],
     solver: Annotated[
         Literal["conjugate_gradients", "published"],
-        Arg("how the server goes down: by conjugate gradients, or by the authors' descent"),
+        Arg("how the server minimises: conjugate gradients, or the authors' descent"),
     ] = "conjugate_gradients",
     steps: Steps = 500,
 ) -> GlobalModel:
@@ -219,12 +220,13 @@ def fedlpa(
     *,
     rng: RngKey,
     prepared: list[Reply],
-    damping: Annotated[float, Arg("λ; each factor has its root on the diagonal", least=0)] = 0.001,
+    damping: Annotated[float, Arg("λ; its root is added to each diagonal", least=0)] = 0.001,
     solver: Annotated[
         Literal["conjugate_gradients", "published", "expectation"],
         Arg(
-            "conjugate_gradients: from the average; published: the authors' descent; expectation: "
-            "where that begins, by the mean of each factor",
+            "conjugate_gradients: start at the parameter average; published: the authors' "
+            "descent; expectation: where that descent starts, computed from the mean of each "
+            "Kronecker factor",
             later=True,
         ),
     ] = "conjugate_gradients",

@@ -18,11 +18,11 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.training.federation.clients import GraphNodes, initial_weights
 
-Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
+Rounds = Annotated[int, Arg("number of exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
 Steps = Annotated[
     int | None,
-    Arg("minibatches between two exchanges, none for whole epochs", "minibatches", least=1),
+    Arg("local minibatches between two exchanges, none for whole epochs", "minibatches", least=1),
 ]
 
 

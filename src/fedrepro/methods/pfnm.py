@@ -27,7 +27,8 @@ from fedrepro.methods.matching.sequential_matching import Matching, Rule, Varian
 from fedrepro.networks.network import widths
 
 ClassWeights = Annotated[
-    bool, Arg("weigh a client's outgoing weights by its share of each class, not equally")
+    bool,
+    Arg("weigh a client's weights of the output layer by its share of each class, not equally"),
 ]
 
 
@@ -82,11 +83,12 @@ Sigma2Layers = Annotated[
 Sigma02 = Annotated[float, Arg("variance of global units around their prior", above=0)]
 Gamma0 = Annotated[float, Arg("mass of the Beta process: more mass, more units", above=0)]
 WidthCap = Annotated[
-    int, Arg("units beyond which a client may add only one at a time", "units", least=1)
+    int,
+    Arg("beyond this many global units a client may add only one unit at a time", "units", least=1),
 ]
 BiasPrior = Annotated[float, Arg("prior mean of biases")]
 Order = Annotated[
-    Literal["random", "fixed"], Arg("order of the clients: drawn in each pass, or as they come")
+    Literal["random", "fixed"], Arg("order of the clients: random in each pass, or by number")
 ]
 
 
@@ -109,15 +111,15 @@ def pfnm(
     sigma2_layers: Sigma2Layers = (1.0,),
     sigma02: Sigma02 = 10.0,
     gamma0: Gamma0 = 1.0,
-    passes: Annotated[int, Arg("times every client is assigned again", "passes", least=0)] = 5,
+    passes: Annotated[int, Arg("times a client's units are matched", "passes", least=0)] = 5,
     popularity: Annotated[
         float, Arg("factor on the popularity term: 1 as published, 2 as derived", least=0)
     ] = 1.0,
     count_cap: Annotated[
-        int | None, Arg("largest count in the popularity term, none for no cap", "clients", least=1)
+        int | None, Arg("most clients that popularity counts, none for no cap", "clients", least=1)
     ] = 10,
     class_weights: Annotated[
-        bool, Arg("weigh a client's outgoing weights by its share of each class")
+        bool, Arg("weigh a client's weights of the output layer by its share of each class")
     ] = True,
     width_cap: WidthCap = 700,
     bias_prior: BiasPrior = 0.1,
@@ -125,7 +127,8 @@ def pfnm(
     posterior_sigma2: Annotated[
         float | None,
         Arg(
-            "sigma2 of the means of matched units, none for that by which they match",
+            "sigma2 for the posterior means of matched units, none for the sigma2 by which they "
+            "are matched",
             above=0,
             later=True,
         ),

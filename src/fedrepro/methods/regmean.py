@@ -31,10 +31,8 @@ from fedrepro.networks.layer_matrices import layer_matrices, tensors_of_matrices
 from fedrepro.training.federation.client_queries import Reply
 from fedrepro.training.federation.fisher_and_input_moments import input_moments
 
-Alpha = Annotated[float, Arg("what moments of two different inputs are times", least=0, most=1)]
-Ridge = Annotated[
-    float, Arg("towards the parameter average, as a share of the mean moment", least=0)
-]
+Alpha = Annotated[float, Arg("factor on off-diagonal moments", least=0, most=1)]
+Ridge = Annotated[float, Arg("strength of the ridge, as a share of the mean moment", least=0)]
 
 
 moments = asking("input_moments")
@@ -59,7 +57,7 @@ def regmean(
     ridge: Ridge = 1e-6,
     convolutions: Annotated[
         Literal["regress", "average"],
-        Arg("regress on their patches, or the plain mean of them, as public code has it"),
+        Arg("by regression on patches, or by plain averages, as public code does"),
     ] = "regress",
 ) -> GlobalModel:
     """Merge layers by regression on their inputs: W = (sum_i p_i Â_i)⁻¹ sum_i p_i Â_i W_i.

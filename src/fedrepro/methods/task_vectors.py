@@ -33,7 +33,7 @@ def ties_merge(vectors: np.ndarray, keep: float) -> np.ndarray:
     return np.asarray((kept * agree).sum(axis=0) / np.maximum(agree.sum(axis=0), 1))
 
 
-Scale = Annotated[float, Arg("what is added to the start is times this", above=0, most=100)]
+Scale = Annotated[float, Arg("factor on the added update", above=0, most=100)]
 
 
 @method(
@@ -68,7 +68,7 @@ def ties(
     info: ClientInfo,
     *,
     rng: RngKey,
-    keep: Annotated[float, Arg("share of each task vector that counts", above=0, most=1)] = 0.2,
+    keep: Annotated[float, Arg("share of an update that is kept", above=0, most=1)] = 0.2,
     scale: Scale = 1.0,
 ) -> GlobalModel:
     """Add to the start w0 the mean of trimmed updates w_i - w0 that agree in the elected sign.

@@ -62,7 +62,7 @@ def weight_matching(
     *,
     rng: RngKey,
     class_weights: ClassWeights = False,
-    sweeps: Annotated[int, Arg("times that every client is matched, at most", least=1)] = 100,
+    sweeps: Annotated[int, Arg("most times that each client is matched again", least=1)] = 100,
 ) -> GlobalModel:
     """Average clients' weights after permuting hidden units to agree, sum_j (n_j / n) P_j w_j.
 
@@ -93,8 +93,8 @@ def c2m3(
     info: ClientInfo,
     *,
     rng: RngKey,
-    steps: Annotated[int, Arg("of the search, at most", "steps", least=1)] = 100,
-    gain: Annotated[float, Arg("least rise of a step, as a share", least=0)] = 1e-6,
+    steps: Annotated[int, Arg("most steps of the search", "steps", least=1)] = 100,
+    gain: Annotated[float, Arg("least gain of a step, as a share", least=0)] = 1e-6,
 ) -> GlobalModel:
     """Average the clients' weights after permuting all hidden units to one common order at once.
 
@@ -126,7 +126,7 @@ def ot_fusion(
     units: Units = None,
     class_weights: ClassWeights = False,
     sweeps: Annotated[
-        int, Arg("times the units are carried and averaged again; 1 as published", least=1)
+        int, Arg("times that units are transported and averaged; 1 as published", least=1)
     ] = 10,
 ) -> GlobalModel | None:
     """Fuse the clients' networks by optimal transport T_j of their units to `units` common units.
@@ -157,7 +157,7 @@ def ot_fusion(
     return GlobalModel(clients.model, blocks.tensors(made))
 
 
-Sweeps = Annotated[int, Arg("times that every client is matched, at most", least=1)]
+Sweeps = Annotated[int, Arg("most times that each client is matched again", least=1)]
 
 
 @method(

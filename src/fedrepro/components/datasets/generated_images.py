@@ -84,7 +84,8 @@ def shapes(
     test: Annotated[int, Arg("test examples", unit="examples", least=10, most=MOST)] = 500,
     validation: Annotated[int, Arg("validation examples", unit="examples", least=0, most=MOST)] = 0,
     noise: Annotated[
-        float, Arg("standard deviation of the noise on each pixel, of 0 to 1", least=0)
+        float,
+        Arg("standard deviation of the noise added to each pixel; pixels lie in [0, 1]", least=0),
     ] = 0.1,
 ) -> Arrays:
     """Draw colour pictures of 12×12 pixels: ten shapes, equally many pictures of each.

@@ -59,21 +59,25 @@ def ham10000(
     raw: Path,
     *,
     source: Annotated[
-        Literal["reduced", "publisher"], Arg("a mirror's photographs of 200×150, or the originals")
+        Literal["reduced", "publisher"],
+        Arg("which files: a mirror's photographs of 200×150 pixels, or the originals"),
     ] = "reduced",
     size: Annotated[
         int, Arg("side of the square to which photographs are resized", unit="pixels", least=8)
     ] = 64,
     balance: Annotated[
-        Literal["all", "train", "none"], Arg("in which splits the classes are made equal")
+        Literal["all", "train", "none"],
+        Arg("splits in which all classes get equally many examples"),
     ] = "all",
     per_class: Annotated[
-        int, Arg("examples of a class, all splits together", unit="examples", least=10)
+        int, Arg("examples of each class, over all splits", unit="examples", least=10)
     ] = 2000,
     rotation: Annotated[
-        float, Arg("largest angle of a rotation", unit="degrees", least=0, most=180)
+        float, Arg("largest angle of a random rotation", unit="degrees", least=0, most=180)
     ] = 180.0,
-    shift: Annotated[float, Arg("largest shift, as a share of the side", least=0, most=0.5)] = 0.1,
+    shift: Annotated[
+        float, Arg("largest random shift, as a share of the side", least=0, most=0.5)
+    ] = 0.1,
     features: Features = "pixels",
 ) -> Arrays:
     """Read HAM10000: 10,015 photographs of 7,470 skin lesions, seven classes made equal in size.

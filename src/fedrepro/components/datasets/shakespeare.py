@@ -265,17 +265,17 @@ def shakespeare(
     *,
     source: Annotated[
         Literal["plays", "leaf", "tiny"],
-        Arg("complete plays, the file that LEAF starts from, or a megabyte of plays"),
+        Arg("complete plays, LEAF's source file, or a megabyte of plays"),
     ] = "plays",
-    window: Annotated[int, Arg("characters that an example shows", least=1)] = 80,
+    window: Annotated[int, Arg("characters of an example", least=1)] = 80,
     stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 1,
-    whole: Annotated[
-        bool, Arg("only windows that lie in a text, and none where it is too short")
-    ] = False,
-    min_lines: Annotated[int, Arg("lines that a role must have", unit="lines", least=2)] = 2,
-    test: Annotated[float, Arg("last lines of each role, for testing", above=0, most=0.9)] = 0.2,
+    whole: Annotated[bool, Arg("only windows that lie within a role's text")] = False,
+    min_lines: Annotated[int, Arg("least lines of a role", unit="lines", least=2)] = 2,
+    test: Annotated[
+        float, Arg("share of each role's lines, its last ones, for testing", above=0, most=0.9)
+    ] = 0.2,
     validation: Annotated[
-        float, Arg("lines of each role before these, for validation", least=0, most=0.9)
+        float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
     """Read Shakespeare: examples are 80 characters of a role's speeches, labels the next one.
@@ -336,13 +336,15 @@ NOTE = "The text is generated: sentences of a small grammar, of which each role 
 def speeches(
     raw: Path,
     *,
-    roles: Annotated[int, Arg("roles that speak", least=1, most=10_000)] = 20,
-    lines: Annotated[int, Arg("lines of a role", unit="lines", least=2, most=10_000)] = 40,
-    window: Annotated[int, Arg("characters that an example shows", least=1)] = 20,
+    roles: Annotated[int, Arg("number of roles", least=1, most=10_000)] = 20,
+    lines: Annotated[int, Arg("lines of each role", unit="lines", least=2, most=10_000)] = 40,
+    window: Annotated[int, Arg("characters of an example", least=1)] = 20,
     stride: Annotated[int, Arg("characters from one example to the next", least=1)] = 20,
-    test: Annotated[float, Arg("last lines of each role, for testing", above=0, most=0.9)] = 0.2,
+    test: Annotated[
+        float, Arg("share of each role's lines, its last ones, for testing", above=0, most=0.9)
+    ] = 0.2,
     validation: Annotated[
-        float, Arg("lines of each role before these, for validation", least=0, most=0.9)
+        float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
     """Generate text: examples are 20 characters of a role's speeches, labels the next one.

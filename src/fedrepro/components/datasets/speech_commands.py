@@ -118,12 +118,12 @@ SUBSET = (
 def speech_commands(
     raw: Path,
     *,
-    mels: Annotated[int, Arg("bands of the mel scale", least=4)] = 32,
-    window: Annotated[int, Arg("length of a Hann window", unit="samples", least=64)] = 1024,
-    hop: Annotated[int, Arg("from one window to the next", unit="samples", least=16)] = 512,
+    mels: Annotated[int, Arg("number of mel bands", least=4)] = 32,
+    window: Annotated[int, Arg("length of the Hann window", unit="samples", least=64)] = 1024,
+    hop: Annotated[int, Arg("samples from window to window", unit="samples", least=16)] = 512,
     low: Annotated[float, Arg("lowest frequency", unit="Hz", least=0)] = 0.0,
     high: Annotated[float, Arg("highest frequency", unit="Hz", above=0, most=8000)] = 8000.0,
-    floor: Annotated[float, Arg("below the loudest cell, what counts as 0", unit="dB", above=0)] = (
+    floor: Annotated[float, Arg("what counts as 0, below the loudest cell", unit="dB", above=0)] = (
         80.0
     ),
 ) -> Arrays:

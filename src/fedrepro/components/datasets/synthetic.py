@@ -116,19 +116,22 @@ def synthetic(
         float, Arg("variance between clients of the mean of their inputs' centres", least=0)
     ] = 1.0,
     iid: Annotated[
-        bool, Arg("all clients have one model and one distribution; alpha and beta do nothing")
+        bool, Arg("all clients have one distribution; alpha and beta do nothing")
     ] = False,
     clients: Annotated[
-        int, Arg("the first ones, which are kept, and whose test examples test", "clients", least=1)
+        int,
+        Arg("number of clients; their test examples together are the test set", "clients", least=1),
     ] = 30,
     least: Annotated[
-        int, Arg("examples that each client has; others come on top", "examples", least=2)
+        int, Arg("least examples of a client; a random number is added", "examples", least=2)
     ] = 50,
-    log_mean: Annotated[float, Arg("mean of the logarithm of how many come on top", most=12)] = 4.0,
+    log_mean: Annotated[
+        float, Arg("mean logarithm of the examples added to `least`", most=12)
+    ] = 4.0,
     log_sd: Annotated[
-        float, Arg("its deviation; 0: all clients have equally many", least=0, most=3)
+        float, Arg("its standard deviation; 0: all clients have equally many", least=0, most=3)
     ] = 2.0,
-    draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
+    draw: Annotated[int, Arg("number of the random draw", least=0)] = 0,
 ) -> Arrays:
     """Generate FedProx's synthetic data: 60 inputs, 10 classes argmax(W_k x + b_k) at client k.
 

@@ -148,11 +148,11 @@ def convnet(
     images: Arrays,
     *,
     share: Annotated[
-        float, Arg("share of the training examples to train on", above=0, most=1)
+        float, Arg("share of the training examples that the network is trained on", above=0, most=1)
     ] = 0.66,
-    epochs: Annotated[int, Arg("passes over them", least=1)] = 10,
-    lr: Annotated[float, Arg("step size of Adam", above=0)] = 1e-3,
-    batch: Annotated[int, Arg("examples per step", least=1)] = 32,
+    epochs: Annotated[int, Arg("passes over these examples", least=1)] = 10,
+    lr: Annotated[float, Arg("learning rate of Adam", above=0)] = 1e-3,
+    batch: Annotated[int, Arg("examples of a minibatch", least=1)] = 32,
 ) -> Mapping[str, np.ndarray]:
     """Replace images by features of three convolutions trained on 66 % of the training data.
 

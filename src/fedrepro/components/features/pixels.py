@@ -45,7 +45,7 @@ def standard(
     *,
     of: Annotated[
         Literal["mnist", "cifar10", "half"],
-        Arg("whose mean and deviation: of MNIST, of CIFAR-10, or a half each (from -1 to 1)"),
+        Arg("mean and deviation: MNIST's, CIFAR-10's, or a half each (from -1 to 1)"),
     ] = "mnist",
 ) -> Mapping[str, np.ndarray]:
     """Standardise pixels, (x - m) / s by channel or with one m and s: {split: float32 (N, *shape)}.

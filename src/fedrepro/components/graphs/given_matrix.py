@@ -19,7 +19,7 @@ def matrix(
     *,
     rows: Annotated[
         tuple[str, ...],
-        Arg("for each node what it makes of every node, joined by _, such as 0.25_0.75"),
+        Arg("for each node its weights of all nodes, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
     """Return mixing weights as given, (N, N): row i has the weights with which node i averages all.

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 Rule = Annotated[
     Literal["metropolis", "uniform"],
-    Arg("how much neighbours count: by the larger number of both, or all that a node hears alike"),
+    Arg(
+        "metropolis: by the larger number of neighbours of the two; uniform: all that a node "
+        "hears alike"
+    ),
 ]
 SelfLoops = Annotated[bool, Arg("whether a node counts itself among its neighbours")]
 
@@ -84,7 +87,7 @@ def grid(
     clients: int,
     rng: RngKey,
     *,
-    torus: Annotated[bool, Arg("whether the last row and column adjoin the first")] = False,
+    torus: Annotated[bool, Arg("whether last row and column adjoin the first")] = False,
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,
 ) -> np.ndarray:
@@ -107,9 +110,9 @@ def small_world(
     clients: int,
     rng: RngKey,
     *,
-    neighbours: Annotated[int, Arg("on the ring, an even number", "nodes", least=2)] = 4,
+    neighbours: Annotated[int, Arg("neighbours on the ring, an even number", "nodes", least=2)] = 4,
     rewired: Annotated[
-        float, Arg("of the ring's edges, that lead to a drawn node", least=0, most=1)
+        float, Arg("share of edges rewired to a random node", least=0, most=1)
     ] = 0.2,
     weights: Rule = "metropolis",
     self_loops: SelfLoops = True,

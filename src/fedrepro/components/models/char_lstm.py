@@ -16,12 +16,12 @@ def char_lstm(
     shape: tuple[int, ...],
     classes: int,
     *,
-    embedding: Annotated[int, Arg("size of a character's vector", least=1)] = 8,
+    embedding: Annotated[int, Arg("numbers in the vector of a character", least=1)] = 8,
     units: Annotated[int, Arg("units of each recurrent layer", "units", least=1)] = 256,
-    layers: Annotated[int, Arg("recurrent layers", least=1, most=100)] = 2,
+    layers: Annotated[int, Arg("number of recurrent layers", least=1, most=100)] = 2,
     predict: Annotated[
         Literal["last", "all"],
-        Arg("the character after a window, or also the next one after each character of it"),
+        Arg("the character after a window, or the next one after each of its characters"),
     ] = "last",
 ) -> Network:
     """Build a next-character network: embedding, LSTM layers, softmax. Source: FedAvg, section 3.

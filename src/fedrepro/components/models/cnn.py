@@ -19,20 +19,20 @@ def cnn(
     channels: Annotated[
         tuple[int, ...], Arg("output channels of each convolution", "channels", least=1)
     ] = (32, 64),
-    kernel: Annotated[int, Arg("side of the convolutions", "pixels", least=1)] = 5,
+    kernel: Annotated[int, Arg("side of the convolutions' kernels", "pixels", least=1)] = 5,
     padding: Annotated[
-        Literal["same", "valid"], Arg("same: zeros around, so that the size stays; valid: none")
+        Literal["same", "valid"], Arg("same: zeros around an image keep its size; valid: none")
     ] = "same",
     pool_every: Annotated[int, Arg("convolutions before each 2×2 max-pooling", least=1)] = 1,
     pools: Annotated[
-        int | None, Arg("2×2 max-poolings, none for as many as fit in", least=0, later=True)
+        int | None, Arg("number of 2×2 max-poolings, none for as many as fit", least=0, later=True)
     ] = None,
     hidden: Annotated[
         tuple[int, ...] | None,
         Arg("units of each fully connected hidden layer, none for no such layer", "units", least=1),
     ] = (512,),
     dropout: Annotated[
-        float, Arg("share of fully connected hidden units left out", least=0, most=0.95)
+        float, Arg("dropout of fully connected hidden units", least=0, most=0.95)
     ] = 0.0,
     bias: Annotated[bool, Arg("whether layers have biases", later=True)] = True,
 ) -> Network:

@@ -26,7 +26,7 @@ def mlp(
     classes: int,
     *,
     hidden: Annotated[tuple[int, ...], Arg("units of each hidden layer", "units", least=1)] = (50,),
-    dropout: Annotated[float, Arg("share of hidden units left out", least=0, most=0.95)] = 0.0,
+    dropout: Annotated[float, Arg("dropout of hidden units", least=0, most=0.95)] = 0.0,
     bias: Annotated[bool, Arg("whether layers have biases", later=True)] = True,
 ) -> Network:
     """Build a perceptron of ReLU layers. Source: PFNM, section 3 (one hidden layer of 50 units).
@@ -56,7 +56,7 @@ def variational_mlp(
     spread: Annotated[
         float | None,
         Arg(
-            "standard deviation of a weight at the start, none: softplus(-3.5), 0.02975",
+            "initial standard deviation of a weight's Gaussian, none: softplus(-3.5), 0.02975",
             least=LEAST_SD,
             most=LARGEST_START,
         ),

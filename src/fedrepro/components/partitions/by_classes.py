@@ -85,7 +85,8 @@ def label_lists(
     rng: RngKey,
     *,
     lists: Annotated[
-        tuple[str, ...], Arg("for each client its classes by number, joined by -, such as 0-1-2")
+        tuple[str, ...],
+        Arg("for each client the numbers of its classes, joined by -, such as 0-1-2"),
     ] = ("0-1-2-3-4", "5-6-7-8-9"),
 ) -> Assignment:
     """Give client j the classes of the j-th list; a class on several lists is shared evenly.

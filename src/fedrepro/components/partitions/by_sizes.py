@@ -50,10 +50,15 @@ def power_law(
     *,
     clients: assignment.Clients,
     exponent: Annotated[
-        float, Arg("size of the r-th largest client: r to the power of minus this", least=0, most=4)
+        float,
+        Arg(
+            "the r-th largest client's size is in proportion to r to the minus this",
+            least=0,
+            most=4,
+        ),
     ] = 1.0,
     min_examples: Annotated[
-        int, Arg("what every client gets before the rest is shared out", unit="examples", least=1)
+        int, Arg("examples that every client gets first", unit="examples", least=1)
     ] = 1,
 ) -> assignment.Assignment:
     """Give the client of rank r a number of random examples in proportion to r^-exponent.
@@ -78,7 +83,7 @@ def quantity_skew(
     *,
     clients: assignment.Clients,
     alpha: Annotated[
-        float, Arg("concentration: the smaller, the more unlike the sizes", least=0.001, most=1e6)
+        float, Arg("concentration: the smaller, the more sizes differ", least=0.001, most=1e6)
     ] = 0.5,
     min_examples: assignment.MinExamples = 10,
     max_redraws: assignment.MaxRedraws = 10_000,

@@ -38,7 +38,7 @@ def dirichlet(
     alpha: Alpha = 0.2,
     min_examples: MinExamples = 10,
     balance: Annotated[
-        bool, Arg("a client that holds its even part (N / clients) gets nothing of later classes")
+        bool, Arg("a client with N / clients examples gets none of later classes")
     ] = False,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:
@@ -160,12 +160,15 @@ def published_draw(
     code: Annotated[
         Literal["niid_bench", "fedfisher"],
         Arg(
-            "niid_bench: for each class shares of the clients, none for one that holds its even "
-            "part; fedfisher: for each client shares of the classes"
+            "whose code draws. niid_bench: for each class, shares of the clients, and none for a "
+            "client that already holds N / clients examples; fedfisher: for each client, shares "
+            "of the classes"
         ),
     ] = "niid_bench",
-    first_seed: Annotated[int, Arg("of trial 0, the next ones follow", least=0, most=2**31)] = 0,
-    one_draw: Annotated[bool, Arg("all trials have that of trial 0")] = False,
+    first_seed: Annotated[
+        int, Arg("seed of trial 0; the next ones follow", least=0, most=2**31)
+    ] = 0,
+    one_draw: Annotated[bool, Arg("all trials have the partition of trial 0")] = False,
     min_examples: MinExamples = 10,
     max_redraws: MaxRedraws = 10_000,
 ) -> Assignment:

@@ -23,13 +23,14 @@ def natural(
     rng: RngKey,
     *,
     clients: Annotated[
-        int | None, Arg("groups that become clients; none: all of them", unit="clients", least=1)
+        int | None, Arg("groups that become clients, none for all", unit="clients", least=1)
     ] = None,
     pick: Annotated[
-        Literal["first", "random"], Arg("which of them, if not all: the first, or drawn ones")
+        Literal["first", "random"],
+        Arg("which groups become clients, if not all: the first, or random ones"),
     ] = "first",
     min_examples: Annotated[
-        int, Arg("groups with less training examples are left out", unit="examples", least=1)
+        int, Arg("groups with fewer training examples are left out", unit="examples", least=1)
     ] = 1,
 ) -> Assignment:
     """Make each natural group of the data set (role, speaker, lesion) a client, in order.

@@ -9,7 +9,7 @@ from fedrepro.core.spec import Arg
 from fedrepro.networks.network import Init
 from fedrepro.training.training_settings import Augment, Settings
 
-Lr = Annotated[float, Arg("step size", above=0)]
+Lr = Annotated[float, Arg("learning rate", above=0)]
 L2 = Annotated[
     float, Arg("coefficient of half the squared norm of all parameters, in the loss", least=0)
 ]
@@ -22,8 +22,8 @@ Bias = Annotated[float, Arg("initial biases")]
 Start = Annotated[
     Init,
     Arg(
-        "normal: by weight_sd and bias; fan_in: uniform within one over the root of the inputs; "
-        "glorot: uniform within the root of six over inputs and outputs, biases by bias"
+        "initial weights. normal: by weight_sd and bias; fan_in: uniform within ±1/√inputs, "
+        "biases too; glorot: uniform within ±√(6/(inputs + outputs)), biases by bias"
     ),
 ]
 Augmented = Annotated[
@@ -33,7 +33,7 @@ Augmented = Annotated[
 Patience = Annotated[
     int,
     Arg(
-        "epochs without a rise of its running training accuracy after which a client stops, 0 for "
+        "a client stops after this many epochs without a rise of its training accuracy, 0 for "
         "never",
         "epochs",
         least=0,
@@ -50,10 +50,10 @@ def adam(
     l2: L2 = 1e-6,
     batch_size: BatchSize = 32,
     epochs: Epochs = 10,
-    amsgrad: Annotated[bool, Arg("AMSGrad, as in the authors' code")] = True,
-    beta1: Annotated[float, Arg("decay of the first moment", least=0, most=1)] = 0.9,
-    beta2: Annotated[float, Arg("decay of the second moment", least=0, most=1)] = 0.999,
-    eps: Annotated[float, Arg("added to the denominator", above=0)] = 1e-8,
+    amsgrad: Annotated[bool, Arg("use AMSGrad, as the authors' code does")] = True,
+    beta1: Annotated[float, Arg("decay of the mean gradient", least=0, most=1)] = 0.9,
+    beta2: Annotated[float, Arg("decay of the mean of squared gradients", least=0, most=1)] = 0.999,
+    eps: Annotated[float, Arg("number added to the denominator of a step", above=0)] = 1e-8,
     weight_sd: WeightSd = 0.1,
     bias: Bias = 0.1,
     shared_init: Shared = False,

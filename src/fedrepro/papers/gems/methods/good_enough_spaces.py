@@ -43,25 +43,24 @@ from fedrepro.papers.gems.softmax_spaces import (
 
 Draws = Annotated[
     Literal["shared", "fresh"],
-    Arg("directions that points are drawn along: the same for every radius, or new ones for each"),
+    Arg("random directions from the centre: the same for every radius, or new ones for each"),
 ]
-Points = Annotated[
-    int, Arg("points drawn from the surface of each radius", "points", least=1, most=20_000)
-]
-Largest = Annotated[float, Arg("largest radius that is searched", above=0)]
+Points = Annotated[int, Arg("random points at each radius", "points", least=1, most=20_000)]
+Largest = Annotated[float, Arg("largest radius that the search tries", above=0)]
 Delta = Annotated[float, Arg("how far a radius is searched to", above=0)]
 Point = Annotated[
     Literal["descent", "deepest"],
     Arg(
-        "what is taken: where descent from the mean of the centres ends, or the point whose "
-        "largest distance from a centre, in radii, is least (the mean if a space is empty)"
+        "point taken as global model: where descent from the mean of the centres ends, or the "
+        "point whose largest distance from a centre, in radii, is least (the mean if a space "
+        "is empty)"
     ),
 ]
 AsPublished = Annotated[
     bool,
     Arg(
-        "as the authors' code: distances weighed by the centres in the objective of balls, and the "
-        "units of the first cluster lost"
+        "do as the authors' code does: the objective of balls weighs distances by the "
+        "centres, and the units of the first cluster are lost"
     ),
 ]
 
@@ -116,18 +115,18 @@ def gems_convex(
     rng: RngKey,
     prepared: GoodEnough,
     epsilon: Annotated[
-        float, Arg("accuracy that a good enough model has at its client", least=0, most=1)
+        float, Arg("accuracy from which a model is good enough", least=0, most=1)
     ] = 0.4,
     epsilon_first: Annotated[
         float | None,
-        Arg("the same of the first client, none for that of the others", least=0, most=1),
+        Arg("epsilon of the first client, none for that of the others", least=0, most=1),
     ] = None,
     space: Annotated[
         Literal["ball", "ellipsoid"],
         Arg("form of a space: a ball, or an ellipsoid, wider along weights that matter less"),
     ] = "ball",
     c_min: Annotated[
-        float, Arg("least radius of an ellipsoid, as a share of its largest", above=0, most=1)
+        float, Arg("least axis of an ellipsoid, as a share of its largest", above=0, most=1)
     ] = 0.1,
     fisher_examples: Annotated[
         int, Arg("validation examples that say which weights matter", "examples", least=1)
@@ -137,7 +136,7 @@ def gems_convex(
     radii: Annotated[
         Literal["drawn", "proven"],
         Arg(
-            "how a radius is found: the largest at which no drawn point failed, or one within "
+            "how a radius is found: the largest at which no random point failed, or one within "
             "which every model is good enough"
         ),
     ] = "drawn",
@@ -211,20 +210,20 @@ def gems_neural(
         int, Arg("clusters of units, within which they are merged (m_eps); 1: no clusters", least=1)
     ] = 1,
     epsilon_final: Annotated[
-        float, Arg("accuracy that a good enough output layer has at its client", least=0, most=1)
+        float, Arg("accuracy from which an output layer is good enough", least=0, most=1)
     ] = 0.7,
     merge: Annotated[
         Literal["greedy", "tuples"],
         Arg(
-            "units of a cluster that become one: all that meet those before them, or again and "
-            "again a tuple of units of different clients"
+            "which units of a cluster become one: each that intersects the units merged before "
+            "it, or tuples of units of different clients, one after another"
         ),
     ] = "greedy",
     units: Annotated[
         Literal["merged", "drawn", "untrained"],
         Arg(
-            "units of the common layers: those that merging gives; as many of the clients' own, "
-            "drawn at random; or as many that nobody has trained"
+            "units of the common layers: the merged ones; as many random units of the clients; or "
+            "as many untrained ones"
         ),
     ] = "merged",
     deviation: Annotated[
@@ -232,14 +231,14 @@ def gems_neural(
         Arg("where the 1/d of equation (3) stands: outside the root, as printed, or inside"),
     ] = "outside",
     head_epochs: Annotated[
-        int, Arg("in which clients train what is above a common layer", "epochs", least=1)
+        int, Arg("epochs in which clients train the layers above a common layer", "epochs", least=1)
     ] = 10,
     head_patience: Annotated[
-        int, Arg("epochs without a gain after which that ends, 0 for never", "epochs", least=0)
+        int, Arg("epochs without a gain after which it stops, 0 for never", "epochs", least=0)
     ] = 3,
-    head_lr: Annotated[float, Arg("step size of that training", above=0)] = 0.001,
+    head_lr: Annotated[float, Arg("learning rate of that training", above=0)] = 0.001,
     head_sd: Annotated[
-        float, Arg("standard deviation of the weights that it starts from", least=0)
+        float, Arg("standard deviation of the initial weights above a common layer", least=0)
     ] = 0.05,
     point: Point = "descent",
     draws: Draws = "shared",

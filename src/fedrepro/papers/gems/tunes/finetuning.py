@@ -32,18 +32,20 @@ def finetuned(
     rng: RngKey,
     *,
     examples: Annotated[
-        int, Arg("size of the public sample, drawn from all validation examples", least=1)
+        int,
+        Arg("examples of the public sample, which is drawn from all validation examples", least=1),
     ] = 1000,
-    repetitions: Annotated[int, Arg("samples of each size, each of a new tuning", least=1)] = 1,
-    epochs: Annotated[int, Arg("passes over the sample", "epochs", least=1)] = 5,
-    lr: Annotated[float, Arg("step size, in the place of the local training's", above=0)] = 0.01,
+    repetitions: Annotated[int, Arg("samples of each size, each tuned on by itself", least=1)] = 1,
+    epochs: Annotated[int, Arg("passes over the public sample", "epochs", least=1)] = 5,
+    lr: Annotated[float, Arg("learning rate of fine-tuning", above=0)] = 0.01,
     layers: Annotated[
-        Literal["all", "last"], Arg("what moves: all layers, or the output layer alone")
+        Literal["all", "last"], Arg("layers that are fine-tuned: all, or the output layer alone")
     ] = "all",
     patience: Annotated[
         int,
         Arg(
-            "epochs without a rise of running accuracy on the sample that end it, 0 for none",
+            "epochs without a rise of accuracy on the public sample after which fine-tuning "
+            "stops, 0 for never",
             "epochs",
             least=0,
         ),

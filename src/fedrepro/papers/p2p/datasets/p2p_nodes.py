@@ -36,9 +36,9 @@ def p2p_nodes(
     examples: Annotated[int, Arg("training examples of a node", unit="examples", least=1)] = 200,
     test: Annotated[int, Arg("test examples", unit="examples", least=1)] = 1000,
     view: Annotated[
-        Literal["nodes", "central"], Arg("one coordinate a node, or both for everyone")
+        Literal["nodes", "central"], Arg("coordinates that a node sees: one, or both")
     ] = "nodes",
-    draw: Annotated[int, Arg("which draw of all of it", least=0)] = 0,
+    draw: Annotated[int, Arg("number of the random draw", least=0)] = 0,
 ) -> Arrays:
     """Generate data of two nodes with y = θ·[1, x₁, x₂] + noise, each seeing one coordinate of x.
 

@@ -135,18 +135,19 @@ Graph = Literal["matrix", "complete", "ring", "star", "grid", "small_world"]
 def finite_beliefs(
     *,
     rng: RngKey,
-    graph: Annotated[Graph, Arg("the graph of the nodes, with its usual weights")] = "matrix",
+    graph: Annotated[Graph, Arg("graph of the nodes, with default weights")] = "matrix",
     rows: Annotated[
-        tuple[str, ...], Arg("of graph 'matrix': what each node makes of all, joined by _")
+        tuple[str, ...],
+        Arg("for graph 'matrix': the weights that each node gives to all nodes, joined by _"),
     ] = ("0.25_0.75", "0.75_0.25"),
-    nodes: Annotated[int, Arg("nodes of the graph, N", "nodes", least=2)] = 2,
+    nodes: Annotated[int, Arg("number of nodes, N", "nodes", least=2)] = 2,
     steps: Annotated[
-        int | None, Arg("samples of a node; none: the corrected bound", "samples", least=1)
+        int | None, Arg("samples of a node, none for the corrected bound", "samples", least=1)
     ] = None,
     delta: Annotated[
-        float, Arg("probability of an error at any node that is allowed", above=0, most=1)
+        float, Arg("allowed probability of an error at any node", above=0, most=1)
     ] = 0.05,
-    repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
+    repeats: Annotated[int, Arg("repetitions of the simulation in a trial", least=1)] = 2000,
 ) -> Simulated:
     """Simulate nodes on a graph that each observe one of two bits and learn both; count errors.
 

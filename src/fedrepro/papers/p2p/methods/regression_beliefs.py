@@ -119,14 +119,15 @@ def regression_beliefs(
     *,
     rng: RngKey,
     cooperation: Annotated[
-        Cooperation, Arg("nodes alone, on the graph of `rows`, or one that sees both coordinates")
+        Cooperation, Arg("nodes alone, nodes on the graph of `rows`, or one with both coordinates")
     ] = "graph",
     rows: Annotated[
-        tuple[str, ...], Arg("what each node makes of both, joined by _, as of graph 'matrix'")
+        tuple[str, ...],
+        Arg("the weights that each node gives to both nodes, joined by _, as for graph 'matrix'"),
     ] = ("0.9_0.1", "0.6_0.4"),
-    steps: Annotated[int, Arg("examples of a node", "examples", least=1)] = 500,
-    every: Annotated[int, Arg("between two measurements", "examples", least=1)] = 5,
-    repeats: Annotated[int, Arg("of all of it in a trial", least=1)] = 2000,
+    steps: Annotated[int, Arg("examples that each node sees", "examples", least=1)] = 500,
+    every: Annotated[int, Arg("examples between two measurements", "examples", least=1)] = 5,
+    repeats: Annotated[int, Arg("repetitions of the simulation in a trial", least=1)] = 2000,
 ) -> Simulated:
     """Simulate two nodes that learn a linear function; measure errors after every few examples.
 

@@ -67,28 +67,29 @@ def spread_of(deviation: Array) -> Array:
 
 COLUMNS = 1 << 14  # weights of a node at once: some MB for 64 nodes
 
-Rounds = Annotated[int, Arg("exchanges with the neighbours", "rounds", least=1)]
+Rounds = Annotated[int, Arg("number of exchanges with the neighbours", "rounds", least=1)]
 Epochs = Annotated[int, Arg("local epochs between two exchanges", "epochs", least=1)]
 Steps = Annotated[
     int | None,
     Arg(
-        "minibatches between two exchanges, which go on within an epoch, none for whole epochs",
+        "local minibatches between two exchanges, which may be less than an epoch; none for "
+        "whole epochs",
         "minibatches",
         least=1,
     ),
 ]
-Divergence = Annotated[float, Arg("weight of the divergence from the prior", least=0)]
+Divergence = Annotated[float, Arg("factor on the divergence from the prior in the loss", least=0)]
 Counted = Annotated[
     Literal["reused", "once"],
     Arg(
-        "likelihood of the examples: reused, in every minibatch anew; once, of each example once "
-        "in the whole run, by weighing the divergence more"
+        "how often the likelihood of an example counts: reused, whenever it is in a "
+        "minibatch; once, once in the whole run, by a larger factor on the divergence"
     ),
 ]
-Kept = Annotated[bool, Arg("the optimiser remembers over exchanges")]
+Kept = Annotated[bool, Arg("the optimiser keeps its moments over exchanges")]
 Spreads = Annotated[
     Literal["learnt", "held"],
-    Arg("of the weights: learnt, or put back after each exchange to those at the start"),
+    Arg("standard deviations of weights: learnt, or reset after each exchange"),
 ]
 
 Mix = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]

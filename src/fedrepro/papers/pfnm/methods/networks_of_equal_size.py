@@ -149,7 +149,7 @@ def kmeans_units(
     rng: RngKey,
     units: Units = None,
     class_weights: ClassWeights = True,
-    restarts: Annotated[int, Arg("starts of k-means, of which the best is kept", least=1)] = 10,
+    restarts: Annotated[int, Arg("starts of k-means; the best is kept", least=1)] = 10,
 ) -> GlobalModel | None:
     """Merge all clients' hidden units by k-means into `units` per layer; None if there are fewer.
 
@@ -262,7 +262,8 @@ def pruned_concatenation(
     units: Annotated[int, Arg("units kept in each hidden layer", "units", least=1)] = 50,
     class_weights: ClassWeights = True,
     exact: Annotated[
-        bool, Arg("give nothing where there are fewer units, in place of all of them")
+        bool,
+        Arg("give no model where clients have fewer units together, in place of keeping all units"),
     ] = False,
 ) -> GlobalModel | None:
     """Put all clients' networks side by side, and keep the strongest hidden units of each layer.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fedrepro.training.federation.clients import Clients
 
 
-Steps = Annotated[int, Arg("parts in which each client's data arrive", least=1)]
+Steps = Annotated[int, Arg("number of parts in which each client's data arrive", least=1)]
 
 
 @method(
@@ -66,14 +66,14 @@ class PfnmStreaming:
     sigma02: pfnm.Sigma02 = 10.0
     gamma0: pfnm.Gamma0 = 1.0
     passes: Annotated[
-        int, Arg("times every client is assigned again in a step", "passes", least=0)
+        int, Arg("times that each client's units are matched again in a step", "passes", least=0)
     ] = 5
     popularity: Annotated[float, Arg("factor on the popularity term: 1 as published", least=0)] = (
         1.0
     )
     count_cap: Annotated[
         int | None,
-        Arg("largest count in equation (9), at the first step; none for no cap", least=1),
+        Arg("most clients that equation (9) counts at the first step, none for no cap", least=1),
     ] = 10
     class_weights: Annotated[
         bool, Arg("weigh outgoing weights by the share of each class in this step's examples")
@@ -89,7 +89,7 @@ class PfnmStreaming:
         int, Arg("units at the prior mean in each layer of a start, gamma0 in the text", least=0)
     ] = 1
     start_noise: Annotated[
-        float, Arg("standard deviation of the noise added to a start", least=0)
+        float, Arg("standard deviation of the noise added to a step's initial network", least=0)
     ] = 0.01
 
     def __post_init__(self) -> None:
@@ -177,7 +177,7 @@ class _StreamingEnsemble:
     steps: Steps = 15
     members: Annotated[
         Literal["latest", "all"],
-        Arg("who predicts: each client's latest network, or those after every step so far"),
+        Arg("networks that predict: each client's latest one, or those after every step so far"),
     ] = "latest"
 
     def __post_init__(self) -> None:

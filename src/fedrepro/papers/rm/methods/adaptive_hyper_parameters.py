@@ -217,16 +217,17 @@ METRICS = {
 
 Lrs = Annotated[tuple[float, ...], Arg("learning rates of the grid", above=0)]
 StepCounts = Annotated[
-    tuple[int, ...], Arg("local minibatches in a round, of the grid", "minibatches", least=1)
+    tuple[int, ...],
+    Arg("numbers of local minibatches in a round, of the grid", "minibatches", least=1),
 ]
 Positions = Annotated[
     Layout,
-    Arg("how an axis is laid into [-0.5, 0.5]: by the values' ranks, themselves, or logarithms"),
+    Arg("how an axis is mapped to [-0.5, 0.5]: by ranks, values, or logarithms"),
 ]
-MetaLr = Annotated[float, Arg("step of the distribution along rewards, eta_H", least=0)]
-Window = Annotated[int, Arg("rewards before the last that an update looks at, Z", least=0)]
+MetaLr = Annotated[float, Arg("step size of the distribution over settings, eta_H", least=0)]
+Window = Annotated[int, Arg("number of earlier rewards that an update uses, Z", least=0)]
 Precision = Annotated[
-    float, Arg("of both axes at the start", least=LEAST_PRECISION, most=MOST_PRECISION)
+    float, Arg("initial precision on both axes", least=LEAST_PRECISION, most=MOST_PRECISION)
 ]
 
 LRS = (0.02, 0.04, 0.08, 0.16, 0.32)

@@ -212,11 +212,12 @@ MODELS = {"cnn", "logistic", "mlp"}
 
 Coefficient = Annotated[float, Arg("coefficient of the matching loss", least=0)]
 Reduction = Annotated[
-    Literal["mean", "sum"], Arg("of the squared gaps, over the elements of an activation")
+    Literal["mean", "sum"],
+    Arg("mean or sum of the squared gaps over the elements of an activation"),
 ]
 Source = Annotated[
     Literal["above", "same"],
-    Arg("the trained activation that gives a received one back: the one above it, or its own"),
+    Arg("activation that predicts a received one: the one above it, or its own"),
 ]
 
 
