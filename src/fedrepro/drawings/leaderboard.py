@@ -59,7 +59,10 @@ def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
 
 
 def _ranked(table: Frame, starts: str) -> Frame:
-    """Return the methods' rows over all data sets for one start of the clients, as in `table`."""
+    """Return the rows over all data sets of methods with a score, without references.
+
+    `starts` is "one start" or "different starts" of the clients.
+    """
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
 

@@ -51,8 +51,9 @@ COUNT = NumberForm()
 class TextCell:
     """A cell of a table: a number with its spread, or a text in its place.
 
-    below: smaller lines under it. printed: the paper's value, with its verdict. best: whether it is
-    the best of its column or row. notes: numbers of footnotes, from 1.
+    below: smaller lines under the number. printed: the paper's value. verdict: how our number
+    compares with that value. best: whether the number is the best of its column or row. notes:
+    numbers of footnotes, from 1.
     """
 
     value: float | None = None

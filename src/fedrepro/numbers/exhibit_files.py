@@ -43,8 +43,9 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 class ExhibitFiles:
     """The files on disk of one exhibit (a figure or table of a paper), with their checksums.
 
-    base: their common path without suffix. about: the content of its json. run: where, when and how
-    long a recorded one was computed; empty for others.
+    base: the files' common path without suffix. about: the content of the exhibit's json file. run:
+    where, when and how long the exhibit was computed, if it is from the record (results kept in
+    the repository); else empty.
     """
 
     base: str
@@ -62,7 +63,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of this figure's or table's file with a suffix such as .csv, verified.
+        """Return the bytes of this figure's or table's file with `suffix`, such as .csv, verified.
 
         Raises:
             FedreproError: the file is missing, or its checksum is not the one in the json.
@@ -82,7 +83,8 @@ class ExhibitFiles:
     def table(self, suffix: str) -> pd.DataFrame:
         """Read one csv file of the figure or table as a data frame.
 
-        Suffix .csv has the numbers that are shown; .choice.csv the settings to select from.
+        The file with `suffix` .csv has the numbers that are shown; .choice.csv has all parameter
+        values that were tried for each method.
         """
         try:
             return read_csv(self.read(suffix).decode())
@@ -91,7 +93,7 @@ class ExhibitFiles:
 
     @property
     def numbers(self) -> pd.DataFrame:
-        """Read the csv of the figure or table, and the rows of measured times if there are any."""
+        """Read the results of the figure or table, with measured times as further rows, if any."""
         import pandas as pd
 
         numbers = self.table(".csv")
@@ -101,7 +103,7 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Return all measurements of the runs behind the figure, of all settings and rounds."""
+        """Return all measurements behind the figure, for all parameter values and rounds."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))
@@ -112,8 +114,8 @@ def write_files(
 ) -> list[Path]:
     """Write files to `base` + suffix, and last a json of their checksums; return their paths.
 
-    `contents` maps suffix to bytes, and `about` is the rest of the json. `there` are suffixes of
-    further files, such as .metrics.parquet, which are there already.
+    `contents` maps suffix to bytes, and `about` is the other content of the json. `there` has the
+    suffixes of files that exist already, such as .metrics.parquet; their checksums are added.
     """
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
     checksums |= {suffix: checksum_of_file(f"{base}{suffix}") for suffix in there}
@@ -124,10 +126,12 @@ def write_files(
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Open the files of the figure or table `key` (paper/name) in a folder of reports, by its json.
+    """Read the json of the figure or table `key` (paper/name) in `folder`, to open its files.
+
+    `folder` has the results of one `scale`: tiny, quick or paper.
 
     Raises:
-        FedreproError: the json is missing, damaged, of an older version or of another exhibit.
+        FedreproError: the json is missing, damaged, of an older version or of another figure.
     """
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
@@ -148,7 +152,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """List the figures and tables among `keys` (paper/name) with all their files in `folder`."""
+    """List those of the figures and tables `keys` (paper/name) that have all files in `folder`."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):
@@ -162,7 +166,7 @@ def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
     """Open the figure or table `key` of the record, the results kept in the repository.
 
     Raises:
-        FedreproError: a file of it is missing or was changed.
+        FedreproError: a file of the figure or table is missing or was changed.
     """
     base = f"{folder / _named(key)}"
     try:
@@ -209,7 +213,7 @@ def read_claims(path: Path) -> str:
     """Read the csv text with the verdicts on a paper's claims from the file `path`.
 
     Raises:
-        FedreproError: the checksum is not the one in its json.
+        FedreproError: the file's checksum is not the one in the json next to it.
     """
     json_path = path.with_suffix(".json")
     about = read_json_of(json_path, {"files": dict})

@@ -29,12 +29,15 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command that computes a file of the figure or table `key` (paper/name)."""
+    """Return the shell command that computes a figure's or table's file with the ending `suffix`.
+
+    `scale` is tiny, quick or paper; `key` names the figure or table as paper/name.
+    """
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that draws the picture of a figure, or the page of a table."""
+    """Return the shell command that draws a figure's picture, or writes a table as html."""
     return command(scale, exhibit.key, exhibit.suffix)
 
 
@@ -43,7 +46,8 @@ def exhibit_metadata(
 ) -> dict[str, Any]:
     """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
-    `sources` has for each run (a method in a scenario) the provenance of the metrics' files.
+    `plan` and `file` are the configuration. `sources` has for each run (a method on one data set,
+    partition and model) the provenance of the files with its metrics.
     """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
@@ -58,7 +62,7 @@ def exhibit_metadata(
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
     """Return the part of a figure's or table's json that needs no results, only configuration.
 
-    It includes revision and library versions of the present code, which draws the figure.
+    It includes the git revision and library versions of the present code, which draws the figure.
     """
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
@@ -92,9 +96,9 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return revision and versions of the code that drew a figure or table, from its json `about`.
+    """Return git revision and library versions that drew a figure or table, from its json `about`.
 
-    Older json files have them at the top level.
+    Older json files have these entries at the top level.
     """
     drawing: Mapping[str, Any] = about.get("drawn", about)
     return drawing
@@ -144,7 +148,7 @@ def of_features(dataset: Spec) -> str:
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Return a sentence if `dataset` replaces the paper's data set in a figure or table, else "".
 
-    `file` is the paper's configuration, whose scale "paper" says what the paper uses.
+    `file` is the paper's configuration, whose scale "paper" names the data set of the paper.
     """
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
@@ -163,7 +167,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Describe data set, partition, model, training and graph of a figure or table, by kind.
 
-    Each has a `name`, and `values` of its parameters as text; several values are joined by commas.
+    Each of these has a `name`, and `values`: its parameters as text, several joined by commas.
     """
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
@@ -220,7 +224,10 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """List all components that runs used, with version and parameters, by kind such as method."""
+    """List the methods, data sets, models and so on that runs used, by kind, such as "method".
+
+    Each is text with version and parameters; `sources` is the provenance of the runs' files.
+    """
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [

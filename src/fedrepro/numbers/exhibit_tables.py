@@ -56,9 +56,9 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The tables behind a figure: results (`numbers`), and settings that were tried (`choice`).
+    """The tables behind a figure: results (`numbers`), and parameter values tried (`choice`).
 
-    Both begin with columns for swept parameters, and for those that are shown value by value.
+    Both tables begin with a column for each parameter that the figure varies.
     """
 
     numbers: pd.DataFrame
@@ -67,14 +67,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of a run, a row per measurement, and the provenance of each file of them."""
+    """The metrics of a run, a row per measurement, and the provenance of each file with metrics."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from one or several `files`, each of different trials.
+    """Read the metrics of a run from one or several `files`, which hold different trials.
 
     Parameters that did not exist when a file was written are null in its rows.
     """
@@ -93,14 +93,14 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Compute the tables of an exhibit (numbers, selection of settings) from its runs' metrics.
+    """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
 
     Args:
         exhibit: the planned figure or table.
         tables: the metrics of each run.
-        files: paths of these metrics; some drawings read further files in the same folders.
-        allow_all_failed: whether a method may have no result because all its settings failed;
-            otherwise that is an error.
+        files: paths of the files with these metrics; some drawings read others in their folders.
+        allow_all_failed: whether a method may lack a result because it failed with all parameter
+            values; if False, FedreproError is raised.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -215,14 +215,14 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns before `method` in a figure's csv: its swept parameters and those shown."""
+    """List the columns before `method` in a figure's csv, such as parameters that it varies."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of a figure's runs, given by run, into one table: each measurement once.
+    """Join the metrics of a figure's runs into one table, which has each measurement once.
 
-    Trials that the figure does not use are left out.
+    `tables` has the metrics by run. Trials that the figure does not use are left out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

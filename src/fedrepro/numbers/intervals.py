@@ -65,9 +65,9 @@ class Interval:
 class Contrast:
     """The best mean of some methods or settings minus the best mean of others: max E[g] - max E[r].
 
-    gains, rivals: measured values of the first and of the others, float64 (trials, methods), with
-    equal trials in equal rows. least, most: limits of the difference by definition, such as least 0
-    for a spread.
+    gains, rivals: measured values of the former (g) and of the latter (r), float64 (trials,
+    methods), a row per trial. least, most: limits that the difference has by definition, such as
+    least 0 for a spread.
     """
 
     gains: Array
@@ -87,9 +87,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return a contrast with `times` as many trials, of equal means and sds.
+        """Return this contrast with `times` times as many trials, with the same means and sds.
 
-        It forecasts how narrow an interval would be.
+        Its interval forecasts how far further trials would narrow the interval.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -98,9 +98,10 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts`, over the trials that all have.
+    """Return the confidence interval of the mean of `contrasts` (differences of best means).
 
-    A claim about several points of a figure has one contrast per point. `confidence`: such as 0.95.
+    Only trials that all contrasts have are used. A claim about several points of a figure has one
+    contrast per point. A `confidence` is a probability such as 0.95.
     """
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
@@ -117,8 +118,9 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
     """Return the lower end of a confidence interval for the mean of several contrasts.
 
-    With several gains (methods), the best is not known: `_correct` decides if each is tested, with
-    Bonferroni's correction, or the first quarter of the trials selects one that the others test.
+    With several gains (methods), the best is not known. Either each gain is tested, with
+    Bonferroni's correction, or the first quarter of the trials selects one gain, which the other
+    trials test; `_correct` decides which.
     """
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
@@ -142,9 +144,10 @@ def _above(contrast: Contrast, gain: int) -> Array:
 
 
 def _correct(trials: int, ways: int, confidence: float) -> bool:
-    """Decide how to test `ways` gains: all with a correction (True), or one that trials select.
+    """Return True to test all `ways` methods with Bonferroni's correction, False to test one alone.
 
-    The narrower interval wins. Numbers of trials and gains decide, never measured values.
+    The one is selected on the first quarter of the trials. The narrower interval decides, which
+    depends on the numbers of trials and methods, never on measured values.
     """
     tested = trials - max(1, trials // CHOOSING)
     corrected = _factor(trials, 1 - (1 - confidence) / ways)
@@ -174,13 +177,13 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Average over trials, float64 (trials, members) -> (members,); exact for equal values."""
+    """Average over trials, float64 (trials, members) -> (members,); no rounding of equal values."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 
 
 def _sum(series: Array) -> Array:
-    """Sum over trials, faster than NumPy's own method for some ten numbers."""
+    """Sum `series` over its first axis (trials), faster than NumPy's own sum for ten trials."""
     total: Array = np.add.reduce(series, axis=0)
     return total
 
@@ -188,7 +191,7 @@ def _sum(series: Array) -> Array:
 def half_width(series: Array, confidence: float) -> Array:
     """Return half the width of the confidence interval of each mean over trials, by Student's t.
 
-    Shapes: float64 (trials, members) to (members,). Infinite for a single trial.
+    `series` is float64 (trials, members), the result (members,). Infinite for a single trial.
     """
     count = len(series)
     if count < 2:

@@ -52,9 +52,10 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A scenario of a leaderboard, in which its methods are compared; case: label of the partition.
+    """A scenario of a leaderboard: data set, partition and number of clients of a comparison.
 
-    starts: "one start" or "different starts" of clients. exhibit: table that has its numbers.
+    case: label of the partition. starts: whether clients begin from equal weights ("one start") or
+    not ("different starts"). exhibit: name of the table that has the numbers of this scenario.
     """
 
     starts: str
@@ -74,9 +75,9 @@ class MethodResult:
 
     Attributes:
         accuracy: float64 (T,), on test examples in each trial, NaN where a run failed.
-        setting: the selected setting, as text.
-        tried: number of settings that it was selected from.
-        costs: means over trials of the metrics in COSTS and SECONDS, by name.
+        setting: the selected parameter values, as text.
+        tried: from how many settings (combinations of parameter values) that one was selected.
+        costs: means over trials of bytes sent, rounds, seconds and the like, by name.
         in_each_trial: float64 (T,), accuracy with the best setting of each trial.
         ends: for each selection, which parameters were at an end of their grid, see `ends_of`.
     """
@@ -91,7 +92,12 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: label, class (`kind`), needs in words (`sees`), who ran it."""
+    """A method of a leaderboard, as its row describes it.
+
+    kind: class in which it is ranked. sees: information besides weights that it needs, in words.
+    sends: what else clients send, in words. chosen_by: how its parameter values were selected.
+    computed: whether its results were computed here, or submitted by others.
+    """
 
     label: str
     kind: str
@@ -116,8 +122,9 @@ class ExternalEntry:
 class BoardData:
     """The results behind a leaderboard, from which ranks and tables are computed.
 
-    entries: the result of each method, by scenario and label. methods: by kind of start (shared or
-    own) and label. missing: tables of the leaderboard that are not drawn.
+    entries: the result of each method, by scenario and method label. methods: by start of clients
+    ("one start" or "different starts") and label. missing: tables of the leaderboard that were not
+    computed.
     """
 
     board: Board
@@ -126,20 +133,23 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return two arrays (T,) for a scenario: accuracies with score 0, and with score 1."""
+        """Return accuracies of the baseline (score 0) and the ceiling (score 1) in a scenario.
+
+        Both are float64 (T,), over T trials.
+        """
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios with scores: the methods with scores 0 and 1 differ there enough."""
+        """List the scenarios with scores, in which accuracies of baseline and ceiling are apart."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the method `label`'s scores in scenario `scene`, float64 (T,), one per trial.
+        """Return the scores of the method `label` in scenario `scene`, float64 (T,), one per trial.
 
-        With `each_trial` the setting is selected in each trial rather than once over all trials.
+        With `each_trial`, parameter values are selected in each trial, not once over all trials.
         """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
@@ -148,16 +158,17 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A row of a leaderboard: a method on one data set, or on all, with one kind of start.
+    """A row of a leaderboard: a method on one data set, or on all, with one start of the clients.
 
     Attributes:
-        drawn: what varies in its intervals: trials, or also scenarios or data sets.
-        standing: its score, rank and group; None if it has none.
-        each_trial: score with the best setting of each trial.
-        ahead: number of scenarios in which its mean is above that of the method to beat.
-        unranked_reason: why it has no rank; empty if it has one.
+        starts: "one start" (clients begin from equal weights) or "different starts".
+        drawn: what intervals count as random: trials, or also scenarios or data sets.
+        standing: the method's score, rank and group; None if it has none.
+        each_trial: score with the best parameter values of each trial.
+        ahead: in how many scenarios its mean is above the mean of the method to beat.
+        unranked_reason: why the method has no rank; empty if it has one.
         scenes: the scenarios of its score.
-        failed: number of its runs that failed, of `runs`.
+        failed: how many of its `runs` runs failed.
     """
 
     method: Method
@@ -181,11 +192,12 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables (`parts`) and from submissions.
 
-    `missing` names tables that are not drawn, `entered` are the submissions.
+    `board` is its configuration, `missing` names tables that were not computed, and `entered` has
+    the submissions.
 
     Raises:
-        FedreproError: a scenario lacks the baseline or ceiling, data are not the board's, or a
-            submission has the label of another method.
+        FedreproError: a scenario lacks the baseline or ceiling, a table is of other data than the
+            leaderboard's, or a submission has the label of another method.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -234,7 +246,7 @@ def _scenes(
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
     """Yield each scenario in one table of a leaderboard, with the result of each method by label.
 
-    each_trial: whether accuracy is that with the best setting of each trial.
+    With `each_trial`, a result's accuracy is with the best parameter values of each trial.
     """
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
@@ -284,7 +296,8 @@ def _entry(
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     """Return the class in which a method is ranked, such as "one model" or "public data".
 
-    It follows from needs in its json `description`, and rounds and passes in its result `entry`.
+    The class follows from the needs in the method's `description`, part of a json file, and from
+    the rounds and forward passes in its result `entry`.
     """
     if description["reference"] or description["kind"] == "control":
         return "reference"
@@ -301,8 +314,9 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 def board_rows(ground: BoardData) -> list[BoardRow]:
     """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
 
-    Rows are grouped by start, data set and class; methods without a rank come last. Rows over all
-    data sets, with equal weights, follow those of single data sets.
+    Rows are grouped by start of the clients (equal or different weights), data set and class of
+    methods; methods without a rank come last. Rows on all data sets, which are weighted equally,
+    follow the rows on single data sets.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -322,8 +336,9 @@ def _class_rows(
 ) -> list[BoardRow]:
     """Return the leaderboard rows of one class of methods, compared in the scenarios `there`.
 
-    `labels` are the methods of the class, `starts` and `data` the columns that the rows share.
-    Methods with failed runs, missing scenarios or unverified results get no rank.
+    `ground` has all results, `labels` are the methods of the class. All rows share the start of the
+    clients `starts` and the data set `data`. Methods with failed runs, missing scenarios or
+    unverified results get no rank.
     """
     methods = {label: ground.methods[starts, label] for label in labels}
     # the scenarios of what was computed here, or else of entries
@@ -406,8 +421,8 @@ def _standings(
 ) -> list[Standing]:
     """Compare the methods `labels` of one class with each other and the method to beat; rank them.
 
-    `row` is any row of the class, for its data set; `compared` is whether there are enough
-    scenarios for tests between methods.
+    `ground` has all results. `row` is any row of the class, and tells which data set is meant;
+    `compared` is whether there are enough scenarios for tests between methods.
     """
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
@@ -434,8 +449,8 @@ def score_table(
     """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
 
     `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
-    sets, U counts data sets, with means over their scenarios. With `each_trial` the best setting of
-    each trial is used.
+    sets, U counts data sets, with means over their scenarios. With `each_trial`, scores are with
+    the best parameter values of each trial.
 
     Raises:
         FedreproError: scenarios have different numbers of trials.

@@ -28,11 +28,11 @@ COSTS_TOLD = ("bytes_up", "exchanges", "networks")
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the leaderboard as a data frame: a row for each method, data set and kind of start.
+    """Return the leaderboard as a data frame: a row per method, data set and start of clients.
 
-    Columns: class, score, difference from the method to beat, group and ranks, with intervals;
-    costs, settings tried, accuracy in each scenario. `ground` has the results behind `rows`. If
-    others submitted methods, each row says who computed it.
+    Columns: class, score and difference from the method to beat, with intervals; group and ranks;
+    costs, number of settings tried, accuracy in each scenario. `ground` has the results behind
+    `rows`. If others submitted methods, a column has who computed each row.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return table if _others(rows) else table.drop(columns="computed")
@@ -89,9 +89,9 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return the cells of an estimate in columns `name`, `name`_low and `name`_high, as a dict.
+    """Return an estimate and its interval as table cells: {`name`, `name`_low, `name`_high: value}.
 
-    The values are None without an estimate; `first=1` leaves out column `name`.
+    The values are None if `found` is None; `first=1` leaves out column `name`.
     """
     values = (found.value, found.low, found.high) if found else (None, None, None)
     pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
@@ -103,21 +103,21 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Return the costs of a method as means over scenarios, by name.
+    """Return the costs of the method `label` as means over `scenes`, by name.
 
-    Bytes are in units of one upload of all clients' models.
+    Bytes are in units of one upload of all clients' models; `ground` has the results.
     """
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
 
 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
-    """Return the costs of a method in one scenario, without and with the selection of its setting.
+    """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
-    To select, the server sends all candidate models to all clients, and their accuracies come back
-    in one more exchange. Of a method with several networks each is sent once. A method with several
-    exchanges repeats them for each setting. The best client is selected among all models, after
-    these costs.
+    To select parameter values, the server sends all candidate models to all clients, which return
+    accuracies in one more exchange. If a method predicts with several networks, the server sends
+    each network once. A method with several exchanges repeats all of them for each setting. For the
+    best client, the server sends every client's model to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -149,9 +149,9 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    `ground` has its results. Metrics are test accuracy, score, and costs (which have no trials) of
-    each scenario; and score, rank_low, rank_high and group over all scenarios of a data set, and
-    over all data sets. Methods without a row in `rows` are left out.
+    `ground` has its results. Metrics of a scenario are test accuracy, score, and costs (without
+    values by trial). Further rows have score, rank_low, rank_high and group over all scenarios of a
+    data set, and over all data sets. Methods without a row in `rows` are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -189,7 +189,10 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return each method's measured seconds per trial, of server and clients, over scenarios."""
+    """Return measured seconds of a trial as means over scenarios, on the server and on clients.
+
+    A row is a start of the clients, method of `rows` and metric; `ground` has the measurements.
+    """
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

@@ -47,8 +47,8 @@ class EvaluationSplit:
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
     """Return which predictions of a model are right, bool (N, predictions per example).
 
-    NaN throughout if the model's weights are not finite. A variational network averages `draws` of
-    its weights, or without them uses the means.
+    All are NaN if the model's weights are not finite. A variational network's predictions are
+    averaged over `draws` of its weights, or made with the mean weights without `draws`.
     """
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
@@ -65,8 +65,9 @@ def class_scores(
 ) -> torch.Tensor:
     """Return class scores of a global model for all predictions, (N · predictions per example, K).
 
-    Scores are probabilities, averaged over `draws` for a variational network; shares of votes where
-    networks vote; logits where a gate mixes networks.
+    K is the number of classes. Scores are probabilities, averaged over weight `draws` for a
+    variational network; shares of votes if the model is several networks that vote; logits if a
+    gate mixes several networks.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -90,10 +91,11 @@ def class_scores(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Return all final metrics of a global model: accuracy on each split, sizes, its diagnostics.
+    """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
 
-    With `draws`, a variational network has two accuracies: averaged over draws, and by the means of
-    its weights. Clients' validation examples count only if the method was not fitted to them.
+    With `draws`, a variational network has two accuracies: with predictions averaged over weight
+    draws, and with mean weights. Clients' validation examples to which the method was fitted are
+    left out of the accuracy.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -119,7 +121,7 @@ def measure_alone(
     """Measure each client's own model on the test split.
 
     Returns metrics (mean and worst accuracy over clients, sizes), and each client's accuracy. A
-    variational network predicts by `draws` of its weights.
+    variational network's predictions are averaged over `draws` of its weights.
     """
     test = splits["test"]
     places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
@@ -139,7 +141,7 @@ def measure_alone(
 def _by_means(
     model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
 ) -> list[Number]:
-    """Return the accuracy of a variational network with its mean weights; [] for other networks."""
+    """Return a variational network's accuracy on split `name` with mean weights; [] for others."""
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
     return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
@@ -188,8 +190,8 @@ def predicted(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict a split with one node's variational network, averaged over `samples` weight draws.
 
-    `belief` has the means and spreads of its weights, `rng` draws. Returns class scores (n, K) and
-    labels int64 (n,).
+    `belief` has the means and spreads of the weights by name; `rng` is the key that draws weights
+    at random. Returns class scores (n, K) for K classes, and labels int64 (n,).
     """
     return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
@@ -228,7 +230,7 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
     """Return a variational network's accuracy when it predicts with the means of its weights.
 
-    `belief` are the means and spreads by name.
+    `belief` has the means and spreads of the weights by name.
     """
     means = {name: value[None] for name, value in belief.items()}
     scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
@@ -236,9 +238,9 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return three quantiles of a network's weight standard deviations, {} for plain weights.
+    """Return three quantiles of a variational network's weight standard deviations, by name.
 
-    `belief` are its means and spreads by tensor name.
+    `belief` has means and spreads by tensor name. The result is {} for a plain network.
     """
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
@@ -251,7 +253,8 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Average metrics over the nodes of a graph, and add the worst node's value.
 
-    `nodes` has each node's metrics; only accuracy, nll and calibration_error get a worst value.
+    `nodes` has each node's metrics by name. The worst values of accuracy, nll (log-loss) and
+    calibration_error are under names that end in _worst; other metrics have none.
     """
     means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
     worst = {

@@ -103,9 +103,9 @@ class Recommendation:
         scenarios: names of these scenarios.
         doublings: their distance from the wanted federation, see `distance`.
         choices: in each class, methods that no test over trials separates from the best one.
-        lines: references, such as pooled training.
-        more: methods with a higher score than every choice, which take too many exchanges.
-        partly: methods that lack some of these scenarios, and in how many each has a score.
+        lines: methods drawn as bounds, such as pooled training.
+        more: methods with a higher score than all of `choices`, which need too many exchanges.
+        partly: methods that were not run in all of `scenarios`, and in how many each has a score.
     """
 
     scenarios: Sequence[str]
@@ -220,7 +220,10 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return scores, float64 (S, T), of methods that have all S scenarios `near`, in T trials."""
+    """Return scores by method, float64 (S, T), in all S scenarios `near` and T trials.
+
+    Methods that lack a scenario are left out; `rows` is the leaderboard's table of scenarios.
+    """
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

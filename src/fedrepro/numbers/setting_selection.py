@@ -39,9 +39,10 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """A setting to select from: its final metrics, and its criterion in each trial.
+    """One combination of a method's parameter values, which may be selected: a setting.
 
-    The setting with the best mean criterion is selected.
+    series: final metrics of the setting. criterion: in each trial, the number by which settings are
+    compared; the setting with the best mean is selected.
     """
 
     series: Series
@@ -57,7 +58,7 @@ class Candidate:
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return settings to select one from, each with final metrics and its criterion per trial.
+    """Return the settings (parameter values) to select from, each with metrics and its criterion.
 
     Args:
         rows: the measurements of each setting.
@@ -94,11 +95,11 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
 
-    `choice` names metric, split and summary over rounds; `rows` are measurements of rounds,
-    `series` final values; `where` is for errors.
+    `choice` names the metric, its split and its summary over rounds; `rows` are measurements of
+    rounds, `series` final values; `where` names figure and point in errors.
 
     Raises:
-        FedreproError: the metrics lack it.
+        FedreproError: the measurements lack this metric.
     """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
@@ -149,7 +150,7 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Return the mean height of a curve over rounds, by trapezoids; `better` is not used."""
+    """Return a curve's mean height: its area by trapezoids over rounds; `better` is not used."""
     length = curve[-1][0] - curve[0][0]
     if length == 0:
         return curve[0][1]
@@ -265,7 +266,10 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
-    """Write how often each parameter's selected value was the lowest or highest of its grid."""
+    """Write how often each parameter's selected value was the lowest or highest of its grid.
+
+    `choices` has, for each selection, {parameter: (is lowest, is highest)}.
+    """
     texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]

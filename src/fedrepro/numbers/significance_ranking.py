@@ -31,7 +31,7 @@ USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with the ends of its 95 % interval. chance: the p value for a true mean of 0."""
+    """A mean, the ends of its 95 % confidence interval, and its p value against 0 (`chance`)."""
 
     value: float
     low: float
@@ -44,11 +44,11 @@ class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
     Attributes:
-        above: its score minus that of the method to beat.
+        above: the method's score minus the score of the method to beat.
         above_trials: `above`, with an interval over trials alone.
         chance: p value of `above` after Holm's correction.
         verdict: better, worse or not shown.
-        group: 1 is the best; None where nothing is compared.
+        group: methods that no test separates from the group's best; 1 is best, None if not tested.
         rank_low, rank_high: the best and the worst rank that the tests allow.
         not_significantly_different: the methods of its class that do not differ from it.
         usual: its group by each of the other tests, such as Wilcoxon's.
@@ -188,12 +188,11 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Test pairs of methods by Wilcoxon and Nemenyi: which differ, bool (M, M), by test name.
+    """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, by test name.
 
-    `means` has scores over trials, float64 (M, S), for M methods in S scenarios, taken as
-    independent. Wilcoxon's signed ranks are with Holm's correction, Nemenyi's test follows
-    Friedman's. Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets,
-    JMLR 2006.
+    `means` has mean scores over trials, float64 (M, S), for M methods in S scenarios, taken as
+    independent; a result is bool (M, M). Wilcoxon's signed-rank test is with Holm's correction.
+    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 

@@ -66,19 +66,20 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
-    """Return whether each row was measured at the end of its run, bool (rows,)."""
+    """Return for each row of metrics whether it was measured at the end of a run, bool (rows,)."""
     return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the rows of `frame` of one setting, its text being `token`, in the first `trials`."""
+    """Return the metrics in `frame` with the parameter values `token`, for the first `trials`."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the final values of one setting: {(metric, split): values over trials}.
+    """Return a method's final values: {(metric, split): values over trials}.
 
-    `rows` has the setting's measurements; `token` and `where` name setting and figure in errors.
+    `rows` has its measurements for one choice of parameter values. Errors name this choice by
+    `token`, and the figure by `where`.
     """
     last = rows[is_final(rows)]
     if last.empty:

@@ -196,7 +196,7 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
     """Read the rows of a recorded csv or parquet file, by metric, or under "" without metrics.
 
-    They are kept in memory, since pages ask the same files again and again.
+    The rows are kept in memory, since pages read equal files again and again.
     """
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})

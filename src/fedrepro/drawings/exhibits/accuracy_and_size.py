@@ -89,9 +89,10 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return each method's line of test accuracy against model size, a point per setting, by label.
+    """Return each method's line of test accuracy against model size, by the method's label.
 
-    Each is a pair: values of the shown parameter ([] if none is shown), and the line.
+    A line has a point per parameter value. An item is a pair: the values of the parameter that the
+    figure shows ([] if none), and the line.
     """
     rows, size = final(numbers), exhibit.size
     paths: dict[str, Path] = {}

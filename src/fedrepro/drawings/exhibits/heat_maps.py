@@ -135,7 +135,7 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the one method whose parameter values heat maps show, with its final results."""
+    """Return the one method whose parameters heat maps vary, and its final rows of `numbers`."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]

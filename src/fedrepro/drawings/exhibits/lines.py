@@ -67,7 +67,7 @@ class Panel(Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return a metric's csv rows by line (case, method); column `x` is where they stand."""
+        """Return a metric's csv rows by line (case, method), with a column `x` of positions."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)

@@ -329,7 +329,8 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
     """Judge a number at a point by its intervals at confidences `kept` and `broken`.
 
-    It holds if the first keeps the bounds, is refuted if the second breaks one, else is undecided.
+    The verdict is "holds" if the interval at `kept` is within the bounds of `check`, "refuted" if
+    the interval at `broken` is outside one of them, else "undecided".
     """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
@@ -340,7 +341,10 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 
 
 def keeps(check: Bounds, least: float, most: float) -> bool:
-    """Return whether [least, most] keeps all bounds; called with swapped ends, if a part does."""
+    """Return whether the whole interval [least, most] is within all bounds of `check`.
+
+    With both ends swapped, return whether some part of the interval is.
+    """
     bounds = check.bounds.items()
     return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 

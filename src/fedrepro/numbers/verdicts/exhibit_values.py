@@ -42,7 +42,7 @@ Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(Strict):
-    """A range of a column's values, in YAML as {from: 5, to: 20}, ends included; one may lack."""
+    """A range of a column's values, in YAML {from: 5, to: 20}: ends count, one may be left out."""
 
     least: float = Field(-math.inf, alias="from")
     most: float = Field(math.inf, alias="to")
@@ -85,7 +85,7 @@ class Numbers:
 
     @classmethod
     def described(cls, frame: pd.DataFrame, about: Mapping[str, Any]) -> Numbers:
-        """Build from a figure's or table's csv (`frame`) and the content of its json (`about`)."""
+        """Build the numbers of a figure or table from its csv (`frame`) and its json (`about`)."""
         usual = about["settings"].get("measure_every", 1)
         every = {m["label"]: _entry(about, m)["measure_every"] or usual for m in about["methods"]}
         titles = tuple(data["title"] for data in about["data"] if data["stand_in"])
@@ -95,7 +95,7 @@ class Numbers:
 
     @property
     def real(self) -> Numbers:
-        """Return the numbers without those of scenarios on other data than the paper's."""
+        """Return these numbers, but leave out scenarios on other data than the paper's."""
         if not self.stand_ins:
             return self
         kept = {
@@ -135,11 +135,14 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """Return the points at which the method is not defined, and so gave no model."""
+        """Return the points (parameter values) at which a method is undefined, without result."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds, up to the last `measured` one, at which a measurement is missing."""
+        """Return the rounds at which a measurement of `method` is due and missing.
+
+        `measured` are the rounds with a measurement; the last of these ends the search.
+        """
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -148,7 +151,10 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Return the points that `method` should have: by the json, or else from its `places`."""
+        """Return the points (parameter values) at which `method` should have results.
+
+        They are read from the json, or else are all combinations of values in `places`, its points.
+        """
         grid = self.grid.get(method)
         if not grid:
             first: CellKey = dict(*places[:1])

@@ -311,9 +311,9 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return the values here, at a point, of a setting that the paper names, such as method.lr.
+    """Return our values, at a point, of a parameter that the paper prints, such as method.lr.
 
-    NaN stands for a value that is not one number.
+    `printed` names the parameter. NaN stands for a value that is not one number.
     """
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
@@ -462,7 +462,7 @@ def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> 
     """Check that each printed value has its point and method in `tables`, or a note on why not.
 
     Raises:
-        FedreproError: that names the row.
+        FedreproError: for the first row of published.csv that fits no table, point or method.
     """
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:

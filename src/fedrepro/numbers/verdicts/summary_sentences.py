@@ -76,9 +76,10 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return how a printed value counts, such as "judged" (one of `FOUR`), and its verdict.
+    """Return how a value that a paper printed is counted, such as "judged", and its verdict.
 
-    Values that are only shown have a reason as second part; those open or not run have "".
+    The first part is one of `FOUR`. The second part is the reason for a value that is shown and not
+    judged, and "" for a value that is not run, or whose set-up is open.
     """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):

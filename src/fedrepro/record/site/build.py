@@ -299,12 +299,12 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
 
     class OneStemAWord(SearchEnglish):
-        """A search language for Sphinx that stems each word once, not on each page that has it."""
+        """English for Sphinx's search, which caches the stem of each word over all pages."""
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Let the side bar unfold only at this page; Sphinx calls this before it writes each."""
+        """Let a page's side bar unfold only at this page; Sphinx calls this before each page."""
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 

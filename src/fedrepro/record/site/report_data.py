@@ -83,13 +83,16 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return mean seconds of a trial by setting, one per table of times; {} for a record."""
+        """Return mean seconds of a trial by parameter values, a number per table of run times.
+
+        {} if the files are from the record, which has no tables of run times.
+        """
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
 
     @property
     def held(self) -> str:
-        """Write what all numbers share: data sets, parameters of one value, number of trials."""
+        """Write what all numbers of the figure or table share: data, parameters, and trials."""
         return fixed_keys(self.about, self.numbers)
 
     @property

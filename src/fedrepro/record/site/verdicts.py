@@ -196,7 +196,7 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
 
 
 def remarks(head: Row) -> str:
-    """Write why a claim has its verdict; `head` is the first row of the claim's checks."""
+    """Write why a claim has its verdict; `head` is the claim's first row in claims.csv."""
     late = "its bound was written when first numbers were there" if head["fixed"] == "after" else ""
     notes = "; ".join(filter(None, [LABELS.get(head["label"], ""), head["note"], late]))
     return " ".join(filter(None, [head["reason"], notes and f"({notes})"]))
@@ -205,8 +205,8 @@ def remarks(head: Row) -> str:
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     """Return the check that decides each reading of a claim, by text such as "one start: refuted".
 
-    A reading is one way to understand the claim. If there is one, or all have equal verdicts, the
-    only key is "", with the check that decides the claim.
+    A reading is one way to understand the claim. If all readings have equal verdicts, the only key
+    is "", with the check that decides the claim.
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
