@@ -261,7 +261,7 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Return whether all weights are finite; with NaN or infinite weights nothing is predicted."""
+        """Return whether all weights are finite; a model with NaN or infinity cannot predict."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 

@@ -166,7 +166,7 @@ def components_of(file: str) -> list[Component]:
 
 
 def _bring_outside() -> None:
-    """Register components of installed packages and configured files; remove those of other files."""
+    """Register components of installed packages and configured files; remove other files' ones."""
     if not _installed:
         _installed.append(True)  # before they are loaded, since they may ask for components
         try:
@@ -184,7 +184,7 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a user's Python file and register its components; register none of them if that fails."""
+    """Load a user's Python file and register its components; if that fails, register none."""
 
     def known() -> dict[str, dict[str, Component]]:
         return {kind: dict(by_name) for kind, by_name in _found.items()}

@@ -232,7 +232,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return by name the values to write to files, without newer parameters at their defaults."""
+        """Return values to write to files, by name, without newer parameters at their defaults."""
         params = self.component.params
         return {
             key: value
@@ -296,7 +296,7 @@ class Spec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a text of parameters, version and file hash; if it changes, results are outdated."""
+        """Return a text of parameters, version and file hash; a change of it outdates results."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:

@@ -1,1 +1,2 @@
-"""Planning, in pure Python: from the configuration to figures, their runs, and jobs with files."""
+"""Planning, in pure Python: from the configuration to figures, their runs, and processes to start.
+"""
