@@ -116,8 +116,8 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Run a job in a fork of this process, pass on signals, report the job's exit status, and exit.
 
-    channel: the socket to the command that waits for the job. given: open files of that command.
-    job: the further arguments of `run_forked_job`.
+    `channel` is the socket to the command that waits for the job, `given` are open files of that
+    command, and `job` is the list of further arguments of `run_forked_job`.
     """
     try:
         die_with_parent()
@@ -198,8 +198,8 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries and serve jobs, also while loading, until the workflow ends.
 
-    listening: the file descriptor of the socket for jobs. lifeline: the file descriptor of a pipe
-    that closes when the workflow ends.
+    `listening` is the file descriptor of the socket for jobs, and `lifeline` the file descriptor of
+    a pipe that closes when the workflow ends.
     """
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)

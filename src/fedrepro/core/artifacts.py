@@ -87,7 +87,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return (position, text) of the checksum stored inside a table or state file; None without."""
+    """Return (position, text) of the checksum inside a table or state file, None if it has none."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))

@@ -1,4 +1,4 @@
-"""Tokens, which write a component and its parameters as text, and methods by field names.
+"""Tokens, which write a component and its parameters as text, and methods' names in literature.
 
     dirichlet+clients~25            name, then key~value for each value other than the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep

@@ -48,8 +48,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    Kernels that the user selected otherwise follow 'portable'. Two processes of which both are
-    'portable' compute equal bytes, whatever their processors.
+    If the user selected some kernels, the text lists them after 'portable'. Two processes that are
+    both 'portable' compute equal bytes, whatever their processors.
     """
     return _taken
 

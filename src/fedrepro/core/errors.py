@@ -39,7 +39,7 @@ def _cut(text: str) -> str:
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
     """Return the error for a `name` that is not among `known`, suggesting the nearest known names.
 
-    `what` is the kind of the unknown thing, such as method; `where` is the place of the name.
+    `what` is the kind of the unknown thing, such as method; `where` is where the name was written.
     """
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)

@@ -278,7 +278,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return by name the columns <kind>_name and <kind>_<parameter>; row i states `specs[i]`."""
+    """Return the columns <kind>_name and <kind>_<parameter>, by name; item i is of `specs[i]`."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -235,8 +235,8 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
     """Return a function model(shape, classes) that creates an object of a user's PyTorch class.
 
-    made: the class, whose arguments are filled in by their names, such as in_channels or
-    num_classes. module: the name of the module as which the user's file was loaded.
+    `made` is the class, whose arguments are filled in by their names, such as in_channels or
+    num_classes. `module` is the name of the module as which the user's file was loaded.
     """
     asked = inspect.signature(made).parameters.values()
     for item in asked:

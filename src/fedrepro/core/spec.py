@@ -85,8 +85,8 @@ class Component:
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """Call the component's function; raise unless the result is of the type `expected`.
 
-        Errors in a user's file become FedreproError. A function of a user's file must also have
-        declared the files that it reads.
+        An error raised in a user's file becomes a FedreproError. A component of a user's file must
+        also have declared the files that it reads.
         """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:

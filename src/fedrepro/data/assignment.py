@@ -151,7 +151,7 @@ class Skew:
 
     Sizes count training examples. distance, from 0 to 1: total variation between a client's label
     distribution and the label distribution of all clients together. classes: the number of classes
-    of which a client has examples.
+    among a client's examples.
     """
 
     clients: int

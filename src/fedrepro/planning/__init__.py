@@ -1,2 +1,1 @@
-"""Planning, in pure Python: from the configuration to figures, their runs, and processes to start.
-"""
+"""Planning, in pure Python: from the configuration to figures, their runs, and jobs (processes)."""

@@ -170,7 +170,7 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Return the path of this file of figures and tables, for error messages."""
+        """Return the path of the file that defines these figures and tables, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:

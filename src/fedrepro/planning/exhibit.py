@@ -264,7 +264,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return titles of the scenarios that a figure compares, by key, with data sets that differ."""
+    """Return by key titles of the scenarios that a figure compares, with data sets if different."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names

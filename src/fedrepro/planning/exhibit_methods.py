@@ -69,7 +69,7 @@ class ExhibitMethod:
         choose: the rule by which one setting is selected.
         reference: whether the method is drawn as a bound and not ranked.
         paired_with: the method with more trials relative to which this one is shown.
-        show: the parameters for each value of which a table has a row.
+        show: the parameters that are not selected: a table has a row for each value.
         measuring: the evaluation schedule.
         training: changes of the local training.
         race: the rounds over which successive halving runs, 0 for all rounds.

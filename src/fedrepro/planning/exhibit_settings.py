@@ -150,7 +150,7 @@ Rule = Annotated[
 
 
 class MethodEntry(ComponentEntry):
-    """A method in a figure's configuration. A list for one of its parameters is a sweep."""
+    """A method in a figure's configuration; a list of values for a parameter is a sweep."""
 
     label: str | None = key(None, "name in the legend")
     trials: Trials | None = key(None, "trials, where they differ from the exhibit's")

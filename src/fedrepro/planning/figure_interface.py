@@ -201,7 +201,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if all methods of a figure are bounds (`reference`): none is to compare."""
+    """Yield a sentence if all methods of a figure are bounds (`reference`), so none is compared."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 

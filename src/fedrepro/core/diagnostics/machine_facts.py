@@ -1,8 +1,8 @@
 """Observations of a machine: processor, memory, disk, SLURM, and the libraries that compute.
 
-The machine may lack nearly everything, so an observation says in words that a fact is unknown, and
-no error is raised. Each library of this process is asked, so that an emulator or an environment
-variable shows.
+An observation says in words that a fact is unknown, and no error is raised, since a machine may
+lack nearly everything. Libraries are asked within this process, so that effects of an emulator or
+of an environment variable are seen.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def environment() -> Observation:
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Compare `product`, the matrix product of library `name`, with float64; wrong if far off."""
+    """Compare library `name`'s matrix product of float32, `product`, with that in float64."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
