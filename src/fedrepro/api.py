@@ -370,7 +370,7 @@ class Simulated:
 
     Attributes:
         rounds: for each measured number of steps, numbers by name (of METRICS or declared by the
-            method): one for all N nodes, or an array (N,). Those of the last step are final.
+            method): one for all N nodes, or an array (N,). Numbers of the last step are final.
         ended: further numbers by name that belong to no step.
     """
 
