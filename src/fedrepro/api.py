@@ -1,15 +1,15 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
-A one-shot method or a control is one function of trained models. A federated method is a class with
-two pure functions, `init` and `round`, and `model`, which reads the global model off the state; a
-peer method has `beliefs` instead, the network of each node. A simulation is a function of its
-parameters and an `rng` alone, without data or model:
+A one-shot method or a control (a bound, such as pooled training) is one function of trained models.
+A federated method is a class with two pure functions, `init` and `round`, and `model`, which reads
+the global model off the state. A peer method, on a graph, has `beliefs` instead, which returns the
+network of each node. A simulation is a function of its parameters and an `rng` alone:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
 
-A method gets the information that it declares in `needs` and no more: data in `ClientInfo`, and
-work of `Clients`, who keep their data.
+A method gets no more information than it declares in `needs`: as data in `ClientInfo`, or as
+answers of `Clients`, objects by which a server asks clients to train without seeing their data.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class LocalModels:
 
     Attributes:
         model: the clients' architecture.
-        shape: of one example.
-        classes: outputs of a model.
-        tensors: by name, float32 (J, *shape of the tensor).
+        shape: the shape of one example.
+        classes: the number of outputs of a model.
+        tensors: weights by name, float32 (J, *shape of the tensor).
         label_counts: examples per client and class, int64 (J, K), if a user passed models and
             counts.
         layers: names of the layers in a user's state dicts.
@@ -121,17 +121,17 @@ class LocalModels:
         layers: Sequence[str] | None = None,
         names: Sequence[str] | None = None,
     ) -> LocalModels:
-        """Stack models trained by plain PyTorch, one state dict per client, as input of `combine`.
+        """Stack models trained by plain PyTorch, one state dict per client, as input of a method.
 
         Args:
-            state_dicts: of each client.
+            state_dicts: one per client, in the order of clients.
             label_counts: examples of each client and class, (J, K).
             model: the architecture, such as resnet20+norm~batch, lenet5 or nets.py:Net, or one for
                 each client. By default fully connected layers in the order of the state dicts, with
                 ReLU.
-            shape: of one example; required unless all layers are fully connected.
-            layers: names of the layers in order, where that of the state dicts differs.
-            names: of the clients, for error messages.
+            shape: the shape of one example; required unless all layers are fully connected.
+            layers: names of the layers from input to output, if state dicts have another order.
+            names: names of the clients, for error messages.
 
         Raises:
             FedreproError: a state dict does not fit the model or the other clients' state dicts.
@@ -168,13 +168,13 @@ class ClientInfo:
     Attributes:
         training: the local training procedure of the experiment.
         device: where to compute, such as cpu or cuda.
-        example_counts: training examples of each client, int64 (J,).
-        label_counts: training examples of each client and class, int64 (J, K).
+        example_counts: numbers of training examples of the J clients, int64 (J,).
+        label_counts: numbers of training examples by client and class, int64 (J, K).
         pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
-        public_inputs, public_labels: a public sample at the server, of these types too.
+        public_inputs, public_labels: a public sample at the server, of the same types.
         validation_inputs, validation_labels: validation examples at the server, likewise.
-        clients: asks clients to train, evaluate or answer once more, for a one-shot method.
-        start: the weights that all clients started from, tensors (1, *shape).
+        clients: an object that asks clients to train, evaluate or answer, for a one-shot method.
+        start: the weights that all clients started from, tensors (1, *shape) by name.
     """
 
     training: Spec
@@ -198,8 +198,8 @@ class Report:
     Attributes:
         metrics: numbers by name, of METRICS or declared by the method.
         clients: arrays (J,) by name: a number per client, NaN for clients that took no part.
-        traffic: messages of the round. By default those that `Clients` counted: one model down and
-            one up for every client that trained, or one network along each edge of a graph.
+        traffic: messages of the round. By default one model to and one from every client that
+            trained, or one network along each edge of a graph, as `Clients` counts.
         exchanges: how often in this round all clients exchanged messages with the server (or with
             their neighbours on a graph).
     """
@@ -218,20 +218,20 @@ class GlobalModel:
 
     Attributes:
         model: the architecture.
-        tensors: by name, (m, *shape); widths may differ from the clients'.
+        tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
         weights: of a mixture, (m, K), with columns that sum to one; None for a single network.
         diagnostics: numbers by name that become metrics, of METRICS or declared by the method.
         traffic: all messages of a one-shot method. By default every client's model once, and the
-            messages that `Clients` counted.
-        exchanges: of all clients with the server; by default one, and one more for further work of
-            clients.
+            messages of clients' further work, as `Clients` counts.
+        exchanges: how often clients exchanged messages with the server; by default once, and once
+            more if clients did further work.
         layers: names of layers in the clients' state dicts, if known.
         ties: if given, each network votes for its class with its weight, and this random key draws
             among classes with equal votes.
         gate: if given, a small network on all logits whose outputs decide the class.
         widths: hidden units of each network, where networks differ.
-        unseen: for each client the positions, int64, of validation examples that the method was not
-            fitted to; hyperparameters are selected on these alone.
+        unseen: for each client the positions, int64, of validation examples that the method did not
+            use; hyperparameters are selected on these alone.
     """
 
     model: Spec
@@ -262,7 +262,7 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Return whether all weights are finite; NaN or infinite weights predict nothing."""
+        """Return whether all weights are finite; a model with NaN or infinity cannot predict."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
@@ -295,8 +295,8 @@ def _numbers(
 ) -> int:
     """Count the parameters of all networks in `tensors`, (m, *shape) by name.
 
-    Zeros that only pad narrower networks (`widths`) are left out; of several architectures, each
-    network counts the tensors of its own.
+    `widths` are numbers of hidden units by network; zeros that pad narrower networks are left out.
+    If architectures differ, only a network's own tensors count.
     """
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
@@ -321,11 +321,11 @@ State = dict[str, Any]
 
 
 class Federated(Protocol):
-    """A method in rounds with a server. Its state is plain data: arrays, tensors, numbers.
+    """A method in rounds with a server, whose state is plain data: arrays, tensors, numbers.
 
     `init` returns the state before the first round. `round` runs one round and returns the next
-    state and its measurements. `model` returns the model that predicts, or a model per client,
-    where each predicts alone. `init` and `round` are pure: their results depend on their arguments
+    state and the round's measurements. `model` returns the model that predicts, or a model per
+    client if clients predict alone. The results of `init` and `round` depend on their arguments
     alone; rng.round is the number of the round.
     """
 
@@ -349,8 +349,9 @@ Tensors = Mapping[str, np.ndarray]
 class Decentralised(Protocol):
     """A method in rounds without a server, whose clients are the N nodes of a graph.
 
-    Like `Federated`, but instead of a model, `beliefs` returns the networks of all nodes, tensors
-    (N, *shape) by name, twice: "before" and "after" nodes combine theirs with their neighbours'.
+    `init` returns the state before the first round; `round` runs one round and returns the next
+    state and the round's measurements. `beliefs` returns the networks of all nodes, tensors
+    (N, *shape) by name, under "before" and "after": nodes average with their neighbours between.
     """
 
     rounds: int
@@ -370,7 +371,7 @@ class Simulated:
 
     Attributes:
         rounds: for each measured number of steps, numbers by name (of METRICS or declared by the
-            method): one for all nodes, or an array (N,) with one each. The last step's are final.
+            method): one for all N nodes, or an array (N,). Numbers of the last step are final.
         ended: further numbers by name that belong to no step.
     """
 
@@ -406,25 +407,25 @@ def method(
     any_width: bool = False,
     merges: bool | Literal["matched"] = False,
 ) -> Callable[[F], F]:
-    """Register the function or class below this decorator as a method that experiments can name.
+    """Register the decorated function or class as a method that configurations can name.
 
     Args:
-        name: in configuration and on the command line.
-        kind: one_shot, federated, peer, control or simulation.
-        version: raise it when results change, so that they are computed again.
+        name: the method's name in configuration and on the command line.
+        kind: one_shot, federated (in rounds), peer (on a graph), control (a bound) or simulation.
+        version: a number to raise when results change, so that they are computed again.
         needs: keys of NEEDS, the information about clients that it uses besides their weights.
         models: names of models that it combines (empty: any); "module" is any `torch.nn.Module`.
         trainings: local training procedures that it is defined with (empty: any).
-        paper: its source.
+        paper: the paper that describes it.
         label: its name in figures; by default `name`.
-        evaluate: splits on which its models are measured.
-        scenario: components that it sets (pooled training takes the partition `pooled`), or
+        evaluate: splits, such as test, on which its models are measured.
+        scenario: components that it sets (pooled training sets the partition `pooled`), or
             parameters of them (averaging from a shared start sets `shared_init` of the training).
-        metrics: its metrics that METRICS lacks.
-        prepare: of a one-shot method, a function of (clients, info, *, rng, and some of its
-            parameters), called once for all settings of a trial with equal values of those; its
-            result is the argument `prepared`.
-        sends: the messages of clients besides their models, in a phrase, for `client_answers`.
+        metrics: metrics that it reports and METRICS lacks, by name.
+        prepare: of a one-shot method, a function of (clients, info, *, rng, some of the method's
+            parameters), called once per trial for all settings in which these parameters are equal;
+            its result is passed to the method as `prepared`.
+        sends: a phrase for the messages of clients besides their models (need `client_answers`).
         one_start: whether all clients must have trained from one start; "better": a warning if not.
         grid: values of its parameters that a comparison may try, BUDGET settings at most.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
@@ -433,7 +434,7 @@ def method(
             takes a rule for running statistics (`BatchNorm`); "matched": after permuting units.
 
     Raises:
-        FedreproError: a need is unknown, answers lack their phrase, or the grid is too large.
+        FedreproError: a key of `needs` is unknown, `sends` is missing, or `grid` is too large.
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")

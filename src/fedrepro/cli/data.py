@@ -67,7 +67,7 @@ def list_data(scale: Scale = "") -> None:
 
 
 def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
-    """Return as text how many examples a split has: in all, and in its most frequent classes."""
+    """Return a text of a split's number of examples, in all and in its most frequent classes."""
     if not classes:
         return f"{sum(counts):,}"
     pairs = list(zip(classes, counts, strict=True))

@@ -12,7 +12,7 @@ SECONDS = 120  # for each library; all take some seconds, a minute under QEMU
 
 
 def examine(say: Callable[[str], None]) -> int:
-    """Check this machine and print each observation by `say`; return 0 if all is well, else 1."""
+    """Check this machine and print each observation by `say`; return 1 if one is wrong, else 0."""
     wrong: dict[str, None] = {}
     for part in PARTS:
         for observation in part():
@@ -24,10 +24,10 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
-    """Check in a process for each library whether it computes right; yield the observations.
+    """Check each numerical library in a process of its own; yield the observations.
 
-    Such a process may crash or hang, and is given up after `seconds`. It is forked, so that an
-    emulator that runs this process runs it too.
+    The process may crash, and is ended if it takes longer than `seconds`. It is forked, so that an
+    emulator that runs the present process also runs the check.
     """
     context = multiprocessing.get_context("fork")
     for what in ASKED:

@@ -51,9 +51,9 @@ KINDS_OF_METHODS = {
 
 
 def documents() -> dict[Path, str]:
-    """Return the texts of all documents that are generated, or have a generated part, by path.
+    """Return by path the texts of all documents that are generated or have a generated part.
 
-    Texts without a change may be left out.
+    Documents that would not change may be left out.
     """
     texts = {Path("config/README.md"): page("config.md")}
     for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
@@ -86,7 +86,7 @@ def documents() -> dict[Path, str]:
 
 
 def page(template: str) -> str:
-    """Return the page that a template makes from registered components and configuration keys."""
+    """Return the text of a page: `template`, filled in with components and configuration keys."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -105,13 +105,13 @@ def page(template: str) -> str:
 
 
 def counts(paper: Paper) -> str:
-    """Return the first lines of a paper's page of findings: how many values and claims hold."""
+    """Return the first lines of a paper's results page: counts of printed values and of claims."""
     bullets = [printed_counts(paper.printed), claim_counts(paper.claims)]
     return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table of each paper's counts: printed values and claims, and verdicts."""
+    """Return a markdown table with counts, by paper, of printed values, claims and verdicts."""
     found: dict[str, tuple[Sequence[Mapping[str, str]], Sequence[Sequence[Mapping[str, str]]]]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -145,7 +145,7 @@ def _keys(model: type[BaseModel], *skip: str) -> str:
 
 
 def _type(hint: Any) -> str:
-    """Write a Python type hint in words for readers, such as "list of text"."""
+    """Return a Python type hint in words for readers, such as "list of text"."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Literal:
         return ", ".join(f"`{item}`" for item in args)
@@ -159,7 +159,7 @@ def _type(hint: Any) -> str:
 
 
 def _parameters(signature: Mapping[str, params.Param]) -> str:
-    """Write a markdown table of a component's parameters."""
+    """Return a markdown table of a component's parameters, from `signature`: Params by name."""
     rows = []
     for param in signature.values():
         kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)

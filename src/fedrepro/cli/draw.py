@@ -67,7 +67,7 @@ def draw_graph(
     seed: Seed = 0,
     out: Out = None,
 ) -> None:
-    """Draw a communication graph: nodes, edges and weights, with how fast beliefs spread."""
+    """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
     from fedrepro.core.artifacts import require_target, write_bytes
     from fedrepro.core.component_tokens import shown_name
     from fedrepro.core.registry import read_token
@@ -87,7 +87,7 @@ def drawn_partition(
 ) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw.
 
-    `raw` is the folder of the data set's own files; without it those of the workflow are used.
+    `raw` is the folder with the data set's raw files; None: the folder that the workflow uses.
 
     Raises:
         FedreproError: if the raw files of the data set are missing.
@@ -109,7 +109,8 @@ def drawn_partition(
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
     """Load a data set as an earlier run prepared it, or prepare it in `folder` from raw files.
 
-    With `raw`, that folder's files are used in any case. Raises FedreproError if files are missing.
+    If `raw` is a folder, its raw files are used in any case. Raises FedreproError if files are
+    missing.
     """
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared

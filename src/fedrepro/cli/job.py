@@ -1,8 +1,8 @@
 """`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-`planning/jobs.py` describes a job that computes; one that draws has the keys that DRAWING lists.
-Neither typer nor pydantic is loaded to compute, so that a machine with only the numerical packages
-is enough.
+The json of a job that computes is described in `planning/jobs.py`; the json of a job that draws has
+the keys in DRAWING. Jobs that compute load neither typer nor pydantic, so that they run on a
+machine with only the numerical packages.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run one job of the workflow, or the unfinished jobs of a file; return the exit status.
+    """Run one job of the workflow, or all unfinished jobs that a file lists; return exit status.
 
-    `argv` is the job as json, or the file's path, with options.
+    `argv` is the job as json, or the path of a file with one job per line, and options.
     """
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
@@ -52,7 +52,7 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs in the file `path`, each as a process and after those that it reads from."""
+    """Run the jobs in the file `path`, each in a process and after all jobs that it depends on."""
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
 

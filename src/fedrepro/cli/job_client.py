@@ -1,6 +1,6 @@
-"""Hand a stage over to a preloaded process, and wait for its end: the near end of `job_server.py`.
+"""Let a preloaded process run a job of the workflow, and wait for the end; see `job_server.py`.
 
-Every job of a workflow starts this, so it imports little.
+Every job of a workflow starts this module, so it imports little.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ STARTED = b"+"
 def run_preloaded(arguments: Sequence[str]) -> int | None:
     """Run a job in the preloaded process of the workflow, which saves the time to load libraries.
 
-    `arguments` are the words of the command. Returns the job's exit status, or None if that process
-    cannot run it, and the job must be run here.
+    `arguments` are the words of the command. Returns the job's exit status, or None if the
+    preloaded process cannot run the job, which this process must then do itself.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
@@ -66,9 +66,9 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text by which a preloaded process refuses jobs that other code would compute.
+    """Return a text by which a preloaded process notices and refuses jobs that need other code.
 
-    It is equal for equal Python, libraries and sources; `digest` is that of the sources.
+    The text is equal for equal Python, libraries and sources; `digest` is the hash of the sources.
     """
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 

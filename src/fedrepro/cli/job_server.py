@@ -1,9 +1,9 @@
-"""A process that has everything loaded and forks for each job: the far end of `job_client.py`.
+"""A server process that has all libraries loaded and forks for each job that `job_client.py` sends.
 
-Snakemake starts it with a workflow (`start`) and holds the only writing end of a pipe to it, so
-that it ends with the workflow, however that ends. It computes nothing itself and has no threads
-of its own, which makes a fork safe: locks, random states and devices are as after a start. A job
-dies with its near end, and with this process; a signal to the near end reaches the job.
+Snakemake starts the server with a workflow (`start_server`) and has the only writing end of a pipe
+to it, so that the server ends with the workflow, however that ends. The server computes nothing
+itself and has no threads of its own, which makes a fork safe: locks, random states and devices are
+as after a start. A job ends when its client or the server ends; signals to the client reach it.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ main(*map(int, sys.argv[1:]))"""
 def start_server(jobs: int) -> int | None:
     """Start the process that loads all libraries once, then forks for each job of a workflow.
 
-    The environment names its socket for jobs. Returns the writing end of the pipe that keeps it
-    alive, or None where it is not started: for fewer jobs than FEW, if FEDREPRO_PRELOAD=0 switches
-    it off, and where this is not Linux.
+    An environment variable names the process's socket for jobs. Returns the writing end of the pipe
+    that keeps the process alive, or None if none is started: for fewer jobs than FEW, with
+    FEDREPRO_PRELOAD=0, and where the system is not Linux.
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
@@ -83,9 +83,9 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Take a job from the socket `listener`, and fork this process to run it.
+    """Receive a job from the socket `listener`, and fork this process to run the job.
 
-    A job is refused unless its `identity` is `own`, as it wants other libraries or sources.
+    A job is refused unless its `identity` (a text of libraries and sources) equals `own`.
     """
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
@@ -114,10 +114,10 @@ def strange_threads() -> set[str]:
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Run a job in a fork of this process, pass signals on to it, report its exit status, and exit.
+    """Run a job in a fork of this process, pass on signals, report the job's exit status, and exit.
 
-    `channel` is the socket to the command that waits for the job, `given` its open files, and `job`
-    the arguments of `run_forked_job`.
+    `channel` is the socket to the command that waits for the job, `given` are open files of that
+    command, and `job` is the list of further arguments of `run_forked_job`.
     """
     try:
         die_with_parent()
@@ -145,10 +145,10 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Run the command `words` for the process that asked for it, and exit; called in a fork.
+    """Run the command `words` in a fork, on behalf of a waiting client process, and exit.
 
-    `given` are that process's open files for input, output and errors, and `folder`, `mask` and
-    `environment` its working folder, umask and variables (see `run_preloaded`).
+    `given` are the client's open files for input, output and errors. `folder`, `mask` and
+    `environment` are the client's working folder, umask and variables (see `run_preloaded`).
     """
     code = 1
     try:
@@ -182,7 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need; call `between` after each, so that jobs need not wait."""
+    """Import the modules that jobs need; call `between` after each, to serve waiting jobs."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)
@@ -198,8 +198,8 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries and serve jobs, also while loading, until the workflow ends.
 
-    `listening` is the number of the socket for jobs, and `lifeline` that of a pipe that closes when
-    the workflow ends.
+    `listening` is the file descriptor of the socket for jobs, and `lifeline` the file descriptor of
+    a pipe that closes when the workflow ends.
     """
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)

@@ -31,7 +31,7 @@ def run_here(arguments: Sequence[str]) -> int:
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
     """Call `run` with the words of a command; print an error as a sentence; return the exit status.
 
-    With `--debug` its traceback is printed too.
+    With `--debug` the error's traceback is printed too.
     """
     interrupts: list[int] = []
     before = None
@@ -74,9 +74,10 @@ def _make_printable() -> None:
 
 
 def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
-    """Append the signal of each Ctrl-C to `seen`, as libraries may hide a KeyboardInterrupt.
+    """Install a handler of Ctrl-C that appends the signal's number to `seen`, then interrupts.
 
-    Returns the former handler, to restore it later, or None where no handler can be set.
+    Libraries may hide a KeyboardInterrupt. Returns the former handler, to restore it later, or None
+    where no handler can be set.
     """
     import signal
 
@@ -100,7 +101,7 @@ def _stopped() -> int:
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence that says if a user's file failed; return the exit status."""
+    """Print an error as one sentence, with the user's file if at fault; return the exit status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 
@@ -135,7 +136,7 @@ def _there_or_here(arguments: list[str]) -> int:
 def name_configured() -> None:
     """Let this process load the component files in config/config.yaml, unless others are set.
 
-    A wrong configuration is ignored here; the commands that read all of it report it.
+    A mistake in the configuration is ignored here; commands that read all of it report the mistake.
     """
     from fedrepro.core import plugins
 

@@ -26,5 +26,5 @@ def say(line: str) -> None:
 
 
 def number(value: float | None) -> str:
-    """Write a number with four significant digits, and None or nan as a dash."""
+    """Return a number as text with four significant digits, and None or nan as a dash."""
     return "–" if value is None or value != value else f"{value:.4g}"

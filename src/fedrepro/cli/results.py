@@ -204,7 +204,7 @@ def recommend(
 
 
 def _found(found: Recommendation) -> None:
-    """Print a recommendation: the scenarios nearest to the user's, methods to take, their costs."""
+    """Print a recommendation: tested conditions nearest to the user's, methods and their costs."""
     from fedrepro.numbers.leaderboard import VERIFIED
 
     count = len(found.scenarios)
@@ -268,7 +268,7 @@ def submit(
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
-    The method is one that `also` in config/config.yaml adds.
+    The method must be listed under `also` in config/config.yaml.
     """
     from fedrepro.stages import submissions
 

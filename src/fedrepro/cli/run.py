@@ -119,7 +119,7 @@ def run(
 
 
 def _progress() -> Callable[[str], None]:
-    """Return a function that prints a line of progress: over the last one on a terminal."""
+    """Return a function that prints a line of progress, which a terminal shows in place."""
     last = [-math.inf]
 
     def write(line: str) -> None:
@@ -170,7 +170,7 @@ def _list(kind: str) -> None:
 def methods(
     word: Annotated[str, typer.Argument(help="only those with this in a name or label")] = "",
 ) -> None:
-    """List every method: its kind, what it needs to see beyond weights, its parameters."""
+    """List every method: its kind, the information beyond weights that it needs, its parameters."""
     from fedrepro.core.component_tokens import method_called, names_of_field, unknown_method
     from fedrepro.core.params import render
     from fedrepro.core.registry import components

@@ -1,8 +1,8 @@
-"""Settings and handlers of the workflow: its jobs, Snakemake's insides, a cluster with SLURM.
+"""Settings and handlers of the Snakemake workflow, on one machine or a cluster with SLURM.
 
-The plugin for SLURM asks sacct for the states of jobs. Where SLURM keeps no accounts that answers
-nothing, and the plugin waits for ever. squeue needs none, where SLURM remembers jobs for long
-enough.
+Snakemake's plugin for SLURM asks sacct for the states of jobs. Where SLURM keeps no accounts, sacct
+answers nothing and the plugin waits for ever. There the plugin is made to ask squeue instead, if
+SLURM remembers ended jobs for long enough.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
     """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    As parameters of a rule these settings, which do not change a result, would make Snakemake run
-    everything again: for a mirror that is set today and not tomorrow, or more frequent checkpoints.
+    None of the settings changes a result. As parameters of a rule they would make Snakemake run
+    everything again, for instance after checkpoints are made more frequent.
 
     Args:
         mirror: folder of raw files, or "".
-        checkpoint_seconds: between checkpoints.
-        components: files of components outside the package; their versions do change results, and
-            are parameters of rules.
+        checkpoint_seconds: seconds between checkpoints.
+        components: Python files with components outside the package; the versions of these
+            components do change results, and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -53,7 +53,7 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
 def add_scripts_to_path() -> None:
     """Let jobs find the `fedrepro` command even if the Python environment is not activated.
 
-    It also keeps jobs from importing a file of the run's folder, such as `queue.py`, as a library.
+    Also prevent jobs from importing a file of the run's folder, such as `queue.py`, as a library.
     """
     os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
@@ -64,7 +64,7 @@ def add_scripts_to_path() -> None:
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
     """Delete metrics of failed methods at a scale, so that the next run computes them again.
 
-    Their figures get an older date, so that they are drawn again.
+    Figures with failed methods get an old date, so that the next run draws them again.
 
     Returns:
         Sentences on the failures, and the figures' files.
@@ -85,10 +85,10 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
 
 
 def repeat_errors(logs: str | list[str]) -> None:
-    """Print the sentences with which jobs failed, from Snakemake's logs, as a workflow ends.
+    """Print the error messages of failed jobs, from Snakemake's logs, when a workflow ends.
 
-    Snakemake prints them between the file names of a job, which may be thousands. `logs` is a list
-    of files, or one as text in early versions of Snakemake.
+    Snakemake prints the messages among the file names of a job, which may be thousands. `logs` is a
+    list of log files, or one path in early versions of Snakemake.
     """
     killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}
@@ -116,14 +116,14 @@ def waiting_jobs(workflow: Any) -> int:
 def lift_limit(workflow: Any) -> None:
     """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second.
 
-    With the limit, each job that ends makes it search all waiting jobs once a second more.
+    With the limit, Snakemake searches all waiting jobs once a second more after each job's end.
     """
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Delete Snakemake's own notes on the files `paths`, so that only their times count."""
+    """Delete Snakemake's own notes on files, so that it judges by modification times alone."""
     try:
         from snakemake.io import IOFile
 
@@ -134,12 +134,12 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 
 
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
-    """Run our handlers `onstart` and `onerror` also where another Snakemake workflow imports ours.
+    """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
 
-    Snakemake ignores the handlers of an imported module; without them jobs are slow.
+    Snakemake ignores handlers of imported workflows; without our handlers jobs are slow.
 
     Raises:
-        FedreproError: jobs of the module would not find their files.
+        FedreproError: jobs of the imported workflow would not find their files.
     """
     try:
         if workflow.modifier.is_main_snakefile():
@@ -166,16 +166,16 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
 
 
 def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
-    """Fit Snakemake's SLURM plugin to the cluster, and cancel jobs that an earlier run left there.
+    """Adapt Snakemake's SLURM plugin to the cluster; cancel jobs that an earlier run left there.
 
     Yields sentences on what was done.
 
     Args:
-        settings: of the executor plugin, which reads them each time it asks for states.
-        folder: where jobs work.
+        settings: settings of the plugin, to change; it reads them each time it asks for states.
+        folder: the working folder of jobs.
 
     Raises:
-        FedreproError: if jobs could not be submitted, or their ends not be seen.
+        FedreproError: jobs cannot be submitted, or SLURM would not report their ends.
     """
     if shutil.which("sbatch") is None:
         raise FedreproError(
@@ -220,7 +220,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count SLURM jobs of `folder`, waiting or running, by job name; names begin with `prefix`."""
+    """Count waiting and running SLURM jobs of `folder` by name, if that begins with `prefix`."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))
@@ -228,7 +228,7 @@ def _jobs(prefix: str, folder: str) -> Counter[str]:
 
 
 def _ask(*command: str) -> tuple[str, str]:
-    """Run a command of SLURM; return (answer, reason), where the reason is "" if it succeeded."""
+    """Run a command of SLURM; return (output, reason of failure), "" if the command succeeded."""
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=PATIENCE

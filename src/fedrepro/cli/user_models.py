@@ -143,10 +143,10 @@ def combine(
 
 
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
-    """Return the files that `texts` name: single ones, lists with commas, or patterns as *.pt.
+    """Return the files that `texts` name: paths, lists with commas, or patterns such as *.pt.
 
-    `what` is the option, for errors. A file of that very name comes first, so that names may have
-    brackets.
+    `what` is the command's option, for errors. A text that is the name of an existing file means
+    that file, so that names may have brackets.
     """
     paths: list[Path] = []
     for text in texts:

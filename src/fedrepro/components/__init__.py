@@ -1,5 +1,5 @@
-"""Components of a scenario: data sets, partitions, features, models, trainings and graphs.
+"""Components of experiments: data sets, partitions, features, models, training and graphs.
 
-Each raises FedreproError for values that do not fit the data or each other, and for raw files that
-are missing or damaged.
+Every component raises FedreproError for parameters that do not fit the data or one another, and for
+raw files that are missing or damaged.
 """

@@ -87,7 +87,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return (position, text) of the checksum that a table or state file has of itself, or None."""
+    """Return (position, text) of the checksum inside a table or state file, None if it has none."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -104,7 +104,7 @@ def fill_in(path: Path) -> None:
 
 
 def names_checksum(path: Name) -> bool:
-    """Return whether a result file stores a checksum of itself; raise if it does not match."""
+    """Return whether a result file stores a checksum of its bytes; raise if it does not match."""
     found = _own_checksum(path)
     if found is not None and not has_checksum(path, found[1], found[0]):
         raise corrupt_file_error(path, "its checksum is not that of its bytes")
@@ -112,9 +112,9 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from a stage's folder on, such as train/…; empty for other paths.
+    """Return the part of `path` from the folder of a pipeline stage on, such as train/x; else "".
 
-    It is written into result files, so that a file copied to a wrong folder is noticed.
+    This part is written into result files, so that a file copied to a wrong folder is noticed.
     """
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
@@ -122,7 +122,7 @@ def place_of(path: Name) -> str:
 
 
 def require_place(path: Name, written: str) -> None:
-    """Raise FedreproError if `path` was copied: `written`, the place stored in it, is another."""
+    """Raise FedreproError if `written`, the path stored in a file, differs from its real `path`."""
     if written and place_of(path) not in ("", written):
         raise corrupt_file_error(path, f"it was made as {written}")
 
@@ -130,7 +130,7 @@ def require_place(path: Name, written: str) -> None:
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
     """Return the error that the file at `path` is missing or damaged, with the reason `why`.
 
-    It asks the user to delete the file, or the folder `remove` if given, so that it is made again.
+    The error asks the user to delete the file, or the folder `remove` if given, and to start again.
     """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
@@ -140,7 +140,7 @@ def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> F
 
 
 def one_line(error: object) -> str:
-    """Return an error's text on one line, at most 160 letters; for system errors, the reason."""
+    """Return an error's message (of an OSError, its reason) on one line of at most 160 letters."""
     text = getattr(error, "strerror", None) or str(error)
     return printable(" ".join(text.split()))[:160] or type(error).__name__
 
@@ -177,7 +177,7 @@ def atomic(path: Name) -> Iterator[Path]:
 
 
 def target_of(path: Name) -> Path:
-    """Return the file that `path`, perhaps a link, leads to; raise for a folder, pipe or device."""
+    """Return `path` with links resolved; raise if it leads to a folder, pipe or device."""
     target = Path(path)
     try:
         if target.is_symlink():
@@ -218,7 +218,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name) -> None:
-    """Raise FedreproError if `path` is a folder, device or pipe (which would be read for ever)."""
+    """Raise FedreproError if `path` is a folder, a device or a pipe, which may never end."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         _require_regular(path, f"read {path}")
 
@@ -233,7 +233,7 @@ def _require_regular(path: Name, what: str) -> None:
 
 @contextlib.contextmanager
 def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Turn errors of a full or read-only disk while the body writes `path` into FedreproErrors."""
+    """Raise FedreproError if the disk is full or read-only while the `with` body writes `path`."""
     folder = Path(path).parent
     try:
         yield
@@ -259,7 +259,7 @@ def write_text(path: Name, text: str) -> None:
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Return the bytes of a file; raise if its checksum is not that stated in file `named_in`."""
+    """Return the bytes of a file; raise if they do not have `checksum`, which `named_in` states."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -270,7 +270,7 @@ def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
 
 
 def write_array(path: Name, array: np.ndarray) -> str:
-    """Write an array as an `.npy` file that jobs can map into memory; return its checksum."""
+    """Write an array as an `.npy` file that can be mapped into memory; return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
         with temporary.open("wb") as file:
@@ -310,8 +310,8 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
     `remove` is the folder that an error asks to delete if the file is damaged.
 
     Raises:
-        FedreproError: the file is missing, is not JSON or has another checksum than it states,
-            or it is of the present schema version and states no checksum.
+        FedreproError: the file is missing, is not JSON or does not match the checksum in it, or
+            it is of the present schema version and has no checksum.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -330,7 +330,7 @@ def read_json_of(
 ) -> dict[str, Any]:
     """Read a JSON object; raise FedreproError unless it has all `keys` with values of these types.
 
-    `remove` is the folder that the error asks to delete.
+    `remove` is the folder that the error asks the user to delete.
     """
     value: dict[str, Any] = read_json(path, remove)
     for key, kind in keys.items():
@@ -429,13 +429,13 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
-    """Read a table of this kind; raise for another kind or schema version, or a damaged file."""
+    """Read a table whose metadata say `kind`; raise for another kind or schema, or damage."""
     with opened(path, kind) as file:
         return file.read()
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Return the provenance (sources, versions, seed) of a table; raise for another kind."""
+    """Return the provenance (sources, versions, seed) of a table; raise if it is not of `kind`."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
@@ -443,7 +443,8 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if the table at `path` was computed from other inputs than those in `made`.
 
-    Keys that `made` and the table's provenance share must have equal values; others do not matter.
+    Keys that `made` and the table's provenance share must have equal values; other keys are
+    ignored.
     """
     provenance = read_source(path)
     for key, wanted in made.items():

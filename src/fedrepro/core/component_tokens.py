@@ -1,4 +1,4 @@
-"""Tokens, which write a component and its parameters as text, and methods by field names.
+"""Tokens, which write a component and its parameters as text, and methods' names in literature.
 
     dirichlet+clients~25            name, then key~value for each value other than the default
     pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep
@@ -24,7 +24,8 @@ from fedrepro.core.spec import Component, Spec
 class FieldName:
     """A name in the literature, such as FedProx, for one of our methods with some parameters set.
 
-    words: its equation, for readers. training: parameters of local training that it also sets.
+    method, values: our method's name, and the parameters to set. words: its equation, for readers.
+    training: parameters of local training to set as well.
     """
 
     name: str
@@ -68,9 +69,9 @@ FIELD_NAMES = (
 
 
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
-    """Return the method among `known` that a name stands for, or None if there is none.
+    """Return the method among `known` (by name) that `name` stands for, or None if none does.
 
-    Case and punctuation do not count. Methods' own names are tried first, then names from the
+    Case and punctuation are ignored. Methods' own names are tried first, then names from the
     literature, such as FedProx, then the labels of methods in figures.
     """
     if name in known:
@@ -86,9 +87,10 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 
 
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
-    """Return the method among `known` that a name stands for; `where` names its place in errors.
+    """Return the method among `known` (by name) that `name` stands for, as `method_called` does.
 
-    Raise if it is unknown, or also sets local training, as FedSGD does: only exhibits can do that.
+    Raise if the name is unknown, or if it also sets local training, as FedSGD does, which only the
+    definition of a figure or table can do. `where` says in errors where the name was written.
     """
     found = method_called(name, known)
     if found is None:
@@ -101,13 +103,13 @@ def require_called(name: str, known: Mapping[str, Component], where: str = "") -
 
 
 def unknown_method(name: str, known: Collection[str], where: str = "") -> FedreproError:
-    """Return the error for an unknown method `name`, with the nearest known names."""
+    """Return the error for an unknown method `name`, written in `where`, with similar names."""
     names = [*known, *(item.name.lower() for item in names_of_field(known))]
     return unknown("method", name, names, where)
 
 
 def names_of_field(known: Collection[str]) -> list[FieldName]:
-    """Return the names from the literature, such as FedProx, that stand for methods in `known`."""
+    """Return the names from the literature, such as FedProx, of the methods named in `known`."""
     taken = {simple(key) for key in known}
     return [item for item in FIELD_NAMES if item.method in known and simple(item.name) not in taken]
 
@@ -122,7 +124,8 @@ def setting_token(
 ) -> str:
     """Return the text that stands for a method with its parameters in result files.
 
-    Changes of training and fine-tuning follow: fedavg;training+lr~0.1, average;tune+examples~100.
+    `training`, changed parameters of local training, and `tune`, fine-tuning, are appended, as in
+    fedavg;training+lr~0.1 and average;tune+examples~100.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
@@ -136,7 +139,7 @@ LONGEST = 120  # letters in the name of a picture
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
     """Return a name for a folder of results: the names of the components `shown_by`, and a hash.
 
-    The hash is of all that the results in the folder depend on: `specs` and the texts `further`.
+    The hash covers all that the results depend on: the components `specs` and the texts `further`.
     """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
@@ -144,7 +147,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a file name for a picture of the components `specs`: their texts, or a short hash."""
+    """Return a file name for a picture of components: their texts or, if too long, with a hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
@@ -157,7 +160,8 @@ def method_of(setting: str) -> str:
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
 
-    `components` are those of the kind by name. The text must have the form of `Spec.token`.
+    `components` are all components of the kind, by name. The text must be in the only form that
+    `Spec.token` writes: parameters sorted, defaults left out.
     """
     spec = read(components, token, kind)
     if spec.token == token:
@@ -166,9 +170,9 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 
 
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component that a text means; keys in any order, defaults may be stated.
+    """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    `components` are those of the kind by name.
+    Parameters may be in any order. `components` are all components of the kind, by name.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"

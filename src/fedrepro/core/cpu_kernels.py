@@ -30,11 +30,11 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs give equal bytes; return the mode.
+    """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs compute equal bytes.
 
     Sets environment variables that the libraries read when they are loaded; variables that are set
-    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. The
-    mode is the text of `active_mode`; `cpu` is the file that lists the processor's features.
+    already stay. Changes nothing on a processor without AVX2, or after a library was loaded.
+    Returns the text of `active_mode`; `cpu` is the file that lists the processor's features.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -46,16 +46,17 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 
 
 def active_mode() -> str:
-    """Return 'portable' (with exceptions) if `pin` chose this process's kernels, or 'not pinned'.
+    """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    Two portable processes compute equal bytes, whatever their processors.
+    If the user selected some kernels, the text lists them after 'portable'. Two processes that are
+    both 'portable' compute equal bytes, whatever their processors.
     """
     return _taken
 
 
 @cache
 def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
-    """Return the features (avx2, fma, …) of an x86-64 processor as Linux lists them; else empty."""
+    """Return the features (avx2, fma, …) of an x86-64 processor from file `cpu`; empty if none."""
     if os.uname().machine not in ("x86_64", "AMD64"):
         return frozenset()
     try:

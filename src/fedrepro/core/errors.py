@@ -1,4 +1,4 @@
-"""The exception for all that a user can correct, and sentences for what a machine lacks."""
+"""The exception for faults that a user can correct, and messages for full disks and the like."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _cut(text: str) -> str:
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
     """Return the error for a `name` that is not among `known`, suggesting the nearest known names.
 
-    `what` says what kind of thing is named, such as method, and `where` where the name stands.
+    `what` is the kind of the unknown thing, such as method; `where` is where the name was written.
     """
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
@@ -74,7 +74,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 
 
 def disk_error(error: OSError, path: object) -> FedreproError | None:
-    """Return the FedreproError that `path` cannot be written if `error` says so, else None."""
+    """Return a FedreproError if `error` means that the disk refuses to write `path`, else None."""
     sentence = DISK.get(error.errno or 0)
     return None if sentence is None else FedreproError(sentence.format(path=path))
 
@@ -111,7 +111,7 @@ def installing(extra: str) -> str:
 
 
 def sentence_for(error: BaseException) -> FedreproError | None:
-    """Return a FedreproError for an `error` of memory, file, disk or missing package, else None."""
+    """Return a FedreproError if `error` is of memory, file, disk or missing package; else None."""
     if isinstance(error, ModuleNotFoundError):
         lacking = (error.name or "").partition(".")[0]
         if lacking not in EXTRAS:
@@ -149,7 +149,7 @@ def arose(error: BaseException) -> str:
 
 
 def fault(error: BaseException) -> FedreproError:
-    """Return the FedreproError that reports an unexpected error as a fault of this program."""
+    """Return a FedreproError that reports the unexpected `error` as a fault of this program."""
     return FedreproError(
         f"this is a fault of the program ({arose(error)}): `--debug` behind the same command "
         "shows where it arose; please report it with that"

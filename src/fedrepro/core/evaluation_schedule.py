@@ -14,11 +14,11 @@ GROWTH = 1.02  # and then every 2 %
 
 @dataclass(frozen=True)
 class EvaluationSchedule:
-    """After which rounds a method in rounds is evaluated, and when its run ends early.
+    """The communication rounds after which a method is evaluated, and when its run ends early.
 
     every: rounds between evaluations; None for every round up to 50, then after each 2 % more.
-    until: the test accuracy that ends a run. race: the rounds that successive halving of several
-    settings is planned for, 0 without it.
+    until: the test accuracy that ends a run. race: the number of rounds over which successive
+    halving compares several settings of hyperparameters, 0 without successive halving.
     """
 
     every: int | None = 1
@@ -52,10 +52,10 @@ def _stretch(done: int) -> int:
 
 
 def rounds_to_target(rounds: Sequence[int], accuracies: Sequence[float], target: float) -> float:
-    """Return after how many rounds accuracy reaches `target`, as the FedAvg paper counts; or inf.
+    """Return the number of rounds, perhaps a fraction, until accuracy reaches `target`; or inf.
 
-    `accuracies` were measured after `rounds`. Their running maximum is interpolated linearly
-    between evaluated rounds, from accuracy 0 at round 0.
+    As in the FedAvg paper, the running maximum of `accuracies`, measured after `rounds`, is
+    interpolated linearly between evaluated rounds, from accuracy 0 at round 0.
     """
     before, best = 0, 0.0
     for done, accuracy in zip(rounds, accuracies, strict=True):

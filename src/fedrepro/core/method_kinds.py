@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """A kind of method, such as one-shot: which stage of the workflow runs it, and what it has.
+    """A kind of method, such as one-shot, with the stage of the workflow that runs such methods.
 
-    words: its name in texts. in_rounds: whether it has communication rounds. on_graph: whether
-    clients are the nodes of a graph. with_data: whether there are data and a model.
+    words: the kind's name in texts. in_rounds: whether there are communication rounds. on_graph:
+    whether clients are the nodes of a graph. with_data: whether there are data and a model.
     """
 
     stage: str

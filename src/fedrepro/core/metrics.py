@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Traffic:
     """Numbers of messages between server and clients, and their sizes in bytes.
 
-    A message between two nodes of a graph is one up, of its sender, and one down, of its receiver.
+    A message between two nodes of a graph counts as one sent (up) and as one received (down).
     """
 
     messages_up: int = 0
@@ -40,7 +40,7 @@ FLOAT_BYTES = 4  # of a parameter, in memory and in messages
 class Metric:
     """The meaning of a metric: title, unit, least and largest value (None: unbounded), direction.
 
-    better: 1 if more is better, -1 if less is, 0 if neither.
+    better: 1 if larger values are better, -1 if smaller values are, 0 if neither.
     """
 
     title: str
@@ -50,7 +50,7 @@ class Metric:
     better: int
 
     def holds(self, value: float) -> bool:
-        """Return whether the metric can have this value; infinity, for never, is allowed."""
+        """Return whether the metric can have this value; infinity, meaning never, is allowed."""
         low = -math.inf if self.least is None else self.least
         high = math.inf if self.most is None else self.most
         return low <= value <= high or math.isinf(value)
@@ -122,12 +122,12 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """Return the metrics that `method` may report, by name: METRICS and those that it declares."""
+    """Return by name the metrics that `method` may report: METRICS and its declared ones."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return METRICS and the metrics that any method declares; the first call imports methods."""
+    """Return by name METRICS and all metrics that methods declare; first imports all methods."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -135,14 +135,17 @@ def all_metrics() -> Mapping[str, Metric]:
 
 
 def require_metric(name: str, method: Spec) -> None:
-    """Raise FedreproError if neither METRICS nor the method declares a metric of this name."""
+    """Raise FedreproError if the metric `name` is neither in METRICS nor declared by `method`."""
     if name not in metrics_of(method):
         raise unknown("metric", name, metrics_of(method), f"what method '{method.name}' reports")
 
 
 @dataclass(frozen=True)
 class Size:
-    """A way to show model size: metric, axis title, unit (`words`), factor from metric to unit."""
+    """A way to show a model's size: name of the metric, title of the axis, unit (`words`), factor.
+
+    The metric times `factor` is in the unit.
+    """
 
     metric: str
     title: str
@@ -166,8 +169,8 @@ def size_text(value: float, size: Size) -> str:
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the examples measured on, None if the metric is not about examples. round: the round it
-    was measured after, None at the end of a run. client: None for all clients.
+    split: the examples measured on, such as test; None for a metric without examples. round: the
+    communication round just done, None at the end of a run. client: None for all clients.
     """
 
     metric: str
@@ -179,11 +182,11 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A measured value with its trial, method and tuning, as a row of a result file.
+    """A measured value with its trial, method and fine-tuning, as a row of a result file.
 
-    training: the local training, where a job has several. tune: how the model was fine-tuned, if
-    at all. repetition: the index of the public sample that it was fine-tuned on, since several of
-    one size may be drawn. Other fields are as in `Number`.
+    training: the local training, where a file has several. tune: how the model was fine-tuned, if
+    at all. repetition: the index of the random public sample that it was fine-tuned on. split: the
+    examples measured on. round: the round just done, None at the end. client: None for all.
     """
 
     trial: int
@@ -207,7 +210,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measurements (rows) of one job of the workflow, and the components of its scenario."""
+    """The measurements (`rows`) of one process, and its data set, partition, model and training."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -218,12 +221,12 @@ class Table:
             self.rows.append(row)
 
     def arrow(self) -> pa.Table:
-        """Return the rows as a pyarrow table, with the parameters of components as typed columns.
+        """Return the measurements as a pyarrow table, with parameters as typed columns.
 
-        The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of each component.
-        setting is the method with its parameters as text, and the changes of training and
-        fine-tuning in which rows differ. phase is `final` at the end of a run, `round` for an
-        evaluated round and `tuned` for a fine-tuned model, with its fine-tuning and repetition.
+        The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of data set,
+        partition, model and so on. Column `setting` is a text: the method with its parameters, and
+        the changes of training and fine-tuning in which rows differ. Column `phase` is `final` at
+        the end of a run, `round` after a single round and `tuned` for a fine-tuned model.
         """
         import pyarrow as pa
 
@@ -258,9 +261,9 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics in the present form, whose first columns are those of LEADING.
+    """Return a table of metrics with the columns of LEADING first, then all others.
 
-    Older files, as in reports/record, lack setting and phase, which follow from other columns.
+    Files of older versions lack the columns `setting` and `phase`, which are added here.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -275,7 +278,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return columns by name: <kind>_name and one per parameter; row i is about `specs[i]`."""
+    """Return the columns <kind>_name and <kind>_<parameter>, by name; item i is of `specs[i]`."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -1,7 +1,7 @@
 """Find the files of papers, and the modules that belong to one paper.
 
-The files of a paper lie in `fedrepro/papers/<paper>`. A file of the working folder wins over that
-of the paper's folder: a copy may be changed there, and a user's own paper needs no folder here.
+The files of a paper lie in `fedrepro/papers/<paper>`. A file in the working folder is preferred to
+the one in the package, so that users can change a copy or add a paper of their own.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    The texts are NAME and LINK of the paper, PICTURE (the figure that stands for it), SENTENCE (its
-    result, if the first sentence of the findings does not say so) and PART (which part was run).
+    The texts are NAME and LINK of the paper, PICTURE (the figure that represents it), SENTENCE (its
+    result, if the first sentence of its results page does not state it) and PART (the part run).
     """
     if paper not in paper_names():
         return ""
@@ -46,7 +46,7 @@ def paper_attribute(paper: str, what: str) -> str:
 
 
 def exhibits_file(paper: str) -> Path:
-    """Return the file that defines a paper's figures and tables; if none, its path for a user."""
+    """Return the path of the file that defines a paper's figures and tables (or should do so)."""
     return _file(paper, OWN_EXHIBITS / f"{paper}.yaml", *EXHIBITS)
 
 
@@ -56,7 +56,7 @@ def published_file(paper: str) -> Path:
 
 
 def claims_file(paper: str) -> Path:
-    """Return the path of the YAML file of a paper's claims, which results are checked against."""
+    """Return the path of the YAML file of a paper's claims, with which results are compared."""
     return _file(paper, OWN_PUBLISHED / f"{paper}.yaml", CLAIMS)
 
 
@@ -71,9 +71,9 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the papers, sorted, that have one of the files `names`, or a file of the user's.
+    """Return the short names of papers that have one of the files `names` or a user's file, sorted.
 
-    The user's files are `own`/<paper><suffix>, such as config/exhibits/mine.yaml.
+    A user's file is `own`/<paper><suffix>, such as config/exhibits/mine.yaml.
     """
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
@@ -82,26 +82,26 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return the definitions of a paper's figures and tables, written in Python (EXHIBITS)."""
+    """Return the constant EXHIBITS of a paper's exhibits.py: its figures and tables as data."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
 def with_check() -> list[str]:
-    """Return the papers with a check.py, which compares our numbers with the authors' code."""
+    """Return the short names of papers with a check.py, a comparison with the authors' code."""
     return [paper for paper, folder in paper_names().items() if (folder / "check.py").is_file()]
 
 
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
-    """Return `run_check` of a paper's check.py, which compares with outputs of the authors' code.
+    """Return the function `run_check` of a paper's check.py, which compares with the authors' code.
 
-    It takes a file and a function that prints, and returns 0 if all numbers agree, 1 if not, 2 if
-    they cannot be checked.
+    The function has two arguments, a file of outputs of the authors' code and a function that
+    prints. It returns 0 if all numbers agree with ours, 1 if not, 2 if they cannot be compared.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return by name the kinds of checks on claims (FORMS) that papers define for themselves."""
+    """Return by name the checks of claims that papers define for themselves (constants FORMS)."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()
@@ -111,7 +111,7 @@ def forms_of_papers() -> dict[str, Any]:
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
-    """Return the pages on each paper's results below `root`, by `<paper>` or `<paper>-<part>`."""
+    """Return the pages on papers' results below `root`: paths by `<paper>` or `<paper>-<part>`."""
     pages = {path.stem: path for path in (root / OWN_FINDINGS).glob("*.md")}
     for path in (root / IN_REPOSITORY).glob(f"*/{FINDINGS}*.md"):
         pages[path.parent.name + path.stem.removeprefix(FINDINGS)] = path
@@ -132,5 +132,5 @@ def modules_of_papers(room: str) -> list[str]:
 
 
 def by_own_name(modules: Iterable[str]) -> list[str]:
-    """Sort full module names by their last part, so that their packages do not matter."""
+    """Sort full module names, such as fedrepro.core.rng, by their last part (rng)."""
     return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

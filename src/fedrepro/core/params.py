@@ -1,8 +1,8 @@
 """Parameters of components, read off the signatures of annotated functions.
 
-A component's keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` gives their
-meaning, unit and range. Values are scalars, or lists of them. Tokens write them down, so texts use
-letters, digits and `_ . -` only.
+A component's keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` states the
+meaning, unit and range of one. Values are scalars or lists of scalars. Values are part of file
+names, so texts use letters, digits and `_ . -` only.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 class Arg:
     """Describes a parameter in an annotation: its meaning, its unit, and the values it may take.
 
-    above: exclusive lower bound. least, most: inclusive bounds; whole numbers have LARGEST without
-    `most`. later: whether the parameter is newer than recorded results, so that files leave out its
-    default.
+    above: exclusive lower bound. least, most: inclusive bounds; LARGEST bounds whole numbers that
+    have no `most`. later: whether the parameter is newer than recorded results, so that result
+    files leave out its default.
     """
 
     doc: str
@@ -49,7 +49,7 @@ class Arg:
 class Param:
     """A parameter of a component such as a method, as read from the signature of its function.
 
-    many: whether its value is a list. optional: whether the value may be none.
+    many: whether the parameter's value is a list. optional: whether the value may be None.
     """
 
     name: str
@@ -62,9 +62,9 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Return `value` in the parameter's type, a list as a tuple; raise if it does not fit.
+        """Convert `value` to the parameter's type, a list to a tuple; raise if it does not fit.
 
-        `where` says in errors where the value stands.
+        `where` is the place of the value, for errors.
         """
         items = value if isinstance(value, list | tuple) else (value,)
         if not items:
@@ -76,7 +76,7 @@ class Param:
         return tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """Return one item of a value in the parameter's type; raise if the item does not fit."""
+        """Convert one number, text or truth value to the parameter's type; raise if unfit."""
         if value is None and self.optional:
             return None
         wrong = self._wrong(value)
@@ -85,7 +85,7 @@ class Param:
         return value if self.type in (bool, str) else self.type(value)
 
     def _wrong(self, value: Any) -> str:
-        """Say in words why `value` does not fit (type, choice, bound); return "" if it fits."""
+        """Return a phrase on why `value` does not fit the parameter (type, choice, bound) or ""."""
         arg, kinds = self.arg, {bool: "true or false", int: "a whole number", float: "a number"}
         if value is None:
             return "needs a value; it cannot be none"
@@ -110,15 +110,15 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Return the value that a text means, as in 0.1, or 1@5 for a list of 1 and 5.
+        """Parse a text such as 0.1, or 1@5 for a list of 1 and 5; return the parameter's value.
 
-        `where` says in errors where the text stands.
+        `where` is the place of the text, for errors.
         """
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """Return the single value that a text means, in the parameter's type; raise if unfit."""
+        """Parse the text of one value; return it in the parameter's type; raise if unfit."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):
@@ -144,8 +144,8 @@ def render(value: Value) -> str:
 def comparable_text(value: Any) -> str:
     """Return a cell of a table as text so that equal values compare equal: 1 for 1.0 and for "1.0".
 
-    Numbers have ten digits. A csv column that mixes numbers with texts is read as texts, and one
-    that mixes 1 with 0.5 as floats.
+    Numbers get ten digits. Types differ because a csv column that mixes numbers with texts is read
+    as texts, and a column that mixes 1 with 0.5 is read as floats.
     """
     if isinstance(value, str):
         try:
@@ -157,7 +157,7 @@ def comparable_text(value: Any) -> str:
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
-    """Return the arguments of a function or class that are annotated by an `Arg`, by name."""
+    """Return by name, as Params, the arguments of a function or class annotated by an `Arg`."""
     hinted = fn
     if inspect.isclass(fn):  # a dataclass has hints of its own, another class those of `__init__`
         owner = next(base for base in fn.__mro__ if "__init__" in vars(base))

@@ -1,9 +1,9 @@
 """Load components outside the package: files that the configuration names, installed packages.
 
-An environment variable hands the files on to jobs. Loading such a file runs it, and its decorators
-register its components (`core/registry.py`). The files that it opens are noted, since results
-depend on them as on parameters. Preloaded jobs import this module too, so modules that few calls
-need are imported where they are used.
+An environment variable passes the names of the files to child processes. Loading such a file runs
+it, and decorators in the file register its components (`core/registry.py`). All files that it opens
+are noted, since results depend on their content. Modules that few calls need are imported where
+they are used, because this module has to load fast.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict that collects, as keys, the paths of data files that the body opens.
+    """Yield a dict whose keys will be the absolute paths of files that the `with` body opens.
 
-    Results depend on such files as on parameters. Paths are absolute; Python code is left out.
+    Files of Python code are left out. Results depend on the content of all other opened files.
     """
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
@@ -75,14 +75,14 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 def configured_files() -> tuple[str, ...]:
     """Return the user's Python files with components that this process should load.
 
-    The files come from the variable FEDREPRO_COMPONENTS, named as the user wrote them.
+    The files are those listed in the variable FEDREPRO_COMPONENTS, as the user wrote them.
     """
     parts = os.environ.get(NAMED, "").split(os.pathsep)
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
 
 
 def set_plugin_files(files: Iterable[str]) -> None:
-    """Let this process and its children load these Python files with components, and no others."""
+    """Let this process and its children load exactly these Python files with components."""
     os.environ[NAMED] = os.pathsep.join(OF_CLASS.sub(IN_PATH, file) for file in files)
 
 
@@ -95,9 +95,9 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file, which registers its components; raise if it cannot be loaded.
+    """Run a user's Python file, whose decorators register components; raise if this fails.
 
-    Returns the class Net for a file named as nets.py:Net, and None otherwise.
+    Returns the class Net if `file` is a text such as nets.py:Net, and None otherwise.
     """
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
@@ -161,9 +161,9 @@ def load_installed() -> None:
 
 
 def own_fault(error: BaseException) -> str:
-    """Return file, line and message of `error` if it arose in a user's file; empty if elsewhere.
+    """Return file, line and message of `error` if a user's Python file raised it; else "".
 
-    All files in the folder of a loaded file count, since that file may import them.
+    All files in the folder of a loaded file count, since the loaded file may import them.
     """
     import traceback
 

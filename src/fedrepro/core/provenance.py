@@ -1,7 +1,7 @@
 """The provenance of results: sources, parameters, versions and machine, but no time of day.
 
-It is written into each result file. Sources are those that the process loaded: a job that was
-forked from a preloaded process has what that process loaded.
+The provenance is written into each result file. Sources are the code that the process loaded; a
+process that was forked from a preloaded one has the code that the preloaded one loaded.
 """
 
 from __future__ import annotations
@@ -86,15 +86,15 @@ def versions() -> dict[str, str]:
 
 
 def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Return whether a GPU computed any job of `run`, the entry of that name in a figure's json."""
+    """Return whether a GPU computed any part of `run`, the entry `run` of a figure's json file."""
     return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
-    """Say whether computing a figure or table again gives equal bytes: "yes", or why not.
+    """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    "yes" needs everything run on a CPU with pinned libraries, and no newer version of a component.
-    `about` is the json of the figure or table.
+    "yes" requires that all ran on a CPU with selected kernels (`cpu_kernels.pin`), and that no
+    component has a newer version. `about` is the content of the figure's or table's json.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -122,8 +122,8 @@ def device_in_words(device: str) -> str:
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
-    `arithmetic` says how CPU kernels are selected. If sources changed on disk since this process
-    began, `changed_to` is their hash now, because modules are loaded when they are needed.
+    Key `arithmetic` is how CPU kernels are selected. Key `changed_to` is there if sources changed
+    on disk since this process began (modules load late): the hash of the changed sources.
     """
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
@@ -151,11 +151,11 @@ def provenance(
         seed: the seed of random draws.
         specs: the components (data set, method, …) that the file was computed with.
         device: the device that computed it.
-        inputs: the provenance of the files that it was computed from.
-        parts: further keys.
+        inputs: the provenances of the files that it was computed from.
+        parts: further keys and values to record.
 
     Returns:
-        The keys of `origin` and more; `behind` has the origins of inputs that differ.
+        The keys of `origin` and more; key `behind` lists the origins of inputs if they differ.
     """
     own_origin = origin(device)
     if own_origin["arithmetic"] == cpu_kernels.PORTABLE and any(
@@ -172,14 +172,14 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return a component's version and the hash of its file as loaded, to notice changed code."""
+    """Return a text of a component's version and its loaded file's hash, to notice changed code."""
     return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the different origins (code, versions, machine) of files and of their inputs, sorted.
 
-    `sources` are the provenances of these files.
+    `sources` are the provenances of the files, as `provenance` returns them.
     """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
@@ -191,9 +191,9 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def resources_used() -> dict[str, float]:
-    """Return the processor time of this process in seconds, and its peak memory in bytes.
+    """Return `cpu_seconds`, the processor time of this process, and `peak_bytes`, its peak memory.
 
-    Memory counts mapped data sets, and libraries that a preloaded process loaded before a fork.
+    Memory includes mapped data sets, and libraries that were loaded before the process was forked.
     """
     unit = 1 if sys.platform == "darwin" else 1024
     peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -80,7 +80,7 @@ def register(
     common: Callable[..., Any] | None = None,
     **meta: Any,
 ) -> Callable[[F], F]:
-    """Register the function below this decorator as a component, so that experiments can name it.
+    """Register the decorated function as a component, so that configurations can name it.
 
     Args:
         kind: the kind of the component: dataset, partition, model, training, graph and so on.
@@ -88,7 +88,7 @@ def register(
         version: a number to raise whenever results change; outside the package, the digest of the
             component's file is added.
         common: a function whose parameters the component has in addition; see `Component`.
-        meta: further properties, which the kind defines.
+        meta: further properties, which depend on the kind.
     """
     require_several(kind, name, files=meta.get("files"))
 
@@ -114,9 +114,10 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if a decorator was `given` a text for a collection, such as needs="x".
+    """Raise FedreproError if a decorator's argument is a text but must be a collection: needs="x".
 
-    A text would be read letter by letter. The error names the component by `kind` and `name`.
+    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` say in
+    the error which component is registered.
     """
     for key, value in given.items():
         if isinstance(value, str):
@@ -127,7 +128,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind (such as method) by name; the first call imports modules."""
+    """Return all components of a kind (such as method) by name; first imports their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -140,8 +141,8 @@ def components(kind: str) -> dict[str, Component]:
 def model_in(word: str) -> str:
     """Load the model class that a text such as nets.py:Net names; return the model's name.
 
-    A class without a decorator is registered by its own name, in small letters. A text of another
-    form gives an empty text.
+    A class without a decorator is registered by its own name, in small letters. For a text of
+    another form, return an empty text.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -169,7 +170,7 @@ def components_of(file: str) -> list[Component]:
 
 
 def _bring_outside() -> None:
-    """Register components of installed packages and configured files; forget those of others."""
+    """Register components of installed packages and configured files; remove other files' ones."""
     if not _installed:
         _installed.append(True)  # before they are loaded, since they may ask for components
         try:
@@ -187,7 +188,7 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a user's Python file and register its components; undo everything if that fails."""
+    """Load a user's Python file and register its components; if that fails, register none."""
 
     def known() -> dict[str, dict[str, Component]]:
         return {kind: dict(by_name) for kind, by_name in _found.items()}
@@ -236,10 +237,10 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a function model(shape, classes) that makes a user's PyTorch class `made`.
+    """Return a function model(shape, classes) that creates an object of a user's PyTorch class.
 
-    The class gets its arguments by their names, such as in_channels or num_classes. `module` is the
-    name of the module that the user's file was loaded as.
+    `made` is the class, whose arguments are filled in by their names, such as in_channels or
+    num_classes. `module` is the name of the module as which the user's file was loaded.
     """
     asked = inspect.signature(made).parameters.values()
     for item in asked:
@@ -309,7 +310,10 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component that a user's text means: a token, whose name may be one such as 2nn."""
+    """Return the component, with parameters, that a user's text such as 2nn+norm~batch means.
+
+    The text's first part may be a common name, such as 2nn, for a component and some parameters.
+    """
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -320,10 +324,10 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return name and parameters of the component that a word means, such as the common name 2nn.
+    """Return a dict: the `name` of the component that a user's `word` means, and its parameters.
 
-    A value after a colon sets the first parameter, as in dirichlet:0.1. A model may be a class of a
-    file: nets.py:Net.
+    The word is a component's name or a common name such as 2nn. A value after a colon sets the
+    first parameter, as in dirichlet:0.1. A model may be a class of a file: nets.py:Net.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}

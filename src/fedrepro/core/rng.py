@@ -1,7 +1,7 @@
 """Random streams that depend on what is drawn and for whom, and never on earlier draws.
 
 A stream is keyed by (seed, purpose, trial, client, round, epoch). So a client's model depends
-neither on the job that trained it nor on the number of clients, and a run that was killed and
+neither on the process that trained it nor on the number of clients, and a run that was killed and
 resumed ends with equal bytes.
 """
 
@@ -16,9 +16,9 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Digest(ISeedSequence):
-    """Seeds NumPy's Philox generator with the 128 bits of a hash.
+    """The seed of NumPy's Philox generator: the 128 bits of a hash.
 
-    If the bits were given as a key, NumPy would also ask the system for random bits.
+    If the bits were passed as a key, NumPy would needlessly ask the system for random bits.
     """
 
     def __init__(self, bits: bytes) -> None:
@@ -33,9 +33,9 @@ class _Digest(ISeedSequence):
 class RngKey:
     """The key of random numbers: they depend on seed, trial, client, round and epoch alone.
 
-    So equal keys give equal numbers, whatever was drawn before. round: of a method in rounds, else
-    -1. epoch: of local training, else -1. call: counts the trainings of one client in one round,
-    which would otherwise take the same minibatches.
+    So equal keys draw equal numbers, whatever was drawn before. round: the communication round, -1
+    without rounds. epoch: the epoch of local training, else -1. call: counts the trainings of one
+    client in one round, which would otherwise draw equal minibatches.
     """
 
     seed: int
@@ -46,17 +46,17 @@ class RngKey:
     call: int = 0
 
     def at(self, **place: int) -> RngKey:
-        """Return this key with another `trial`, `client`, `round`, `epoch` or `call`."""
+        """Return a copy of this key with another `trial`, `client`, `round`, `epoch` or `call`."""
         return replace(self, **place)
 
     @property
     def clock(self) -> str:
         """Return the key's round, epoch and call as one text, which `stream` hashes with the rest.
 
-        Without a round it is the epoch; in a round's first epoch, or without one, it is the round;
-        later it is round/epoch. So the first epoch of round r takes examples in the order of epoch
-        r of local training without rounds: methods of both kinds are compared on common random
-        numbers. Nothing else coincides, as a trial is either local training or rounds.
+        Without a round the text is the epoch. In the first epoch of a round it is the round, and
+        later round/epoch. So the first epoch of round r takes examples in the order of epoch r of
+        local training without rounds: methods with and without rounds are compared on common
+        random numbers. Other streams differ.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
@@ -65,7 +65,8 @@ class RngKey:
     def stream(self, purpose: str) -> np.random.Generator:
         """Return the random generator of this key for a purpose, such as 'partition'.
 
-        Each call starts it again. It is a Philox generator, seeded by a hash of key and purpose.
+        Each call returns a new Philox generator at its first number, seeded by a hash of key and
+        purpose.
         """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""Rules that select one setting of a sweep, and successive halving, which stops others early.
+"""Rules that select one setting of hyperparameters, and successive halving, which stops bad ones.
 
 In successive halving (`race`) settings run together, and the worse half stops after 1/8, 1/4 and
-1/2 of a declared number of rounds, the *rungs*. Accuracy on examples at the server decides, never
-test examples: a setting that has reached its target accuracy goes on to the remaining rungs.
+1/2 of a declared number of rounds, the *rungs*. Settings are compared by accuracy on examples at
+the server, never on test examples. So a setting that reached its target test accuracy still runs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Over = Literal["end", "best", "area", "half", "race"]
 class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
-    split: the examples that the metric is measured on. over: whether the metric counts at the end
+    split: the examples that the metric is measured on. over: whether the metric is taken at the end
     of a run, in the best round, on average over rounds (`area`), on average over the second half of
-    the rounds that all settings ran, or at the last rung of successive halving. need: the key of
-    DISCLOSED for the data that the rule reads. words: a description.
+    the rounds that all settings ran, or at the last comparison of successive halving. need: the
+    key, in DISCLOSED, of the data that the rule uses. words: a description.
     """
 
     name: str
@@ -77,7 +77,8 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 def rungs(rounds: int) -> tuple[int, ...]:
     """Return the rounds after which successive halving stops the worse half; empty for 0 rounds.
 
-    These are 1/8, 1/4 and 1/2 of `rounds`, rounded up. If two are equal, settings are halved twice.
+    The returned numbers are 1/8, 1/4 and 1/2 of `rounds`, rounded up. After a number that is in the
+    result twice, settings are halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
@@ -97,12 +98,12 @@ def successive_halving(
 ) -> dict[int, int]:
     """Run settings by successive halving; return the round after which each setting stopped.
 
-    Settings are numbered from 0; one that ran to the end is not in the result.
+    Settings are numbered from 0; settings that ran to the end are not in the result.
 
     Args:
-        settings: how many there are.
+        settings: the number of settings of hyperparameters.
         rounds: the declared number of rounds.
-        score: runs a setting up to a round and returns its score.
+        score: a function of (setting, round) that runs it up to this round and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}
@@ -117,7 +118,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return how many full runs of one setting cost as much as halving `settings` successively."""
+    """Return the cost of successive halving of `settings` settings, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -127,7 +128,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Raise FedreproError if successive halving takes more rounds (`race`) than a run has.
+    """Raise FedreproError if successive halving needs `race` rounds and a run has only `rounds`.
 
     `where` names the run in the error.
     """

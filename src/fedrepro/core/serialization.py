@@ -1,8 +1,8 @@
 """Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-A state is plain data with tensors, NumPy arrays and sets; one that cannot be written is refused
-when it is made. `normalized` returns a state as its checkpoint would restore it, so that a run that
-goes on from a checkpoint cannot differ from one that was not stopped.
+A state is plain data with tensors, NumPy arrays and sets; other data are refused. `normalized`
+returns a state as its checkpoint would restore it, so that a run that goes on from a checkpoint
+cannot differ from a run that was not stopped.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ALLOWED = (
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
-    with `before`, the normalized state of the round before, as a round changes few clients.
+    So a resumed run cannot differ from an uninterrupted one. Values that did not change are not
+    copied but shared with `before`, the normalized state of the previous round.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -129,7 +129,7 @@ FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
 def _alike(value: Mapping[Any, Any]) -> bool:
     """Return whether all values of a dict are dicts of arrays with equal names, types and shapes.
 
-    So are clients' states; a file can then stack each name's arrays instead of keeping every one.
+    Clients' states are of this form; a file can then stack the arrays of each name in one array.
     """
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
@@ -141,7 +141,10 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Check that a dict's key or a set's item can be stored (plain, or a tuple of plain values)."""
+    """Return `value`, a dict's key or a set's item, if it is plain or a tuple of plain values.
+
+    Raise FedreproError, which names the state `place`, if it cannot be stored.
+    """
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
         raise _refused(place, f"a {type(value).__name__}")
@@ -174,8 +177,8 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 def save_state(path: Name, state: Any) -> None:
     """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
 
-    `.pt` files are zip archives; the file's place and checksum are the archive's comment, which
-    other programs skip.
+    `.pt` files are zip archives; the file's relative path and checksum are written into the
+    archive's comment, which other programs skip.
     """
     import torch
 
@@ -191,10 +194,11 @@ def save_state(path: Name, state: Any) -> None:
 
 
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
-    """Return equal data in new objects, in which equal texts are one object.
+    """Return a copy of `value` in which equal texts are one object, so that pickles are equal.
 
-    Pickle writes an object that it has met before as a reference, so otherwise the bytes of a state
-    just computed would differ from those of one read back. `texts` collects the texts met so far.
+    Pickle writes an object that it has met before as a reference. So without this copy the bytes of
+    a state just computed would differ from the bytes of a state read from a file. `texts` collects
+    the texts met so far.
     """
     if isinstance(value, str):
         return texts.setdefault(value, value)
@@ -232,9 +236,9 @@ Tensors = dict[str, np.ndarray]
 
 
 def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write clients' local models (tables of `model_rows`) and their provenance to a parquet file.
+    """Write clients' local models (tables from `model_rows`) with provenance to a parquet file.
 
-    Compressed weights would be a seventh smaller, and take three times as long to read.
+    Weights are not compressed, which would save a seventh of the bytes and triple the reading time.
     """
     write_table(path, rows, KIND, provenance)
 
@@ -253,7 +257,7 @@ def model_rows(
         clients: the client of each model.
         examples: the number of training examples of each model.
         tensors: float32 (models, *shape) by name.
-        epochs: the epochs of each model, where training stops early.
+        epochs: the number of epochs that each model was trained, where training stops early.
     """
     import pyarrow as pa
 
@@ -284,8 +288,9 @@ def model_rows(
 class TrialModels:
     """The local models of one trial, stacked in the order of clients.
 
-    examples: how many each client trained on, int64 (clients,). tensors: weights by name, float32
-    (clients, *shape). epochs: int64 (clients,), None where training does not stop early.
+    examples: each client's number of training examples, int64 (clients,). tensors: weights by name,
+    float32 (clients, *shape). epochs: each client's number of epochs, int64 (clients,), or None if
+    training does not stop early.
     """
 
     examples: np.ndarray
@@ -301,7 +306,7 @@ def read_models(
     Args:
         paths: the files, which together must hold all clients.
         trials: the trials to return.
-        made: values that the provenance of each file must have, where it has their keys.
+        made: keys and values that the provenance of each file must not contradict.
 
     Returns:
         The models by trial.
@@ -335,7 +340,7 @@ def read_models(
 
 
 def _fill(models: Mapping[int, TrialModels], group: pa.Table, filled: dict[int, int]) -> None:
-    """Copy weights from table `group` into `models`; add to `filled` the rows copied by trial."""
+    """Copy weights from table `group` into `models`; count the copied rows by trial in `filled`."""
     values = group["values"].combine_chunks()
     _, offsets, numbers = values.buffers()
     starts = np.frombuffer(offsets, np.int64)[values.offset :] // 4

@@ -1,6 +1,6 @@
 """The package's own files, and hashes of them, by which a change of code is noticed.
 
-Imports little, since every job of a workflow computes a hash before it is handed over.
+Imports little, since a hash is computed for every job of a workflow before the job is submitted.
 """
 
 from __future__ import annotations

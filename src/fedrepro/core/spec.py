@@ -33,7 +33,8 @@ class Component:
 
     version: a number that changes with results; for a user's own file, a text that changes with the
     file. meta: further properties, which depend on the kind. common: a function whose parameters
-    the kind adds to all its components; they are not passed to `fn`. digest: a hash of the file.
+    all components of the kind have in addition, and which are not passed to `fn`. digest: a hash
+    of the file that defines `fn`.
     """
 
     kind: str
@@ -77,15 +78,15 @@ class Component:
     def where(self, where: str = "") -> str:
         """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'".
 
-        `where` names the file or place in which the component is named.
+        `where` names the file or other place that mentions the component.
         """
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """Call the component's function; raise unless the result is of the type `expected`.
 
-        Errors in a user's file become FedreproError. A function of a user's file must also have
-        declared the files that it reads.
+        An error raised in a user's file becomes a FedreproError. A component of a user's file must
+        also have declared the files that it reads.
         """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
@@ -106,10 +107,10 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise if a user's component opened one of `files` without declaring `reads`.
+        """Raise FedreproError if a user's component opened `files` without declaring `reads`.
 
-        A change of such a file would not make jobs run again. Files in folders among the arguments
-        `given` to the component need no declaration. All paths are absolute.
+        Without the declaration, results would not be computed again when such a file changes. Files
+        in folders that the component got as arguments (`given`) need none. Paths are absolute.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -124,8 +125,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return a Spec: this component with these parameter values, others at their defaults.
 
-        `values` are as in YAML; a list for a parameter of one value means one setting for each.
-        Raises FedreproError, with `where` in it, for values that do not fit.
+        `values` are as in YAML; a list for a parameter that has a single value means one setting
+        per item. Raises FedreproError, which begins with `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -150,9 +151,10 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec for several settings, each given by its differences from `values`.
+        """Return one Spec for several settings of this component's parameters.
 
-        Unlike lists in `spec`, whose combinations are all tried, `settings` are listed one by one.
+        `values` are common to all settings; each item of `settings` has the parameters in which one
+        setting differs. Unlike lists in `spec`, settings are not combined. `where` is for errors.
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
@@ -193,8 +195,8 @@ class Component:
 class Spec:
     """A component with a value, or a list of values to try, for each parameter.
 
-    With lists it stands for several settings. paired: how many settings, if item i of every list
-    belongs to setting i; 0 for every combination of the lists.
+    A Spec with lists stands for several settings. paired: the number of settings, if item i of
+    every list belongs to setting i; 0 if all combinations of the lists are settings.
     """
 
     component: Component
@@ -214,12 +216,12 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return the values of the parameters that the component's own function takes."""
+        """Return by name the values of the parameters that the component's own function takes."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
     def common(self) -> dict[str, Value]:
-        """Return the values of the parameters that the kind adds to every component."""
+        """Return the values of the parameters that all components of this kind have, by name."""
         return {key: self.values[key] for key in self.component.common_params}
 
     def __hash__(self) -> int:
@@ -230,7 +232,7 @@ class Spec:
 
     @property
     def recorded_values(self) -> dict[str, Value]:
-        """Return the values to write to result files, less newer parameters at their defaults."""
+        """Return values to write to files, by name, without newer parameters at their defaults."""
         params = self.component.params
         return {
             key: value
@@ -247,7 +249,7 @@ class Spec:
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return this object; raise FedreproError if a parameter has several values to try."""
+        """Return this Spec; raise FedreproError if a parameter has several values to try."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(
@@ -294,11 +296,11 @@ class Spec:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a text that changes whenever jobs must run again: parameters, version, hashes."""
+        """Return a text of parameters, version and file hash; a change of it outdates results."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Yield a Spec with single values for each setting, in the order written."""
+        """Yield for each setting a Spec with one value per parameter, in the order written."""
         if not self.swept:
             yield self
             return

@@ -1,6 +1,6 @@
-"""Make temporary folders; making one removes the folders that killed processes left.
+"""Create temporary folders, and remove first the folders that killed processes left.
 
-A process locks its folder; as the lock ends with the process, a folder without one can go.
+A process locks its folder, and the lock ends with the process: an unlocked folder can be removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX = "fedrepro.tmp-"
 
 @contextlib.contextmanager
 def temporary_folder(place: Path | None = None) -> Iterator[Path]:
-    """Yield a new temporary folder, in `place` or the system's, and remove it after the body."""
+    """Yield a new temporary folder, in `place` or the system's; remove it after the `with` body."""
     try:
         remove_left(place)
         folder, lock = Path(), -1

@@ -14,7 +14,7 @@ def parse_yaml(text: str) -> Any:
     """Return the plain values (dicts, lists, numbers, texts) of a YAML text.
 
     Raises:
-        ValueError: on one line: not YAML, more than 100 nested lists, or a key twice.
+        ValueError: the text is not YAML, nests more than 100 lists or has a key twice in a mapping.
     """
     try:
         depth = 0
@@ -38,7 +38,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def yaml_text(values: Any) -> str:
-    """Write plain values as YAML text, keys in their own order, without anchors."""
+    """Return plain values as YAML text: keys in the dicts' order, no anchors."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
     return str(
@@ -54,7 +54,7 @@ def yaml_text(values: Any) -> str:
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:
-    """Raise ValueError for a key that stands twice in one mapping of a YAML document."""
+    """Raise ValueError if a mapping of a YAML document has a key twice."""
     left, seen = [root], set()
     while left:
         node = left.pop()

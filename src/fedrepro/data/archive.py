@@ -1,6 +1,6 @@
 """Unpack publishers' archives and compressed files, up to the size in the table of raw files.
 
-An archive goes into a temporary folder, and never outside it.
+An archive is unpacked into a temporary folder; members with paths outside the folder are refused.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` chooses members by name; by default all are unpacked.
+    `wanted` is a function that chooses members by name; by default all are unpacked.
 
     Raises:
-        FedreproError: the archive is missing or damaged, is larger than the table says, or has a
-            path, link or device outside the folder; or the disk is full.
+        FedreproError: the archive is missing or damaged, unpacks to more bytes than
+            config/datasets.csv allows, or has a path, link or device outside the folder; or the
+            disk is full.
     """
     left = most = largest_unpacked(name, path)
 
@@ -90,11 +91,11 @@ def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) ->
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
-    A file that is not compressed is opened itself.
+    A file that is not compressed is opened as it is.
 
     Raises:
-        FedreproError: the file is missing or damaged, or is larger than the table says; or the disk
-            is full.
+        FedreproError: the file is missing or damaged, or has more bytes, decompressed, than
+            config/datasets.csv allows; or the disk is full.
     """
     left = most = largest_unpacked(name, path)
     with temporary_folder() as folder, _damage_is_said(path, folder):
@@ -125,7 +126,7 @@ def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path to unpack member `name` to; raise ValueError if it lies outside `folder`."""
+    """Return the path to which to unpack member `name`; ValueError if it is outside `folder`."""
     place = (folder / name).resolve()
     if not place.is_relative_to(folder.resolve()):
         raise ValueError(f"its member '{name}' is outside the destination")

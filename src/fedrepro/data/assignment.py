@@ -1,7 +1,7 @@
 """Inputs and results of partition components, and ways to deal examples out to clients.
 
-A component is `fn(examples, rng, **parameters) -> Assignment`; `partition_table.py` makes the
-table.
+A partition component is a function `fn(examples, rng, **parameters) -> Assignment`.
+`partition_table.py` turns its result into a table.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class TrainingLabels:
     """The labels and natural groups of training examples, by which a partition deals them out.
 
     labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
-    the natural group of each example (its role, speaker or node), -1 where it has none.
-    group_names: empty if the data set has none.
+    the natural group of each example (its role, speaker or node), -1 if it has none. group_names:
+    names of the groups; empty if the data set has no groups.
     """
 
     labels: np.ndarray
@@ -48,7 +48,7 @@ class TrainingLabels:
         return int(self.labels.size)
 
     def taken(self, rows: np.ndarray) -> TrainingLabels:
-        """Return the labels and groups of the examples at `rows`, int64 (n,), only."""
+        """Return a selection of the examples: their labels and groups at `rows`, int64 (n,)."""
         if rows.size == len(self):
             return self
         return replace(self, labels=self.labels[rows], groups=self.groups[rows])
@@ -58,9 +58,9 @@ class TrainingLabels:
 class Assignment:
     """The client that owns each training example: the result of a partition component.
 
-    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: draws that were
-    discarded. groups: int32 (clients,), the natural group that each client is, if clients are
-    groups. noise: float64 (clients,), the variance of noise added to each client's inputs, if any.
+    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: the number of
+    discarded draws. groups: int32 (clients,), each client's natural group, if clients are groups.
+    noise: float64 (clients,), the variance of noise added to each client's inputs, if any.
     """
 
     owner: np.ndarray
@@ -100,7 +100,7 @@ def never_full(
 ) -> FedreproError:
     """Return the error that in each of `draws` draws a client had fewer than `least` examples.
 
-    It ends the attempts of partitions such as Dirichlet, which redraw until all have enough.
+    Partitions such as Dirichlet redraw until all clients have enough, and give up with this error.
     """
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
@@ -151,7 +151,8 @@ class Skew:
     """Numbers on how much the clients of one trial differ: in sizes, labels and classes.
 
     Sizes count training examples. distance, from 0 to 1: total variation between a client's label
-    distribution and that of all clients together. classes: how many classes a client has.
+    distribution and the label distribution of all clients together. classes: the number of classes
+    among a client's examples.
     """
 
     clients: int
@@ -169,7 +170,7 @@ class Skew:
 def distances(counts: np.ndarray) -> np.ndarray:
     """Return each client's label skew TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,).
 
-    `counts` are the examples of each client and class, int64 (J, K).
+    `counts`, n_jk, are the numbers of examples of client j and class k, int64 (J, K).
     """
     shares = counts / counts.sum(axis=1, keepdims=True)
     overall = counts.sum(axis=0) / counts.sum()
@@ -178,7 +179,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
 
 
 def skew_of(counts: np.ndarray) -> Skew:
-    """Return the skew of a partition from `counts` of each client and class, int64 (J, K)."""
+    """Return the skew of a partition from numbers of examples by client and class, int64 (J, K)."""
     sizes, distance, classes = counts.sum(axis=1), distances(counts), (counts > 0).sum(axis=1)
     return Skew(
         clients=len(counts),

@@ -1,9 +1,9 @@
 """Each client's training examples as row numbers, stored, or computed when they are needed.
 
-A data set whose component names a `population` stores its first clients as arrays, and generates
-the examples of any client from its number, so that there may be millions. If partition `natural`
-has more clients than are stored, nobody lists their rows, and a client costs nothing until it is
-drawn. Examples at the server are then those of clients that come after the ones that train.
+A data set whose component declares a `population` stores its first clients as arrays, and generates
+the examples of any client from the client's number, so that there may be millions of clients. If
+partition `natural` has more clients than are stored, their rows are not listed, and a client costs
+nothing until it is drawn. Examples at the server then belong to clients that do not train.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class ClientRows(Sequence[np.ndarray]):
     """The row numbers of each client's training examples: item j is int64 (n_j,), ascending.
 
     sizes: int64 (J,), examples per client. values: int32 (N,), the rows of all clients one after
-    another; without them rows are numbered client after client, from 0 to n_0 - 1 for the first.
+    another; without `values` the rows of client 0 are 0 to n_0 - 1, client 1's follow, and so on.
     """
 
     def __init__(self, sizes: np.ndarray, values: np.ndarray | None = None) -> None:
@@ -54,7 +54,7 @@ class ClientRows(Sequence[np.ndarray]):
 
 
 def sizes_of(rows: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the number of examples of each client, int64 (J,), from the row numbers they hold."""
+    """Return the number of examples of each client, int64 (J,), from each client's row numbers."""
     if isinstance(rows, ClientRows):
         return rows.sizes
     return np.array([len(client_rows) for client_rows in rows], np.int64)
@@ -64,7 +64,7 @@ SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew a
 
 
 class ClientGenerator(Protocol):
-    """Generates any client's examples from its index, so that millions of clients fit.
+    """Generates any client's examples from the client's index, so that millions need no memory.
 
     The first `kept` clients are also stored as arrays.
     """
@@ -73,20 +73,20 @@ class ClientGenerator(Protocol):
     def kept(self) -> int: ...
 
     def sizes(self, clients: int) -> np.ndarray:
-        """Return how many training examples (at least 1) clients 0 to J - 1 have: int64 (J,)."""
+        """Return the numbers of training examples (at least 1) of the first clients: int64 (J,)."""
         ...
 
     def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Make a client's training inputs (n, D), as the data set stores them, and labels (n,)."""
+        """Generate a client's training inputs (n, D), in the data set's form, and labels (n,)."""
         ...
 
 
 @dataclass(frozen=True)
 class Population:
-    """Millions of clients whose examples `made` generates on demand, instead of a stored array.
+    """Millions of clients whose examples are generated on demand by `made`, instead of stored.
 
-    The first `clients` train. public, validation: numbers of examples at the server, taken from the
-    clients that follow, in this order. Rows are numbered client after client.
+    clients: the number of clients that train, the first ones. public, validation: numbers of
+    examples at the server, of the clients after these. Rows are numbered client after client.
     """
 
     made: ClientGenerator
@@ -96,7 +96,7 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Return the rows of each client that trains, then of those whose data the server has."""
+        """Return the row numbers of each client: first those that train, then the server's ones."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property
@@ -105,7 +105,7 @@ class Population:
         return ClientRows(self.all_rows.sizes[: self.clients])
 
     def holdout_rows(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows, int64, of the public sample and of validation examples at the server."""
+        """Return two arrays of row numbers, int64: the server's public and validation examples."""
         first = int(self.all_rows.ends[self.clients])
         cut = first + self.public
         return np.arange(first, cut), np.arange(cut, cut + self.validation)
@@ -117,7 +117,7 @@ class Population:
 
 
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
-    """Return the clients of a partition if the data set makes them on demand, else None.
+    """Return the clients of a partition if the data set generates them on demand, else None.
 
     Raises:
         FedreproError: a parameter of the partition would need the examples of all clients.

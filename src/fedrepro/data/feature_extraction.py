@@ -1,8 +1,8 @@
 """Features that replace pixels: a parameter of every data set of images.
 
-A feature extractor is a component, and its name and parameters stand inside the data set's, with
-`.key-value` for `+key~value`: mnist+features~centred, ham10000+features~convnet.epochs-20. The
-result is one more prepared data set, computed once, so everything after it works unchanged.
+A feature extractor is named, with parameters as `.key-value`, by the parameter `features` of a data
+set: mnist+features~centred, ham10000+features~convnet.epochs-20. The features are stored as one
+more prepared data set, computed once, so all later stages work unchanged.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def feature_spec(text: str) -> Spec:
 
 
 def resolved_features(dataset: Spec) -> str:
-    """Return a data set's feature extractor with all its parameters, as text; "" if it has none."""
+    """Return as text a data set's feature extractor with all parameters; "" if there is none."""
     text = dataset.values.get("features")
     return feature_spec(text).resolved if isinstance(text, str) else ""
 
 
 def always_on_cpu(dataset: Spec) -> bool:
-    """Return whether preparing a data set (its features) uses the CPU even if there is a GPU."""
+    """Return whether a data set's features are computed on the CPU even if there is a GPU."""
     text = dataset.values.get("features")
     return not isinstance(text, str) or feature_spec(text).component.meta.get("device") == "cpu"
 

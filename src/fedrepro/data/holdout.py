@@ -12,9 +12,9 @@ from fedrepro.core.spec import Spec
 class Holdout:
     """A kind of held-out examples: training data that a partition gives no client to train on.
 
-    split: its name in partition files and metrics. need: the key that a method declares in `needs`
-    to get these examples. parameter: the partition's parameter that says how many. at: server or
-    clients, for the parameter `validation_at`, if it decides.
+    split: the name of the examples in partition files and metrics. need: the key that a method
+    declares in `needs` to get these examples. parameter: the partition's parameter that is their
+    number. at: server or clients, the value of `validation_at` that chooses this kind, if any.
     """
 
     split: str
@@ -31,7 +31,7 @@ HOLDOUTS = (
 
 
 def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> FedreproError:
-    """Return the error that `who` reads the held-out examples `part` where none are held out."""
+    """Return the error that `who` needs held-out examples (`part`), but `partition` has none."""
     holder = f", with validation_at: {part.at}" if part.at else ""
     named = f" '{partition}'" if partition else ""
     return FedreproError(
@@ -43,8 +43,8 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
     """Return how many validation examples clients have at most; None if the data set decides.
 
-    These are training examples that the partition holds out at clients, or else the data set's own
-    validation split.
+    Validation examples are training examples that the partition holds out at clients, or else the
+    data set's own validation split.
     """
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])
@@ -55,7 +55,7 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
     """Return the error that `who` needs clients' validation examples, and clients have none.
 
-    The message says "`whose` none", such as 'they have none'.
+    The message contains `whose` and the word none, as in 'they have none'.
     """
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
@@ -64,7 +64,7 @@ def missing_validation_error(who: str, whose: str = "they have") -> FedreproErro
 
 
 def too_few_examples_error(who: str, size: int, there: int) -> FedreproError:
-    """Return the error that `who` asks for `size` public examples and only `there` are left."""
+    """Return the error that `who` asks for `size` public examples and only `there` exist."""
     return FedreproError(
         f"{who}: a public sample of {size} examples is asked for, and clients have {there} "
         "validation examples together: lower its examples, or set more aside for validation"

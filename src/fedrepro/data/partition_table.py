@@ -1,8 +1,8 @@
 """From a partition component to `partition.parquet` and back: which client has which examples.
 
-A component gives every training example an owner. Every client is checked to have examples,
-validation examples follow the training ones, and all trials become one table with its skew in
-numbers. A trial's rows depend on the seed and the trial alone.
+A partition component assigns every training example to a client. Here every client is checked to
+have examples, validation examples are dealt out like training examples, and all trials become one
+table, with numbers on the skew. A trial's rows depend on the seed and the trial alone.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ROWS_AT_ONCE = 2**17  # of a file that is read
 class PartitionIndices:
     """The examples of each client in one trial, as sorted int64 indices into the data set's splits.
 
-    `validation` indexes the data set's own validation split, all others its training split. public,
-    server_validation: held by no client. client_validation: held by clients but not trained with,
-    or empty. noise: float64 (clients,), the variance of noise on each client's inputs, if any.
-    population: the clients, where their examples are made on demand.
+    `validation` indexes the data set's own validation split, all other fields its training split.
+    public, server_validation: at the server, held by no client. client_validation: held by clients
+    but not trained with, or empty. noise: float64 (clients,), the variance of noise on each
+    client's inputs, if any. population: the clients, if their examples are generated on demand.
     """
 
     train: Sequence[np.ndarray]
@@ -80,8 +80,8 @@ class PartitionIndices:
     ) -> np.ndarray:
         """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
-        Client j's are inputs + N(0, noise_j), drawn for (seed, trial, client); `rng` has seed and
-        trial. A partition without noise returns `inputs` itself.
+        Client j's inputs get noise N(0, noise_j), drawn for (seed, trial, client); `rng` has seed
+        and trial. A partition without noise returns `inputs` itself.
         """
         if self.noise is None:
             return inputs
@@ -100,7 +100,7 @@ def partition_table_of(
 ) -> pa.Table:
     """Partition a data set in each trial; return the table to store (see `build_partition`).
 
-    Clients that are generated on demand get no rows; the skew is then that of the first 100.
+    Clients that are generated on demand get no rows; the skew is then of the first 100 clients.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -114,10 +114,10 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
     """Partition a data set in each trial; return a table with trial, client, split and index.
 
     Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
-    uniformly, and equally for every partition of a trial; those at the server have client -1.
-    Validation examples go to the clients in proportion to their training examples, class by class,
-    or with their natural group. The provenance lists for each trial `redraws`, `skew` and `noise`
-    (a variance per client, if any).
+    uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
+    Validation examples are dealt to clients in proportion to training examples, class by class, or
+    by natural group. The table's provenance has for each trial `redraws`, `skew` and `noise` (a
+    variance per client, if any).
 
     Raises:
         FedreproError: a client or a class has no training examples.
@@ -190,14 +190,14 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition` to a file; add `provenance` to that of the table."""
+    """Write a table of `build_partition` to a file, with `provenance` added to its metadata."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
     """Return each client's examples in one trial, read from the file or generated on demand.
 
-    For a data set with clients made on demand the file has no rows.
+    For a data set that generates clients on demand the file has no rows.
     """
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
@@ -254,8 +254,8 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Draw which of `count` training examples to hold out; return (rows by split, other rows).
 
-    Rows are sorted int64. `spec` is the partition, whose parameters say how many. The public sample
-    is drawn first, so it depends on neither the partition nor the number for validation.
+    Rows are sorted int64. `spec` is the partition, whose parameters are the numbers to draw. The
+    public sample is drawn first, so it does not depend on the number of validation examples.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -292,7 +292,7 @@ def _require_sound(
 ) -> None:
     """Raise if a partition's owners have a wrong shape or range, or a client has no examples.
 
-    Raise too if `again`, the draw repeated, differs from `split`, as it is not reproducible then.
+    Raise too if `again`, a repetition of the draw `split`, differs: it is not reproducible.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
@@ -352,7 +352,7 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return a trial's rows of the table, int64 (4, n): trial, client, number in SPLITS, index.
+    """Return a trial's part of the table, int64 (4, n): trial, client, number in SPLITS, index.
 
     `held` maps each split to (client, index in the data set) of its examples.
     """

@@ -1,6 +1,6 @@
-"""The prepared form of a data set: plain arrays that jobs map into memory, and what they are.
+"""The prepared form of a data set: plain arrays that jobs map into memory, and their description.
 
-A folder with `dataset.json` and, for each split,
+It is a folder with `dataset.json` and, for each split,
 
     <split>_x.npy   uint8 or float32 (N, D): one flattened example a row; images channel by
                     channel, each row by row; texts as character codes
@@ -8,9 +8,9 @@ A folder with `dataset.json` and, for each split,
     <split>_g.npy   int32 (N,): the natural group of an example (the role that speaks, the speaker,
                     the lesion, the node), -1 if it has none
 
-Inputs are kept as stored by the publisher and divided by `scale` when they are used: a quarter of
-the bytes, and the scale is written down. `dataset.json` names the checksum of every array, which
-is compared when a job uses the array for the first time.
+Inputs are stored as the publisher stores them, which may be a quarter of the bytes, and divided by
+`scale`, a key of `dataset.json`, when they are used. `dataset.json` also has the checksum of every
+array, which is compared when a job uses the array for the first time.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Arrays:
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
     without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
     into group_names or -1; left out where no example has a group. scale: the divisor that brings
-    inputs to [0, 1]; 1 for codes and for numbers that are used as they are. stand_in: empty, or in
-    what way these are not the data of the papers; this text is shown with every result on the data.
+    inputs to [0, 1]; 1 for codes and for numbers that are used as they are. stand_in: empty, or a
+    text on how the data differ from the papers' data, which is shown with every result.
     """
 
     x: Mapping[str, np.ndarray]
@@ -234,7 +234,7 @@ def write_prepared(
 ) -> None:
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
-    `sources` describe the raw files (see `raw_sources`), `provenance` how the arrays were made.
+    `sources` describe the raw files (see `raw_sources`), `provenance` how arrays were computed.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -284,11 +284,11 @@ def write_prepared(
 
 
 def load_prepared(folder: Path | str) -> Prepared:
-    """Return the data set that `write_prepared` wrote into `folder`, arrays mapped, not yet read.
+    """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
     Raises:
         FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
-            version or folder. Damage within an array is found when it is used.
+            version or folder. Damage within an array is found when the array is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -308,7 +308,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 
 
 def read_info(folder: Path) -> dict[str, Any]:
-    """Return the content of dataset.json in a folder; raise if of another version or folder."""
+    """Return the content of dataset.json in a folder; raise if for another version or folder."""
     path = folder / "dataset.json"
     info = artifacts.read_json_of(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
@@ -344,8 +344,8 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    They are for methods that distil on public data. Raises FedreproError, naming `who`, if examples
-    are not of this `shape`; `rng` is the trial's key.
+    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`, if an
+    example has not this `shape`; `rng` is the trial's key.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

@@ -1,14 +1,14 @@
-"""Raw files of data sets: the table of them, `config/datasets.csv`, and fetching them.
+"""Raw files of data sets: their table, `config/datasets.csv`, and how they are downloaded.
 
-One row per form of a file. `file` is the name that components and the workflow use
-(`resources/<name>/<file>`), `form` says whose bytes these are (`publisher`, or a word for a
+The table has one row per form of a file. `file` is the name that components and the workflow use
+(`resources/<name>/<file>`); `form` is whose bytes the row describes (`publisher`, or a word for a
 mirror's own packing); any form of a file is accepted. `mirror` is the form's path inside a mirror
-folder, `<name>/<file>` where it is empty. `urls` are separated by spaces and tried in order.
-`unpacked` is the most bytes that an archive or a compressed file may come to. Where a publisher
-gives neither checksum nor size, both columns are empty: the file is taken on trust, with a warning.
+folder, by default `<name>/<file>`. `urls` are separated by spaces and tried in order. `unpacked` is
+the most bytes to which an archive or a compressed file may unpack. If a publisher states neither
+checksum nor size, both columns are empty, and the file is accepted with a warning.
 
-A file comes from a mirror folder, then from urls: verified, and whole or not at all. Two jobs that
-want one file may both fetch it: each gives it its name when it has the table's size and checksum.
+A file is copied from a mirror folder or else downloaded. It gets its final name once its size and
+checksum are those of the table, so two jobs may download one file at the same time.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class FileRow:
     """A row of config/datasets.csv: a file to download, as one publisher or mirror offers it.
 
     form: `publisher`, or a name for a mirror's own packing. checksum: `algorithm:digest`, empty if
-    unknown. bytes: None if unknown. unpacked: the most bytes that it may unpack to; None for a file
-    that is used as it is.
+    unknown. bytes: the size, None if unknown. unpacked: the most bytes to which the file may
+    unpack; None for a file that is used as it is.
     """
 
     name: str
@@ -72,7 +72,7 @@ COLUMNS = tuple(field.name for field in fields(FileRow))
 
 @dataclass(frozen=True)
 class DatasetTable:
-    """The table of raw files, config/datasets.csv: all rows, in its order."""
+    """The table of raw files of data sets, config/datasets.csv: all rows, in the file's order."""
 
     rows: tuple[FileRow, ...]
     path: Path
@@ -93,17 +93,17 @@ class DatasetTable:
 
 
 def raw_files(dataset: Spec) -> tuple[str, ...]:
-    """Return the names of a data set's raw files, those of its parameter `source` if it has one."""
+    """Return the names of a data set's raw files, which its parameter `source`, if any, decides."""
     files = dataset.component.meta["files"]
     names: tuple[str, ...] = files[dataset["source"]] if isinstance(files, Mapping) else files
     return names
 
 
 def largest_unpacked(name: str, path: Path) -> int:
-    """Return the most bytes that a raw file of data set `name` may unpack to, by the table.
+    """Return the most bytes to which a raw file of data set `name` may unpack, by the table.
 
-    The row with the file's size decides; if no row has this size, the largest limit of all. A file
-    that unpacks to more is not the right one.
+    The table's row with the file's size decides; if no row has this size, the largest limit of all
+    rows. A file that unpacks to more is not the right file.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -165,10 +165,10 @@ def fetch(
     progress: Progress = lambda _done, _total: None,
     timeout: float = 30,
 ) -> tuple[str, FileRow]:
-    """Download `file` of data set `name` to `target`, unless it is there; return its url and row.
+    """Download `file` of data set `name` to `target`, unless it exists; return its url and row.
 
     The folder `mirror` is tried first, then the urls of the table. A source fails after `timeout`
-    seconds without a single byte. `progress` is called with bytes done and in all.
+    seconds without a single byte. `progress` is called with (bytes done, bytes in all).
 
     Raises:
         FedreproError: no source worked (with every reason), the file is unknown, or the disk is
@@ -204,7 +204,7 @@ def raw_sources(
 ) -> list[dict[str, Any]]:
     """Return for each raw file in folder `raw` its size, SHA-256, version and urls.
 
-    These go into dataset.json; a file that the table does not match raises FedreproError.
+    The result is written into dataset.json. Raises FedreproError if no row of `table` matches.
     """
     records = []
     for file in files:

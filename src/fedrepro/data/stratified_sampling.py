@@ -1,4 +1,4 @@
-"""Sharing out whole examples in proportion, without favouring anyone."""
+"""Divide whole numbers of examples in proportion to weights, and sample by class, without bias."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ Train = Annotated[
 def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
-    Ties are drawn. `weights` are int64 (n,), not negative, with a positive sum. Returns int64 (n,)
-    with sum `total`, each less than one from its exact share, and zero where the weight is.
+    Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum. Returns
+    int64 (n,) with sum `total`; each number is less than one from its exact share, and zero if its
+    weight is zero.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -34,7 +35,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` examples with classes in proportion; return their rows and the other rows.
+    """Draw `count` examples with classes in proportion; return drawn rows and all other rows.
 
     `labels` are int64 (N,) below `classes`. Both results are sorted int64.
     """
@@ -46,11 +47,11 @@ def stratified_sample(
 
 
 def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` training examples for validation; return their rows and the remaining rows.
+    """Draw `count` training examples for validation; return drawn rows and remaining rows.
 
-    Drawn by class with a fixed seed, equal in all runs of data set `name`; every class keeps an
-    example for training, or FedreproError is raised. Shapes: labels int64 (N,); returns sorted
-    int64 (count,) and (N - count,).
+    Examples are drawn by class with a fixed seed, equally in all runs of data set `name`. Raises
+    FedreproError if a class has no example left for training. Shapes: labels int64 (N,); returns
+    sorted int64 (count,) and (N - count,).
     """
     classes = np.unique(labels).size
     if count < labels.size:
@@ -68,10 +69,10 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
 def training_rows(
     name: str, labels: np.ndarray, validation: int, train: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `validation` rows, and `train` of the other rows to train with (None: all of them).
+    """Draw `validation` rows, and `train` of all other rows for training (None: all others).
 
-    Both are drawn by class with a fixed seed, and those for validation do not depend on `train`.
-    Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
+    Rows are drawn by class with a fixed seed for data set `name`; validation rows do not depend on
+    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
     """
     inner, outer = validation_rows(name, labels, validation)
     if train is None or train == outer.size:

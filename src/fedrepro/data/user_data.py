@@ -1,7 +1,7 @@
 """A user's own data from a csv or an npz: read, checked, and split by class.
 
-Whatever is wrong with a file is one sentence that says where in it. It serves data set components,
-which pass a path in `raw`: see docs/data.md, "From a file of one's own".
+Whatever is wrong with a file raises an error of one sentence, with the position in the file. Data
+set components use these functions: see docs/data.md, "From a file of one's own".
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 class OwnExamples:
     """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
-    classes: their names, sorted, whole numbers by value; every one of them has examples. notes:
+    classes: names of the classes, sorted, whole numbers by value; each class has examples. notes:
     warnings, such as that a column seems to count lines.
     """
 
@@ -52,8 +52,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
     `labelled`, the column may be missing.
 
     Raises:
-        FedreproError: anything is wrong with the file, and where; or it has fewer than `least`
-            classes.
+        FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -88,7 +87,7 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
 
 
 def _number(text: str) -> float:
-    """Return the number that a text writes; NaN if it is not a number or too large for float32."""
+    """Convert a text to a number; return NaN if it is not a number or too large for float32."""
     try:
         number = float(text)
     except ValueError:
@@ -134,11 +133,12 @@ def read_npz(
     labelled: bool = True,
     channels: str = "",
 ) -> OwnExamples:
-    """Read examples from an npz with arrays `inputs` (N, *shape) and `labels` (N,), also of text.
+    """Read examples from an npz file with arrays of inputs (N, *shape) and labels (N,).
 
-    Inputs of uint8 stay, others become float32. Unless `labelled`, labels may be missing.
-    `channels` is "last" for images (N, height, width, channels), which become (N, channels, height,
-    width), or "first"; it is needed where the shape leaves this open.
+    `inputs`, `labels`: names of the arrays. Inputs of uint8 stay, other types become float32;
+    labels are whole numbers or texts and, unless `labelled`, may be missing. `channels` is "last"
+    for images (N, height, width, channels), which become (N, channels, height, width), or "first";
+    required if the shape fits both.
 
     Raises:
         FedreproError: anything is wrong with the file, or it has fewer than `least` classes.
@@ -193,7 +193,7 @@ def read_npz(
 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
-    """Return whether inputs look like stored pixels, from 0 to 255, whatever their type."""
+    """Return whether inputs of any type look like stored pixels, from 0 to 255."""
     if x.dtype == np.uint8:
         return bool(x.max() > 1)
     within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL
@@ -255,11 +255,11 @@ def split_by_class(
     kind: str = "features",
     stream: str = "own-split",
 ) -> Arrays:
-    """Split a user's examples into train, validation and test by class, as in every other run.
+    """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns a data set's arrays, with `scale` and `kind` as in `Arrays`. `test` and `validation` are
-    numbers of examples; `stream` names the random numbers. Raises FedreproError if a class has no
-    example left for training.
+    Returns a data set's arrays; `scale` is the divisor of inputs, `kind` such as image or features.
+    `test` and `validation` are numbers of examples; `stream` names the random numbers. Raises
+    FedreproError if a class has no example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -296,7 +296,7 @@ def split_by_class(
 
 
 def input_checksum(path: Path) -> str:
-    """Return the SHA-256 of a file that a data set reads, so that jobs run again if it changes."""
+    """Return the SHA-256 of a file that a data set reads, so that results follow its changes."""
     try:
         return f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
     except OSError as error:

@@ -1,1 +1,1 @@
-"""Planning, in pure Python: from the configuration to figures, their runs, and jobs with files."""
+"""Planning, in pure Python: from the configuration to figures, their runs, and jobs (processes)."""

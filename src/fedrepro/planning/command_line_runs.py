@@ -70,7 +70,9 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file of exhibits with one figure, named `paper`.
+    """Turn the options of `fedrepro run` into a file object that defines one figure.
+
+    `paper` is used in place of a paper's name.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.

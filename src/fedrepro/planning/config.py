@@ -1,7 +1,7 @@
-"""The typed configuration: config/config.yaml and the exhibits of papers.
+"""The typed configuration: config/config.yaml, and the definitions of papers' figures and tables.
 
-The JSON schemas in workflow/schemas and the tables of config/README.md are generated from these
-classes; a test compares them.
+The JSON schemas in workflow/schemas and the tables of config/README.md are generated from the
+classes here; a test compares both with the classes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ExhibitKey = Annotated[str, Field(pattern="^[a-z0-9]+/[a-z0-9-]+$")]
 
 
 class Granularity(Strict):
-    """How many clients and trials one job computes; results do not depend on it."""
+    """How many clients and trials one process computes; results do not depend on these numbers."""
 
     clients_per_job: Literal["all"] | Annotated[int, Field(ge=1, le=LARGEST)] = key(
         "all", "clients trained by one job"
@@ -54,7 +54,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """The file config/config.yaml: figures to draw, size of jobs, places of data and methods."""
+    """The file config/config.yaml: figures to draw, trials per process, paths of data, methods."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Settings of a figure or table at one of the scales tiny, quick and paper, below `at:`."""
+    """Keys of a figure or table, below `at:`, for one of the sizes tiny, quick and paper."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -119,10 +119,10 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 
 
 class Board(Strict):
-    """A leaderboard, made of the tables in a file whose names begin with its version, as 1-mnist.
+    """A leaderboard: all tables in a file whose names begin with its version, such as 1-mnist.
 
-    Its scenarios are frozen, because results in other scenarios do not compare: a change of
-    scenarios, trials or selection rules makes the next version.
+    Data, partitions, models, training, trials and selection rules of a version never change, as
+    results under other conditions cannot be compared. A change of any needs a new version.
     """
 
     title: str = key(..., "what is compared, in a line")
@@ -170,7 +170,7 @@ class ExhibitFile(Strict):
 
     @cached_property
     def place(self) -> Path:
-        """Return the path of this file of figures and tables, for error messages."""
+        """Return the path of the file that defines these figures and tables, for error messages."""
         return exhibits_file(self.paper)
 
     def as_yaml(self) -> str:
@@ -178,9 +178,9 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names of the figures and tables defined at a scale, such as figure-2a.
+        """Return the names, such as figure-2a, of the figures and tables defined at a scale.
 
-        One with an invalid list of scales is included, so that `settings` reports its error.
+        A figure with an invalid list of scales is included, so that `settings` reports the error.
         """
 
         def is_defined(name: str) -> bool:
@@ -196,7 +196,7 @@ class ExhibitFile(Strict):
     def is_headline(self, name: str, scale: str) -> bool:
         """Return whether the figure or table `name` is drawn by default at a scale.
 
-        Settings are read without validation, so that a mistake in them raises nothing here.
+        The configuration is not validated, so that a mistake in it raises no error here.
         """
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
@@ -214,8 +214,8 @@ class ExhibitFile(Strict):
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of the figure or table `name` at one scale.
 
-        They merge the file's defaults, the figure's own keys, and its changes for the scale below
-        `at:`. Raises FedreproError for a mistake.
+        The settings are the file's defaults, overridden by the figure's own keys, overridden by its
+        keys for the scale below `at:`. Raises FedreproError for a mistake.
         """
         merged, where = self._merged(name, scale), self._where(name, scale)
         if DRAWING in merged:
@@ -247,7 +247,7 @@ class ExhibitFile(Strict):
 
 
 def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with `drawing: table` in its long form, `drawing: {name: table}`."""
+    """Return a copy of a configuration with `drawing: NAME` written as `drawing: {name: NAME}`."""
     drawing = layer.get(DRAWING)
     return {**layer, DRAWING: {"name": drawing}} if isinstance(drawing, str) else dict(layer)
 
@@ -272,14 +272,14 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of figures and tables that cannot be read; `error` is raised where it is asked for."""
+    """A definition file of figures and tables that cannot be read; `error` is raised on access."""
 
     path: Path
     error: FedreproError
 
     @property
     def headline(self) -> bool:
-        """Guess whether a figure of the file is drawn by default, without parsing its mistakes."""
+        """Guess from the text of this invalid file whether it has a figure drawn by default."""
         try:
             text = self.path.read_text(encoding="utf-8", errors="replace")
             return self.path.suffix == ".py" or "headline: true" in text
@@ -290,7 +290,7 @@ class Unread:
 class Papers(dict[str, ExhibitFile]):
     """The files that define figures and tables, one per paper: a dict by paper.
 
-    Asking for a file that could not be read raises the error of reading it.
+    Access to a file that could not be read raises the error of reading it.
     """
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
@@ -304,7 +304,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Return the files with methods `also` (by paper) added to all figures of these papers."""
+        """Return the files with methods added to all figures; `also` has the methods by paper."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -314,7 +314,7 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Validate the `values` of a configuration, which `where` names in errors, as a Config."""
+    """Validate the `values` of a configuration; `where` is the name of its file, for errors."""
     return validated(Config, values, where)
 
 
@@ -326,8 +326,8 @@ def load_config(path: Path = Path("config/config.yaml")) -> Config:
 def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Papers:
     """Read the files that define figures and tables of all papers (exhibits.yaml or .py).
 
-    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits win
-    over those of the package.
+    Files with mistakes are in `Papers.unread`. Files in the working folder's config/exhibits
+    replace files of the package.
 
     Args:
         folder: read only the YAML files of this folder.
@@ -365,16 +365,16 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of all tables (as opposed to figures) of `files`, by "scale/paper"."""
+    """Return names of all tables (not figures) that `files`, by paper, define: by "scale/paper"."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError for YAML files with a key twice in a mapping.
+    """Raise FedreproError if a YAML file has a key twice in a mapping.
 
-    Snakemake would silently take the last one.
+    Snakemake would silently use the last of the two values.
     """
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
@@ -410,7 +410,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 def validated(model: type[T], values: Any, where: str) -> T:
     """Return `values` as an object of the pydantic class `model`.
 
-    Raise FedreproError with one sentence on the first problem; `where` names the file in it.
+    Raise FedreproError with one sentence on the first problem; `where` is the file, for the error.
     """
     data = dict(values) if isinstance(values, Mapping) else values
     try:
@@ -435,9 +435,9 @@ def validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Return where in `values` a validation problem is, such as "methods.0.label".
+    """Return the keys that lead to a validation problem in `values`, such as "methods.0.label".
 
-    `loc` is pydantic's location; types that pydantic tried, which are no keys, are left out.
+    `loc` is pydantic's location of the problem; parts of it that are types, not keys, are left out.
     """
     parts = []
     for part in loc:

@@ -1,10 +1,10 @@
 """One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
-An exhibit sweeps parameters. Each point of the sweep is a scenario in which several methods are
-evaluated, each by a run, whose job writes one file. Means over different trials depend on which
-trials were drawn. So all methods of a point have one number of trials, or the exhibit says
-`paired: true`: a method with fewer trials is then shown as the mean of another method over all
-trials plus the difference in the trials that both have.
+An exhibit varies parameters such as the number of clients. At each point of this sweep several
+methods are evaluated on equal data, models and training. Means over different trials (seeded
+repetitions) do not compare. So all methods of a point have equally many trials, or the exhibit is
+configured with `paired: true`: a method with fewer trials is then shown as the mean of another
+method over all trials plus the mean difference in the trials that both methods have.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Point:
     """One point of a figure's sweep, such as 10 clients: swept values, scenario, methods, runs.
 
     Attributes:
-        values: the swept parameters, by name.
+        values: values of the swept parameters, by name.
         scenario: data, partition, model, training and graph; None for simulations.
-        measures: the methods.
+        measures: the methods evaluated at this point.
         trials: the number of trials of each method, by label.
         case: the scenario's key in the configuration, where a figure compares several.
         runs: the run that computes a method's setting, by (label, setting).
@@ -74,9 +74,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials than others, `label`, and the method that it is compared with.
+    """A method with fewer trials, `label`, and the method relative to which a figure shows it.
 
-    trials, of: the numbers of trials that each of the two has at points of the figure.
+    trials: the numbers of trials of method `label` at the points of the figure. of: the numbers of
+    trials of the other method.
     """
 
     label: str
@@ -104,8 +105,8 @@ class Pair:
 class Exhibit:
     """A figure or table of a paper at one scale, planned: its points, methods and runs.
 
-    measures: the methods of all points, one per label, though a label may stand for other methods
-    at other points.
+    measures: the methods of all points, one per label; a label may mean other methods at other
+    points.
     """
 
     paper: str
@@ -120,12 +121,12 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs (units of jobs) that the figure or table needs, each once."""
+        """Return the runs (a method in a scenario) that the figure or table needs, each once."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return for each run how many trials to compute: the most that any point shows."""
+        """Return by run (a method in a scenario) the largest number of trials at any point."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -144,7 +145,7 @@ class Exhibit:
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return by label the methods with fewer trials, each with the one it is compared with."""
+        """Return the methods with fewer trials, by label, as pairs with methods of more trials."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -157,7 +158,7 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """Return the caption, which also tells of fewer trials and of spreads over clients."""
+        """Return the caption, with sentences on fewer trials and on spreads over clients added."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
@@ -194,7 +195,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
     """Plan the figure or table `name` of a file at one scale: its points, methods and runs.
 
     Raises:
-        FedreproError: it cannot be computed or shown.
+        FedreproError: the figure or table cannot be computed or shown.
     """
     settings, where = file.settings(name, scale), f"{file.place}, {name} at scale {scale}"
     points = list(_points(settings, where))
@@ -223,7 +224,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a figure's or table's sweep, not yet with runs; `where` is for errors."""
+    """Yield each point of a figure's or table's sweep, without runs; `where` is for errors."""
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -263,7 +264,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return titles of the scenarios that a figure compares, by key; data sets that differ too."""
+    """Return by key titles of the scenarios that a figure compares, with data sets if different."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -294,10 +295,10 @@ def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
 def _measured(
     scenario: Scenario, measure: ExhibitMethod, where: str
 ) -> Iterator[tuple[Setting, Run]]:
-    """Yield each setting of a method, with the run (unit of jobs) that computes it in a scenario.
+    """Yield each setting of a method's parameters, with the run that computes it in a scenario.
 
-    Settings of a one-shot method share a run; a method in rounds has one run per setting, unless
-    successive halving selects one, which needs all in one.
+    All settings of a one-shot method are one run. Each setting of a method in rounds is a run,
+    unless successive halving selects a setting: all settings are then one run.
     """
     meta = measure.spec.component.meta
     # only peer methods keep a graph: all others are the same on every one
@@ -335,7 +336,7 @@ def _measured(
 
 
 def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Raise FedreproError for a simulation with a scenario (data, model), or a method without."""
+    """Raise FedreproError for a simulation with data and model, or another method without them."""
     if simulated(measure.spec) and scenario:
         raise FedreproError(
             f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
@@ -353,7 +354,8 @@ def _require_fitting(
 ) -> None:
     """Raise FedreproError if a method cannot run in a scenario, for lack of data, start or graph.
 
-    `changed` is the scenario with what the method itself replaces in it; `where` is for errors.
+    `changed` is the scenario after the method has replaced components of it, as pooled training
+    replaces the partition; `where` is for errors.
     """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     labelled = f"{where}: '{measure.label}'"
@@ -420,9 +422,9 @@ def _at(where: str) -> Iterator[None]:
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield an error for each method whose means are of fewer trials than others', unpaired.
+    """Yield an error for each method with fewer trials than others and without `paired: true`.
 
-    `trials` has the number of trials by label, for each point.
+    `trials` has for each point of the sweep the number of trials by the method's label.
     """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):

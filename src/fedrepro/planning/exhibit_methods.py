@@ -1,4 +1,4 @@
-"""A method of an exhibit: its settings, how one of them is selected, and how it is shown."""
+"""A method of a figure or table: its settings, how one is selected, and how results are shown."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
-    training: changes of the local training for this method, (parameter, value). tune: how the model
-    is fine-tuned on a public sample, or None.
+    training: parameters of local training that the method changes, as pairs (name, value). tune:
+    how the model is fine-tuned on a public sample, or None.
     """
 
     method: Spec
@@ -64,21 +64,21 @@ class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
     Attributes:
-        label: its name in the figure.
-        trials: the number of trials of this method alone, None for that of the figure.
+        label: the method's name in the figure.
+        trials: the number of trials of this method; None: as many as the figure has.
         choose: the rule by which one setting is selected.
-        reference: whether it is drawn as a bound and not ranked.
-        paired_with: the method with more trials that it is shown relative to.
-        show: the parameters with a row for each value.
+        reference: whether the method is drawn as a bound and not ranked.
+        paired_with: the method with more trials relative to which this one is shown.
+        show: the parameters that are not selected: a table has a row for each value.
         measuring: the evaluation schedule.
         training: changes of the local training.
-        race: the rounds of successive halving, 0 for all.
+        race: the rounds over which successive halving runs, 0 for all rounds.
         tune: how models are fine-tuned, or None.
         over_clients: whether the spread shown is that over clients.
         node: the node of a graph whose numbers are shown, from 1; None for all nodes.
         belief: which network of the node: before or after it averaged with neighbours.
         shown_on: a split of held-out examples that a table shows.
-        last_rounds: how many of the last evaluated rounds are averaged.
+        last_rounds: the number of last evaluated rounds to average over.
     """
 
     spec: Spec
@@ -101,25 +101,25 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the keys of NEEDS: information on clients for the method or its fine-tuning."""
+        """Return the information on clients (keys of NEEDS) that method and fine-tuning use."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return the key of DISCLOSED for the data by which a setting is selected; or nothing."""
+        """Return, as keys of DISCLOSED, the data by which a setting is selected; may be empty."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits to evaluate on at the end of a run, for results and for selection."""
+        """Return the splits, such as test, to evaluate on at the end of a run."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits to evaluate on after single rounds, for selection or averages."""
+        """Return the splits, such as test, to evaluate on after single rounds."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -137,12 +137,12 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters that are selected by a rule: those not in `show`."""
+        """Return the swept parameters whose value a rule selects: all that are not in `show`."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return settings by values of the parameters `show`; one setting per group is selected."""
+        """Return the settings by values of the parameters in `show`; one per value is selected."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -154,7 +154,7 @@ class ExhibitMethod:
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return when to evaluate the settings `group`, rounds of successive halving included."""
+        """Return the evaluation schedule of the settings `group`, with any successive halving."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -170,9 +170,10 @@ def simulated(method: Spec) -> bool:
 
 
 def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Combine the settings `group` in one method with lists of values, to be halved in one run.
+    """Combine the settings `group` in one method with lists of values, for successive halving.
 
-    Return it and the changes of local training, lists too. `where` names the figure in errors.
+    Return the method and the changes of local training, by name, also with lists of values.
+    `where` is the figure, for errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -196,7 +197,7 @@ def exhibit_methods(
 
     Args:
         settings: the configuration of the figure or table.
-        case: the key of one of several scenarios that it compares, or None.
+        case: the key of one of several scenarios that the figure compares, or None.
         where: the figure or table, for error messages.
         at: the swept values of fine-tuning at this point.
 
@@ -246,8 +247,8 @@ def _completed(
     """Return a method's configuration `entry` with defaults of method and figure filled in.
 
     A name in the literature becomes our method, labelled by that name; `settings: grid` becomes
-    the settings that the method declares. Parameters of the entry win over `shared` ones; `every`
-    is the number of rounds between evaluations.
+    the settings that the method declares. `shared` are parameters of all methods, which the entry
+    overrides; `every` is the number of rounds between evaluations.
     """
     known = components("method")
     found = method_called(entry.name, known)
@@ -325,7 +326,7 @@ def _exhibit_method(
 def _trained(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Iterator[Setting]:
-    """Yield the settings of method `spec`: each with every combination of its training changes."""
+    """Yield all settings of method `spec`, each with every combination of its training changes."""
     if not entry.training:
         yield from (Setting(method) for method in spec.expand())
         return
@@ -378,9 +379,10 @@ def _finetuning(
 
 
 def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> Iterator[str]:
-    """Yield a sentence for each reason why a method's settings cannot be shown or selected from.
+    """Yield a sentence for each reason why a method's settings cannot be shown, or none selected.
 
-    `listed` are parameters in explicit settings; `until` is the target accuracy that ends runs.
+    `listed` are the parameters in the configuration's list `settings`; `until` is the target
+    accuracy that ends runs.
     """
     name, choose = f"method '{measure.spec.name}'", measure.choose
     # a case may have one setting of a method that has several in other cases
@@ -438,11 +440,11 @@ def spec_of(
     """Return a component with its parameters, from its kind and its entry in the configuration.
 
     Args:
-        kind: such as dataset or method.
+        kind: the kind of the component, such as dataset or method.
         entry: the name and parameters.
         where: the figure or table, for error messages.
         extra: further parameters.
-        sweep: whether a parameter may list several values; those of methods always may.
+        sweep: whether a parameter may list several values; parameters of methods always may.
 
     Raises:
         FedreproError: the component is unknown, or a value does not fit.

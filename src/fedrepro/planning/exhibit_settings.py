@@ -1,7 +1,7 @@
-"""The configuration of an exhibit, typed: from YAML, or from functions that papers write it with.
+"""The configuration of a figure or table: typed classes for YAML files, and functions for Python.
 
-The functions return plain keys and values, which are checked when they are read as the classes. So
-a mistake gives one sentence in both forms.
+The functions return plain keys and values, which are validated by the classes later. So a mistake
+in YAML and in Python gives the same error, one sentence.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class ComponentEntry(BaseModel):
-    """A component (data set, model, method) in a configuration: name, and parameters as keys."""
+    """A component (data set, model, method, …) in a configuration: its name, parameters as keys."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -47,7 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with changed parameters; if `changes` has another name, with these only."""
+        """Return a copy with changed parameters; if `changes` has another name, only `changes`."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -89,7 +89,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule that selects one setting of a sweep, written out in keys instead of named."""
+    """A rule that selects one setting of a sweep, configured by keys instead of by its name."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -124,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return this selection rule: the named one that equals it, if any, else a new one."""
+        """Return the selection rule of these keys: an equal named rule if any, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -150,7 +150,7 @@ Rule = Annotated[
 
 
 class MethodEntry(ComponentEntry):
-    """A method in a figure's configuration. A list for one of its parameters is a sweep."""
+    """A method in a figure's configuration; a list of values for a parameter is a sweep."""
 
     label: str | None = key(None, "name in the legend")
     trials: Trials | None = key(None, "trials, where they differ from the exhibit's")
@@ -213,9 +213,10 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios that a figure or table compares, by its differences from the figure.
+    """One of several scenarios (data set, partition, …) that a figure or table compares.
 
-    The label names it in the figure, after the data set's title where scenarios differ in that.
+    The keys are changes of the figure's scenario. `label` names the scenario in the figure, after
+    the data set's title if data sets differ.
     """
 
     label: str = key(..., "how it is called in the figure")
@@ -326,19 +327,19 @@ class ExhibitSettings(Strict):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of components that scenarios consist of; none for simulations."""
+        """Return the kinds of components, such as dataset, in scenarios; none for simulations."""
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
         """Return the configuration of one component, with the changes of the scenario `case`.
 
-        `kind` is dataset, partition, model or training.
+        `kind` is dataset, partition, model or training. `case` is a key of `cases`, or None.
         """
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the configuration of data set, model and so on, by kind, of scenario `case`."""
+        """Return the configuration of data set, model and so on, by kind, in scenario `case`."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -349,7 +350,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two nested mappings of configuration: values of `above` win over those of `below`.
+    """Merge two nested mappings of configuration; values of `above` replace values of `below`.
 
     A component whose name differs is replaced as a whole, with its parameters.
     """
@@ -372,10 +373,11 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build the configuration of a figure or table from keys, which win over those of `others`.
+    """Build the configuration of a figure or table from `keys`, which replace keys of `others`.
 
-    A key is replaced as a whole, unlike in a file's defaults, where `at`, `cases` and `parameters`
-    are merged. Title, caption and notes may be written over several lines.
+    `others` are earlier configurations. A key is replaced as a whole, whereas `at`, `cases` and
+    `parameters` are merged with a file's defaults. Line breaks in title, caption and notes are
+    removed.
     """
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}

@@ -1,9 +1,9 @@
-"""The interface of drawings: their options, what they require of an exhibit, how they show it.
+"""The interface of drawings, which are ways to show a figure or table, such as curves or bars.
 
-A drawing is a way to show a figure or table: a class below `@drawing("name")`, in
-`drawings/exhibits`, in the folder `drawings` of a paper, or in a file outside the package. Its
-fields are its options. Computing a figure's numbers takes hours, so an exhibit that cannot be drawn
-is refused when it is planned. Modules of drawings import pandas and matplotlib only when they draw.
+A drawing is a class decorated with `@drawing("name")`, in `drawings/exhibits`, in the folder
+`drawings` of a paper, or in a file outside the package. The fields of the class are options of the
+drawing. Computing a figure's numbers takes hours, so a figure that cannot be drawn is refused
+before. Modules of drawings import pandas and matplotlib only when they draw.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods and swept values of a figure, by which a drawing checks if it can show it."""
+    """The methods and swept values of a figure, by which a drawing checks if it can be used."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -66,7 +66,7 @@ class Planned:
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """Return the different values of the swept parameter `key`, in the order of the points."""
+        """Return the different values of the swept parameter `key`, in order of the points."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property
@@ -77,9 +77,9 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv needs rows of single rounds. of_rounds: the metrics of `OF_ROUNDS`
-    that it has in addition. shows_pairs: whether it can show methods with fewer trials than others.
-    suffix: of the file that people look at.
+    by_rounds: whether the csv needs rows of single rounds. of_rounds: further metrics of single
+    rounds that the csv needs, from `OF_ROUNDS`. shows_pairs: whether the drawing can show methods
+    with fewer trials than others. suffix: the suffix of the file that people look at.
     """
 
     name: ClassVar[str]
@@ -94,7 +94,7 @@ class Drawing(Strict):
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the metric and split that the drawing shows; ("", "") if it shows several."""
+        """Return the metric and the split (such as test) shown; ("", "") if several are shown."""
         return "", ""
 
     def further(
@@ -109,7 +109,7 @@ class Drawing(Strict):
 
         Args:
             metrics: the files of metrics of a run.
-            setting: the setting, as the column `setting` of these files names it.
+            setting: the method's parameters as text, as in the column `setting` of the files.
             measure: the method.
             trials: how many trials to use.
             where: the figure or table, for error messages.
@@ -126,8 +126,8 @@ class Drawing(Strict):
 
         Args:
             exhibit: the planned figure or table.
-            about: the content of its json.
-            numbers: the rows of its csv.
+            about: the content of the figure's json file: provenance and notes.
+            numbers: the rows of the figure's csv file.
         """
         raise NotImplementedError
 
@@ -183,7 +183,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with `show`, whose row per value only a table can hold."""
+    """Yield a sentence for each method with `show`: only tables can have a row per value."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -193,7 +193,7 @@ def nothing_shown(shown: Planned) -> Iterator[str]:
 
 
 def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
-    """Yield a sentence for each shown parameter of a method whose values are not numbers."""
+    """Yield a sentence for each parameter in a method's `show` whose values are not numbers."""
     for key in measure.show:
         values = [str(setting[key]) for setting in measure.settings]
         if not all(map(is_number, values)):
@@ -201,7 +201,7 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if a figure compares nothing, because all its methods are references."""
+    """Yield a sentence if all methods of a figure are bounds (`reference`), so none is compared."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 

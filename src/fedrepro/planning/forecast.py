@@ -1,7 +1,8 @@
-"""Forecast of the jobs, hours and GiB that a figure, table or all of them still take.
+"""Forecast of the jobs, hours and GiB that one figure or table, or all of them, still take.
 
-Jobs whose files are missing are counted. Their seconds follow from measured ones, of finished jobs
-here or else of the record: seconds per multiplication of the network, by stage and model.
+Jobs (processes) whose files are missing are counted. Their seconds are estimated from the measured
+seconds per multiplication of a network, by stage and model: of finished jobs on this machine, or
+else of jobs whose results are stored in reports/record.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 @dataclass
 class Forecast:
-    """How much work a figure or table, or all of them, still takes.
+    """How much work one figure or table, or all of them, still takes.
 
-    jobs: their numbers, by stage. seconds: of one core, by stage. bytes: of local models on disk.
-    sources: numbers of jobs by where their seconds are from. unknown: numbers of jobs by stage for
-    which nothing was measured. notes: sentences for the user.
+    jobs: numbers of jobs (processes), by stage of the pipeline. seconds: time on one core, by
+    stage. bytes: size of local models on disk. sources: numbers of jobs by where their times were
+    measured. unknown: numbers of jobs without any measured time, by stage. notes: sentences.
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
@@ -88,10 +89,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return (seconds per multiplication of a network, where that was measured).
+    """Return by (stage, model) a pair: seconds per multiplication of a network, where measured.
 
-    Keys are (stage, model), and (stage, "") for all models. Finished jobs are preferred to recorded
-    results (reports/record), and among these those that this version would compute to the byte.
+    (stage, "") is for all models. Finished jobs are preferred to results in reports/record, and
+    among the latter those that this version of the code would compute with equal bytes.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
@@ -126,7 +127,7 @@ def _model(job: Job) -> str:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return warnings on a figure: where start weights are unfair, or jobs do surplus trials."""
+    """Return warnings on a figure: on unequal start weights of methods, and on surplus trials."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -154,11 +155,11 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
     The key is None if all selected figures and tables are meant.
 
     Args:
-        target: the path or word.
-        scale: used if the target names none.
+        target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
+        scale: the scale if the target contains none.
 
     Raises:
-        FedreproError: the target is neither a path of a report nor such a word.
+        FedreproError: the target has neither form.
     """
     path = PurePosixPath(target)
     given = path.with_suffix("").parts if path.name and not path.is_absolute() else ()
@@ -176,9 +177,9 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Return how many models a run makes per trial, fine-tuned ones too, to estimate its work.
+    """Return how many models a run computes per trial, fine-tuned ones too, to estimate its work.
 
-    Settings that successive halving stops early count as a part of one.
+    A setting that successive halving stops early counts as a fraction.
     """
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tune["repetitions"] for tune in tuned)
@@ -190,8 +191,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is the number of examples of a client. A round has the mean number of minibatches that
-    the method's settings list, or whole epochs.
+    `held` is a client's number of training examples. A round is assumed to have the mean number of
+    minibatches of the method's settings, or else whole epochs.
     """
     values: Any = method.values
     listed = [
@@ -205,7 +206,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate a job's work as a number of multiplications; of a simulation, trials x settings."""
+    """Estimate a job's work in multiplications of networks; if simulated, in trials x settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:

@@ -1,9 +1,9 @@
-"""Runs as values, and the jobs that compute them: each is written down once, as json.
+"""Runs (a method in a scenario) as values, and the jobs that compute them, described as json.
 
-A job is one stage on one block (range) of trials. Its json names everything that the stage reads
-and writes, so that the workflow, a cluster, a machine without Snakemake, a submission and a check
-run it in one way. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4, where the
-key depends on this job alone: more trials or exhibits add folders and rename none.
+A job is one process: a stage of the pipeline for a range of trials. Its json names all files that
+the stage reads and writes, so that it runs in one way in the workflow, on a cluster and on a
+machine without Snakemake. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
+where the key depends on this job alone: more trials or figures add folders and rename none.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Return the folders that `text` means: x-trials-0-3:2 is x-trials-0-1 and x-trials-2-3."""
+    """Return the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -67,7 +67,7 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Yield consecutive ranges of `size` that make up this one, the last maybe shorter."""
+        """Divide this range into consecutive ranges of `size`; the last one may be shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 
@@ -84,7 +84,7 @@ class TrialBlock:
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
     """Return ranges of `size` trials that together contain the trials 0 to count - 1.
 
-    The last range has `size` trials too, so that more trials add files and rename none.
+    The last range has `size` trials too, even if these exceed `count`: more trials rename no file.
     """
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
@@ -114,7 +114,7 @@ class Scenario:
 
     @property
     def clients(self) -> int:
-        """Return the number of clients; raise FedreproError if it depends on the data."""
+        """Return the number of clients; raise FedreproError if that depends on the data."""
         count = clients_of(self.partition)
         if count is None:
             raise FedreproError(
@@ -129,7 +129,7 @@ def specs_of(scenario: Scenario | None) -> tuple[Spec, ...]:
 
 
 def clients_of(partition: Spec) -> int | None:
-    """Return the number of clients of a partition, None if it depends on the data."""
+    """Return the number of clients of a partition, None if that depends on the data."""
     count = partition.component.meta.get("clients")
     clients: Any = count(partition.values) if count else partition.values.get("clients", 1)
     return None if clients is None else int(clients)
@@ -154,11 +154,11 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method with one setting or several in one scenario: the unit that jobs compute.
+    """A method, with one or several settings of its parameters, in one scenario: what jobs compute.
 
-    scenario: None for a simulation. every: the evaluation schedule of a method in rounds, else
-    None. tune: how the models are fine-tuned, or None. A run does not include its number of trials,
-    as each file has a range of them. Settings in successive halving are one run.
+    scenario: data set, partition, model and training; None for a simulation. every: the evaluation
+    schedule of a method in rounds, else None. tune: how the models are fine-tuned, or None. The
+    number of trials is not a part of a run. Settings in successive halving are one run.
     """
 
     scenario: Scenario | None
@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the value of the column `setting` that marks rows of `setting` in the metrics."""
+        """Return the text that marks rows of a `setting` in the column `setting` of metrics."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -190,13 +190,13 @@ class Job:
 
     Attributes:
         stage, out: the stage's name and the folder of its results.
-        specs: the components that the stage depends on, by kind.
+        specs: the components (data set, method, …) that the stage depends on, by kind.
         seed, trials, clients: the seed, and the ranges of trials and clients to compute.
         every: the evaluation schedule.
-        evaluate, follow: the splits to evaluate on at the end, and after single rounds; neither
-            changes the folder's name.
+        evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
+            change the folder's name.
         raw, data, public: folders of the data set's raw files, its arrays, and the public data set.
-        members: the file of the partition.
+        members: the file of the partition: which client has which examples.
         local: files of local models, as texts that `folders_of` expands.
     """
 
@@ -338,10 +338,10 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 
 @dataclass(frozen=True)
 class Jobs:
-    """Names the result folder of every job of one scale and seed, and makes the job of a folder.
+    """Names the result folders of jobs (processes) of one scale and seed, and creates the jobs.
 
-    splits: a function from a run to the splits of `Job.evaluate` and `Job.follow`. made: by folder,
-    a function that makes its job, since a folder's name is never parsed.
+    splits: a function from a run to the splits to evaluate on (at its end, after single rounds).
+    made: by folder, a function that creates the folder's job, since names are never parsed.
     """
 
     scale: str
@@ -353,7 +353,7 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a result folder that this object has named before."""
+        """Return the job of a result `folder`, whose name this object returned before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
@@ -391,12 +391,12 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return, as text, how clients share files of local models: 0-9:5 is 0 to 9, 5 a file."""
+        """Return a text for the files of local models: 0-9:5 means clients 0 to 9, 5 per file."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def run(self, run: Run, trials: TrialBlock) -> str:
-        """Plan the job of a run in a range of trials; return the folder of its results."""
+        """Plan the process that computes a run for a range of trials; return its result folder."""
         folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
@@ -417,7 +417,7 @@ class Jobs:
     def begins(self, run: Run, stage: str) -> list[str]:
         """Return the prefixes of the folders of `stage` that `run` writes or reads.
 
-        By these `Plan.job` finds the run that a folder belongs to.
+        `Plan.job` compares a folder's name with the prefixes to find its run.
         """
         if stage == run.stage:
             return [self._base(run, stage)]

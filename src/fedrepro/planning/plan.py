@@ -1,7 +1,7 @@
-"""Plan the jobs of exhibits, in pure Python: no torch, no Snakemake, no pandas.
+"""Plan the jobs (processes) for figures and tables, without torch, Snakemake or pandas.
 
-The path of a file depends only on its content, so two exhibits that need equal runs or local models
-share them. A file holds one method and a whole block (range) of trials, so more exhibits, methods
+The path of a file depends only on its content, so two figures that need equal results or local
+models share files. A file is about one method and a whole range of trials, so more figures, methods
 or trials add files and rename none.
 """
 
@@ -68,9 +68,10 @@ def _called(entry: Mapping[str, Any]) -> str:
 class Plan:
     """All exhibits (figures and tables of papers) of one scale, and the paths of their files.
 
-    An exhibit with a mistake is left out, and asking for it raises its error. broken: these errors,
-    by paper/name. mistaken: errors of a whole file of exhibits, by paper. without: why a method
-    that the configuration adds to all exhibits (`also`) does not fit one, by paper/name and label.
+    broken: errors of exhibits that cannot be planned, by paper/name; such an exhibit is left out,
+    and access to it raises the error. mistaken: errors of whole definition files, by paper.
+    without: why a method that the configuration adds to all exhibits (`also`) does not fit an
+    exhibit, by paper/name and label.
     """
 
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
@@ -89,7 +90,7 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """Plan the figures and tables of a file; put errors of invalid ones in `broken`."""
+        """Plan the figures and tables of a file; store errors of invalid ones in `broken`."""
         exhibits: dict[str, Exhibit] = {}
         names = file.names(self.scale)
         for name in names:
@@ -114,7 +115,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan the figure or table `name`, with the methods of `also` that fit; note the others."""
+        """Plan the figure or table `name`, with those configured methods (`also`) that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -127,7 +128,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence on each error that leaves out a file, figure, table or added method."""
+        """Return a sentence on each error by which a file, figure, table or method is left out."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -142,7 +143,7 @@ class Plan:
         """Return the figures and tables that config/config.yaml selects to be drawn.
 
         Raises:
-            FedreproError: one of them has a mistake.
+            FedreproError: the definition of one has a mistake.
         """
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
@@ -174,7 +175,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return for each run the splits to evaluate on: (at its end, after single rounds)."""
+        """Return for each run the splits, such as test, to evaluate: (at its end, after rounds)."""
         by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -209,7 +210,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the object that makes this plan's jobs and names their result folders."""
+        """Return the object that creates this plan's jobs and names their result folders."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -238,7 +239,7 @@ class Plan:
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
-        """Return the jobs that make `folders` and all that they read, each after those it needs."""
+        """Return the jobs that compute `folders` and all their inputs, in order of execution."""
         found: dict[str, Job] = {}
 
         def add(folder: str) -> None:
@@ -263,7 +264,7 @@ class Plan:
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
         """Divide the trials of a run into ranges, one per file.
 
-        Successive halving has one range, as the mean over all trials decides which settings stop.
+        Successive halving needs one range of all trials: the mean over them decides what stops.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -271,11 +272,11 @@ class Plan:
         return [self.jobs.run(run, block) for block in self.blocks_of(run, trials)]
 
     def run_files(self, run: Run, trials: int) -> list[str]:
-        """Return the paths of a run's metrics that together contain `trials` trials."""
+        """Return the paths of a run's files of metrics for the first `trials` trials."""
         return [f"{folder}/{METRICS}" for folder in self._folders(run, trials)]
 
     def metrics_files(self, exhibit: Exhibit) -> list[str]:
-        """Return the paths of the metrics of all runs of a figure or table."""
+        """Return the paths of the files of metrics of all runs of a figure or table."""
         return [path for pair in exhibit.trials.items() for path in self.run_files(*pair)]
 
     def pieces(self, exhibit: Exhibit) -> list[str]:
@@ -293,7 +294,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Turn pairs (figure's key, thing that it uses) into the keys of each thing, each once."""
+    """Turn pairs (figure's key, thing that it uses) into a dict from thing to different keys."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None
@@ -320,8 +321,9 @@ def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
 def ground_of(parts: Iterable[Exhibit]) -> str:
     """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
 
-    `parts` are its tables. Conditions are scenarios with all parameters and versions, trials, and
-    selection rules; new methods and new versions of methods do not change the digest.
+    `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
+    all parameters and versions, numbers of trials, and selection rules. New methods and new
+    versions of methods do not change the digest.
     """
     lines = []
     for exhibit in parts:
@@ -334,14 +336,14 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 
 
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Raise FedreproError if a leaderboard's scenarios, trials or selection rules have changed.
+    """Raise FedreproError if a leaderboard's data, models, trials or selection rules have changed.
 
     Args:
         plan: the figures and tables of a scale; only scale paper is checked.
         papers: the papers whose leaderboards are checked; None: all.
 
     Raises:
-        FedreproError: their digest is not the one in the leaderboard's file.
+        FedreproError: the digest of these conditions is not the one in the leaderboard's file.
     """
     for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
         for version, board in plan.files[paper].boards.items():

@@ -1,1 +1,1 @@
-"""Data sets: arrays with named splits. Files of this folder are found on import."""
+"""Data sets: arrays with named splits. All modules of this folder are imported when needed."""

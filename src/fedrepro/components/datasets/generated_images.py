@@ -1,8 +1,8 @@
 """Digits and coloured shapes: small images that need no download.
 
-Shapes share what makes CIFAR-10 hard for a multilayer perceptron, though they are no photographs:
-position, size and colours vary, so no single pixel says much of the class. A perceptron gets about
-two thirds of the test pictures right.
+Shapes are hard for a multilayer perceptron, as CIFAR-10 is: position, size and colours vary, so a
+single pixel contains little information on the class. A perceptron classifies about two thirds of
+the test pictures correctly.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def shapes(
     """Draw colour pictures of 12×12 pixels: ten shapes, equally many pictures of each.
 
     Shape (3, 12, 12): red, green, blue. Colours, position, size and noise are drawn with a fixed
-    seed, so pictures are the same in all runs, and a picture does not depend on their number. `raw`
-    is not used.
+    seed, so pictures are the same in all runs, and a picture does not depend on how many there are.
+    `raw` is not used.
     """
     counts = {"train": train, "validation": validation, "test": test}
     x, y = {}, {}
@@ -130,7 +130,7 @@ def _picture(label: int, index: int, split: int, noise: float) -> np.ndarray:
 
 
 def _mask(name: str, down: np.ndarray, across: np.ndarray) -> np.ndarray:
-    """Return which pixels belong to the shape `name`: bool (SIDE, SIDE).
+    """Return the mask of pixels that belong to the shape `name`: bool (SIDE, SIDE).
 
     `down` and `across` are pixel coordinates (SIDE, SIDE), -1 to 1 inside the shape's box.
     """

@@ -36,7 +36,7 @@ REDUCED = "HAM10000 from photographs reduced to {}×{} pixels (published: 600×4
 
 
 class Photographs(NamedTuple):
-    """Photographs by name: x, uint8 (N, 3, side, side), labels and lesions, int64 (N,)."""
+    """Photographs sorted by name: x, uint8 (N, 3, side, side), labels and lesions, int64 (N,)."""
 
     x: np.ndarray
     labels: np.ndarray
@@ -82,14 +82,14 @@ def ham10000(
 ) -> Arrays:
     """Read HAM10000: 10,015 photographs of 7,470 skin lesions, seven classes made equal in size.
 
-    GEMS, appendix B.1: 2000 images of each class by rotations, shifts and flips, then 80/10/10.
-    Read here as 1600, 200 and 200 a class, with two differences. Lesions are split first, by class,
-    and changed copies are made within a split, so that no lesion is in two splits; the text does
-    not say so. And with balance~train validation and test stay as they are, two thirds of them of
-    class nv. Of a class with more photographs than asked for, random ones are kept; one with fewer
-    is filled up with changed copies. Image size (64), angles (any) and shifts (a tenth of the side)
-    are our choice. Corners that a rotation brings in are reflections. All draws have fixed seeds.
-    The natural group of an example is its lesion. Shape (3, size, size).
+    GEMS, appendix B.1: 2000 images of each class by rotations, shifts and flips, then split
+    80/10/10. Here 1600, 200 and 200 images per class, with two differences. Lesions are split
+    first, by class, and changed copies are made within a split, so that no lesion is in two splits;
+    the paper does not say so. With balance~train, validation and test keep their classes, two
+    thirds nv. Random photographs of a class with too many are kept; a class with too few gets
+    changed copies. Image size (64), angles (any) and shifts (a tenth of the side) are our choice.
+    Corners that a rotation opens are filled by reflection. All draws have fixed seeds. The natural
+    group of an example is its lesion. Shape (3, size, size).
     """
     photographs = _read(raw, FILES[source], size)
     rng = RngKey(0)
@@ -126,10 +126,10 @@ def ham10000(
 def _choose(
     labels: np.ndarray, rows: np.ndarray, count: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Choose rows to take as they are, and rows to copy and change, for `count` examples per class.
+    """Choose rows to keep unchanged, and rows to copy and change, for `count` examples per class.
 
-    `labels` are int64 (N,), `rows` int64 (n,) those of a split; returns int64 (m,), (c,). With
-    count 0 all rows of the split are taken as they are.
+    `labels` are int64 (N,), `rows` the row numbers of a split, int64 (n,). Returns row numbers to
+    keep, int64 (m,), and to copy, int64 (c,). If count is 0, all rows of the split are kept.
     """
     if not count:
         return rows, rows[:0]

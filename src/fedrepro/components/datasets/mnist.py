@@ -27,8 +27,8 @@ def read_idx_images(
 ) -> Arrays:
     """Read the data set `name` from its four idx files in folder `raw`, split as published.
 
-    `validation` examples are drawn from the training part; of the rest, `train` are kept (None:
-    all).
+    `validation` examples are drawn from the training part; `train` of the remaining examples are
+    kept (None: all).
 
     Raises:
         FedreproError: a raw file is missing or damaged, or a class has no training example left.
@@ -87,8 +87,8 @@ def mnist(
 ) -> Arrays:
     """Read MNIST: 60,000 training and 10,000 test digits of 28×28 pixels, split as published.
 
-    `validation` examples are drawn by class from the training part with a fixed seed; of the rest,
-    `train` are kept (by default all).
+    `validation` examples are drawn by class from the training part with a fixed seed; `train` of
+    the remaining examples are kept (by default all).
     """
     classes = tuple("0123456789")
     return represent(read_idx_images("mnist", raw, validation, classes, train), features)

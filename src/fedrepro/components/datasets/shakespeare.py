@@ -110,9 +110,9 @@ def read_tiny(path: Path) -> Lines:
 def read_leaf(path: Path) -> Lines:
     """Read the speeches of each role from the zip of Project Gutenberg that LEAF uses.
 
-    All works are in one text. A play begins with its year, then its title; a speech is a role's
-    name, indented by two (not at all in The Comedy of Errors), a full stop and the text, and goes
-    on with lines indented by four. Returns {role: speeches}.
+    All works are in one text. A play begins with its year, then its title. A speech is a role's
+    name, indented by two spaces (by none in The Comedy of Errors), a full stop and the text, and
+    continues in lines indented by four. Returns {role: speeches}.
     """
     speeches = _Speeches()
     with unpack_archive("shakespeare", path, lambda member: member.endswith(".txt")) as folder:
@@ -149,8 +149,8 @@ def texts_of(
 ) -> dict[str, list[str]]:
     """Cut the lines of each role into training, validation and test texts, in the play's order.
 
-    `lines` holds each role's speeches; `test` and `validation` are shares of them. Returns by split
-    one text per role of `roles`.
+    `lines` has each role's speeches; `test` and `validation` are shares of the speeches. Returns by
+    split one text per role of `roles`.
     """
     texts: dict[str, list[str]] = {split: [] for split in SPLITS}
     for role in roles:
@@ -165,10 +165,10 @@ def texts_of(
 
 @dataclass(frozen=True)
 class Windows:
-    """Cuts texts into windows of characters, each an example whose label is the next character.
+    """Cuts texts into windows of characters: examples whose label is the next character.
 
-    size: characters of a window. stride: characters from one window to the next. whole: whether all
-    windows lie in the text; if not, line breaks fill up windows at the text's beginning.
+    size: characters of a window. stride: characters from one window's start to the next. whole:
+    whether all windows lie in the text; if not, windows before its beginning get line breaks.
     """
 
     size: int
@@ -191,7 +191,7 @@ class Windows:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Cut the texts of roles into windows, uint8 (N, size); return windows, labels, roles.
 
-        A character's code is its position in `alphabet`; characters outside are dropped. Labels,
+        A character's code is its position in `alphabet`; all other characters are dropped. Labels,
         int64 (N,), are codes of next characters; roles, int32 (N,), positions in `texts`.
         """
         code = {ord(character): chr(number) for number, character in enumerate(alphabet)}
@@ -215,7 +215,7 @@ class Windows:
     def arrays(
         self, texts: Mapping[str, list[str]], roles: Sequence[str], stand_in: str, note: str
     ) -> Arrays:
-        """Make a data set of each split's texts (one per role), with roles as natural groups.
+        """Return a data set of windows of each split's texts (one per role), grouped by roles.
 
         `stand_in` and `note` are remarks about the data for reports.
         """
@@ -282,11 +282,12 @@ def shakespeare(
 
     As in FedAvg (section 3) and LEAF, a client is a speaking role with at least two lines
     (speeches); its first 80 % are for training, the last 20 %, at least one, for testing.
-    `validation` takes lines before the test lines. A role's lines of one split are joined by line
-    breaks and cut into windows, one character apart as in LEAF. Line breaks fill up windows at the
-    beginning of a text, so that no role is too short (LEAF drops such roles); `whole` takes windows
-    of the text alone. Classes are the characters that follow training windows; others are dropped.
-    Kind text; x uint8 (N, window), character codes that are also the class numbers; scale 1.
+    `validation` is the share of lines before the test lines. A role's lines of one split are joined
+    by line breaks and cut into windows, one character apart as in LEAF. Line breaks fill up windows
+    at the beginning of a text, so that no role is too short (LEAF drops short roles); with `whole`
+    no windows are filled up. Classes are the characters that follow training windows; all other
+    characters are dropped. Kind text; x uint8 (N, window), character codes that are also the class
+    numbers; scale 1.
     """
     file = FILES[source][0]
     lines = READERS[source](raw / file)
@@ -361,7 +362,7 @@ def speeches(
 
 
 def _lines(role: int, count: int) -> list[str]:
-    """Draw `count` lines of role number `role`; a line does not depend on how many there are."""
+    """Draw `count` lines of role number `role`; a line does not depend on `count`."""
     draw = RngKey(0, client=role).stream("speeches")
     nouns, kinds, deeds = (
         (words, draw.dirichlet(np.full(len(words), TASTE))) for words in (NOUNS, KINDS, DEEDS)

@@ -29,7 +29,7 @@ SILENCE = 1e-10  # power; the smallest that a logarithm is taken of
 
 @dataclass(frozen=True)
 class Mel:
-    """Settings of a mel spectrogram; window and hop in samples, low and high in Hz, floor in dB."""
+    """Parameters of a mel spectrogram: window, hop in samples, low, high in Hz, floor in dB."""
 
     bands: int
     window: int
@@ -129,13 +129,13 @@ def speech_commands(
 ) -> Arrays:
     """Read Speech Commands v0.02: ten keywords as mel spectrograms of 32×32, clips of one second.
 
-    RM, section 4 (keyword spotting). The text gives the 32×32 and nothing else; here: the ten
-    keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512, 32
-    triangular bands from 0 to 8 kHz, powers in decibels below the clip's loudest cell, from −80 dB
-    (0) to 0 dB (1). Shorter clips are filled with silence. The publisher's archive is split by the
-    publisher's lists; an archive without lists (a mirror's subset) by speaker, 80/10/10, with a
-    fixed seed, and is a stand-in. Kind audio, shape (mels, frames), float32; the natural group of
-    an example is its speaker.
+    RM, section 4 (keyword spotting). The paper states 32×32 and nothing else; our choices are: the
+    ten keywords of the publisher's own benchmark, Hann windows of 1024 samples (64 ms) every 512,
+    32 triangular bands from 0 to 8 kHz, powers in decibels below the clip's loudest cell, from
+    −80 dB (0) to 0 dB (1). Shorter clips are filled with silence. The publisher's archive is split
+    by the publisher's lists; an archive without lists (a mirror's subset) is split by speaker,
+    80/10/10, with a fixed seed, and reported as other data than the paper's. Kind audio, shape
+    (mels, frames), float32; the natural group of an example is its speaker.
     """
     path = raw / FILE
     with unpack_archive("speech_commands", path, _wanted) as folder:

@@ -1,4 +1,4 @@
-"""Synthetic(alpha, beta) of FedProx: labels from a linear model of each client's own.
+"""Synthetic(alpha, beta) of FedProx: labels from a linear model that differs between clients.
 
 T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A. Talwalkar, V. Smith. Federated Optimization in
 Heterogeneous Networks. MLSys 2020 (FedProx), section 5.1.
@@ -28,7 +28,7 @@ AT_ONCE = 2**16
 class Synthetic:
     """Generates FedProx's synthetic clients; examples depend on a client's number and `draw` alone.
 
-    Fields are the parameters of `synthetic`; `kept` is its `clients`.
+    Fields are the parameters of the data set `synthetic`; `kept` is its parameter `clients`.
     """
 
     alpha: float
@@ -63,8 +63,8 @@ class Synthetic:
     def _counts(self, first: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw how many training and test examples each client has: two int64 (clients,).
 
-        The clients are numbers `first` and on. Every client has two numbers of one stream, which
-        make one normal number.
+        The clients have the indices `first`, first + 1, …. Every client takes two uniform numbers
+        of one stream, which are turned into one normal number.
         """
         stream = self._stream("synthetic-sizes")
         # the counter of the generator stands for four numbers
@@ -136,8 +136,8 @@ def synthetic(
     """Generate FedProx's synthetic data: 60 inputs, 10 classes argmax(W_k x + b_k) at client k.
 
     W_k and b_k ~ N(u_k, 1), u_k ~ N(0, alpha); x ~ N(v_k, diag(j^-1.2)), v_k ~ N(B_k, 1), B_k ~
-    N(0, beta): variances, as printed. A client has `least` examples and a log-normal number more,
-    as in FedProx's code, and tests on a tenth. Partition `natural` makes each a client; beyond the
+    N(0, beta): variances, as printed. A client has `least` examples plus a log-normal number, as in
+    FedProx's code; a tenth is for testing. Use partition `natural` for these clients; beyond the
     first `clients`, examples are generated when a client is drawn. `raw` is not used.
     """
     population = Synthetic(alpha, beta, iid, clients, least, log_mean, log_sd, draw)

@@ -1,1 +1,1 @@
-"""Features that replace the pixels of images. Files of this folder are found on import."""
+"""Features that replace the pixels of images. Modules of this folder are imported when needed."""

@@ -1,7 +1,8 @@
-"""Features of images by networks: EfficientNet-Lite0, or one trained for it (GEMS, appendix B.1).
+"""Features of images by networks: pretrained EfficientNet-Lite0, or a small one trained here.
 
-M. Tan, Q. V. Le. EfficientNet: rethinking model scaling for convolutional neural networks. ICML
-2019; the lite variants, without squeeze-and-excitation and with ReLU6, are its authors' own.
+Sources: GEMS, appendix B.1. M. Tan, Q. V. Le. EfficientNet: rethinking model scaling for
+convolutional neural networks. ICML 2019; the lite variants, without squeeze-and-excitation and with
+ReLU6, are by the authors of EfficientNet.
 """
 
 from __future__ import annotations
@@ -91,10 +92,10 @@ def lite0(
 ) -> Mapping[str, np.ndarray]:
     """Replace images by ImageNet features of EfficientNet-Lite0: {split: float32 (N, 1280)}.
 
-    Features are the mean over positions of its last convolution. They stand in for VGG-16 of GEMS,
-    appendix B.1, whose weights are a download: these come in two packages (extra `lite0`). Inputs
-    are (x - 127) / 128 for x of 0 to 255, as the network was trained. Padding is made for `size`.
-    Grey images count as three equal channels.
+    Features are the mean over positions of the network's last convolution. They replace VGG-16 of
+    GEMS, appendix B.1, whose weights would have to be downloaded: Lite0 comes in two packages
+    (extra `lite0`). Inputs are (x - 127) / 128 for x of 0 to 255, as in the network's training.
+    Padding is computed for `size`. Grey images get three equal channels.
     """
     channels_rows_columns(images)
     return through(_lite0(size), images, best_device())
@@ -158,10 +159,10 @@ def convnet(
 
     GEMS, appendix B.1: 3×3 kernels with 32, 64 and 128 filters, each with ReLU and 2×2 max pooling,
     then a dense layer of 512 and the output. The two dense layers are cut off, which leaves 128
-    values for each position of the last pooling: {split: float32 (N, 128·h·w)}. The text trains on
+    values for each position of the last pooling: {split: float32 (N, 128·h·w)}. The paper trains on
     "66 % of the data": here of the training split, drawn by class, so that validation and test stay
-    unseen. Padding (none), step size, batch size (Adam, 0.001, 32, as its own networks) and ten
-    epochs are our choice. The seed is fixed.
+    unseen. No padding, step size and batch size (Adam, 0.001, 32, as for the paper's networks) and
+    ten epochs are our choice. The seed is fixed.
     """
     import torch
 

@@ -1,1 +1,1 @@
-"""Graphs of decentralised learning: which nodes exchange models, and with which mixing weights."""
+"""Graphs of decentralised learning: which nodes exchange models, and by which weights they mix."""

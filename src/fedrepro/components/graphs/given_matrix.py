@@ -1,4 +1,4 @@
-"""Mixing weights as they are given, in the configuration or in a file."""
+"""Graphs whose mixing weights are written out by the user, in the configuration or in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def matrix(
         Arg("for each node its weights of all nodes, joined by _, such as 0.25_0.75"),
     ],
 ) -> list[list[float]]:
-    """Return mixing weights as given, (N, N): row i has the weights with which node i averages all.
+    """Return mixing weights from the text `rows`, (N, N): row i is how node i averages all nodes.
 
     Source: P2P, section 5.
     """
@@ -56,6 +56,6 @@ def file(
 ) -> list[list[float]]:
     """Read mixing weights from `config/graphs/<csv>.csv`: a line per node, joined by commas.
 
-    A change of the file makes runs compute again.
+    After a change of the file, results are computed again.
     """
     return read_graph(FOLDER / f"{csv}.csv")

@@ -73,9 +73,9 @@ def ring(
 def star(
     clients: int, rng: RngKey, *, weights: Rule = "metropolis", self_loops: SelfLoops = True
 ) -> np.ndarray:
-    """Return mixing weights of a star, (N, N): node 0 receives from all others, they only from it.
+    """Return mixing weights of a star, (N, N): all nodes exchange models with node 0 alone.
 
-    Node 0 has data like any other; a server without data is a federated method instead.
+    Node 0 has data like any other node; for a server without data use a federated method instead.
     """
     import networkx as nx
 
@@ -119,8 +119,8 @@ def small_world(
 ) -> np.ndarray:
     """Return mixing weights of a ring of near neighbours with randomly rewired edges, (N, N).
 
-    The graph is drawn once per trial, and again up to 100 times until it is connected. With at most
-    `neighbours` + 1 nodes, all are neighbours.
+    The graph is drawn once per trial, up to 100 times until it is connected. With at most
+    `neighbours` + 1 nodes, all nodes are neighbours.
     """
     import networkx as nx
 

@@ -27,8 +27,8 @@ def char_lstm(
     """Build a next-character network: embedding, LSTM layers, softmax. Source: FedAvg, section 3.
 
     Inputs are windows of character codes, and the codes are the classes. With predict~all, loss and
-    accuracy are means over all positions of a window; then windows that overlap less (`stride` of
-    the data set) teach as much with fewer examples.
+    accuracy are means over all positions of a window; windows that overlap less (`stride` of the
+    data set) then contain as much information in fewer examples.
     """
     if len(shape) != 1:
         raise FedreproError(

@@ -74,8 +74,8 @@ def variational_mlp(
     """Build a Bayesian perceptron: mean and spread for each weight. Source: P2P, section 5.2.2.
 
     The paper's network is 784-400-10. `prior_sd` adds the KL divergence from the prior to every
-    client's loss, once for all its examples; methods with a prior of their own replace it, as
-    consensus does from its second round on.
+    client's loss, counted once for all its examples; methods such as consensus replace the prior by
+    their own from the second round on.
     """
     start = SPREAD if spread is None else math.log(math.expm1(spread))
     layers: list[Layer] = []

@@ -1,4 +1,4 @@
-"""Residual networks of 8 and 20 layers for images of 32 × 32 pixels or about that."""
+"""Residual networks of 8 and 20 layers for images of about 32 × 32 pixels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def resnet20(
 def resnet8(
     shape: tuple[int, ...], classes: int, *, norm: Norm = "group", width: Width = 16
 ) -> Any:
-    """Build ResNet-8: three stages of one residual block, else as ResNet-20 (He et al., 2016)."""
+    """Build ResNet-8: ResNet-20 (He et al., 2016) with one residual block in each of 3 stages."""
     return _made("resnet8", shape, classes, 1, norm, width)
 
 

@@ -1,1 +1,1 @@
-"""Partitions: rules that deal out training examples to clients. Files here are found on import."""
+"""Partitions: rules that deal out training examples to clients, a module per family of rules."""

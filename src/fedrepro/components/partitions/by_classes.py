@@ -1,8 +1,8 @@
-"""Partitions by classes: evenly, by lists, one or several a client, sorted, or shards.
+"""Partitions by classes: evenly, by lists of classes, some classes per client, or sorted shards.
 
-Sources: PFNM (M. Yurochkin et al., ICML 2019), GEMS (N. Guha, V. Smith, 2018), P2P (A. Lalitha et
-al., 2019), NIID-Bench (Q. Li et al., ICDE 2022), RM (H. Mostafa, 2019), FedAvg (H. B. McMahan et
-al., AISTATS 2017), in this order.
+Sources, in the order of the functions: PFNM (M. Yurochkin et al., ICML 2019), GEMS (N. Guha, V.
+Smith, 2018), P2P (A. Lalitha et al., 2019), NIID-Bench (Q. Li et al., ICDE 2022), RM (H. Mostafa,
+2019), FedAvg (H. B. McMahan et al., AISTATS 2017).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from fedrepro.data.assignment import (
 def homogeneous(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
     """Split each class evenly over the clients, so that all have the same share of each class.
 
-    Neither a class's parts nor clients' sizes differ by more than one example: classes are dealt
-    out one after another around a drawn order of the clients. Source: PFNM, section 4; the authors'
+    The parts of a class differ by at most one example, and so do clients' sizes: classes are dealt
+    out one after another, in a random order of the clients. Source: PFNM, section 4; the authors'
     code splits all examples at random instead.
     """
     require_examples(examples, clients)
@@ -55,10 +55,10 @@ TABLE_4: dict[tuple[int, int], Sequence[Sequence[int]]] = {
 def by_label(examples: TrainingLabels, rng: RngKey, *, clients: Clients) -> Assignment:
     """Give client j all examples of consecutive classes, from jK/J to (j+1)K/J - 1.
 
-    J clients, K classes. Source: GEMS, table 4, in which seven of nine rows are of this form. The
-    other two, HAM with 2 and 5 clients, get the printed sets: all five clients share classes 5 and
-    6 evenly. For 2 clients and 10 classes the table prints {0-4} twice, a misprint for {0-4},
-    {5-9}.
+    J clients, K classes. Source: GEMS, table 4, in which seven of nine rows are of this form. For
+    the two other rows (HAM, 2 and 5 clients) the printed sets are used: all five clients share
+    classes 5 and 6 evenly. For 2 clients and 10 classes the table prints {0-4} twice, a misprint
+    for {0-4}, {5-9}.
     """
     require_examples(examples, clients)
     if clients > examples.classes:
@@ -123,10 +123,10 @@ def labels_each(
     clients: Clients,
     each: Annotated[int, Arg("classes that a client holds", unit="classes", least=1)] = 2,
 ) -> Assignment:
-    """Give client j class j modulo K and `each` - 1 others at random; holders share a class evenly.
+    """Give client j class j modulo K and `each` - 1 random classes; holders share a class evenly.
 
-    With fewer clients than classes, examples of classes that nobody holds are left out. Source:
-    NIID-Bench, by the authors' code, whose clients hold class j mod K first.
+    K is the number of classes. With fewer clients than classes, examples of classes that no client
+    holds are left out. Source: NIID-Bench, by the authors' code, where client j has class j mod K.
     """
     require_examples(examples, clients)
     if each > examples.classes:
@@ -147,8 +147,9 @@ def labels_each(
 def one_class(examples: TrainingLabels, rng: RngKey, *, clients: Clients = 10) -> Assignment:
     """Give client j only examples of class j modulo K, the number of classes.
 
-    With more clients than classes, those of one class share it evenly at random. Source: RM,
-    section 4: ten clients, "each client only has data points belonging to one of the ten classes".
+    With more clients than classes, clients of one class share its examples evenly at random.
+    Source: RM, section 4: ten clients, "each client only has data points belonging to one of the
+    ten classes".
     """
     require_examples(examples, clients)
     if clients < examples.classes:
@@ -171,8 +172,9 @@ def shards(
 ) -> Assignment:
     """Sort examples by label, cut J · each equal shards, and give each client `each` at random.
 
-    So most clients hold `each` classes at most. Shards differ in size by one example at most.
-    Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two each.
+    J is the number of clients. So most clients have at most `each` classes. Shards differ in size
+    by at most one example. Source: FedAvg, section 3: 100 clients, 200 shards of 300 examples, two
+    shards per client.
     """
     require_examples(examples, clients)
     count = clients * each

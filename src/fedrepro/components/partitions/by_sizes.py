@@ -1,7 +1,8 @@
-"""Partitions without label skew: of equal sizes, of skewed ones, with noise, or one client.
+"""Partitions without label skew: equal sizes, skewed sizes, noise on inputs, or a single client.
 
 Sources: FedAvg (H. B. McMahan et al., AISTATS 2017) and RM (H. Mostafa, 2019) for iid, FedProx (T.
-Li et al., MLSys 2020) for the power law, NIID-Bench (Q. Li et al., ICDE 2022) for the others.
+Li et al., MLSys 2020) for the power law, NIID-Bench (Q. Li et al., ICDE 2022) for quantity_skew and
+feature_noise.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def power_law(
 ) -> assignment.Assignment:
     """Give the client of rank r a number of random examples in proportion to r^-exponent.
 
-    Every client first gets `min_examples`; the rest follows the power law. Ranks are drawn. Source:
-    FedProx, which gives no exponent: 1 is our choice.
+    Every client first gets `min_examples`; all further examples follow the power law. Ranks are
+    drawn at random. Source: FedProx, which does not state the exponent: 1 is our choice.
     """
     assignment.require_examples(examples, clients, min_examples)
     generator = rng.stream("partition-sizes")
@@ -125,11 +126,11 @@ def feature_noise(
         ),
     ] = "variance",
 ) -> assignment.Assignment:
-    """Split classes evenly as `homogeneous`; client j's inputs get noise N(0, sigma · j / J).
+    """Split each class evenly over the clients; client j's inputs get noise N(0, sigma · j / J).
 
     sigma · j / J is a variance, j = 1 .. J clients; with `grows` as deviation, the standard
     deviation is sigma · (j - 1) / (J - 1). The noise is drawn when inputs are used. Source:
-    NIID-Bench, with sigma = 0.1; there examples are split at random, here evenly by class.
+    NIID-Bench, with sigma = 0.1, whose code splits examples at random, not by class.
     """
     noise = sigma * np.arange(1, clients + 1) / clients
     if grows == "deviation":

@@ -1,8 +1,8 @@
-"""Partitions by Dirichlet shares, drawn per class or per client, and with the papers' own draws.
+"""Partitions by Dirichlet shares, drawn per class or per client, also by the papers' own code.
 
 Sources: PFNM (M. Yurochkin et al., ICML 2019, section 4), FedFisher (D. Jhunjhunwala, S. Wang, G.
 Joshi, AISTATS 2024, by the authors' code), NIID-Bench (Q. Li et al., ICDE 2022), whose sampler
-DENSE and FedLPA took over.
+DENSE and FedLPA use too.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def dirichlet(
     """Split each class k over the J clients by shares p_k ~ Dir_J(alpha).
 
     Draws that leave a client with fewer than `min_examples` are repeated and counted. Source: PFNM,
-    section 4, with alpha = 0.2. The text asks neither for a least number of examples nor for
-    balance; the authors' code repeats until every client has 10, has alpha = 0.5 by default, and
+    section 4, with alpha = 0.2. The paper mentions neither a least number of examples nor balance;
+    the authors' code repeats until every client has 10 examples, has alpha = 0.5 by default, and
     balances.
     """
     require_examples(examples, clients, min_examples)
@@ -66,8 +66,8 @@ def dirichlet(
 class _Counts:
     """Draws how many examples of each class each client gets, many draws at a time.
 
-    The two streams are used in order, so that the n-th draw is the same however many are made at a
-    time.
+    The n-th draw does not depend on how many draws are made at a time, since random numbers are
+    taken from two streams in order.
     """
 
     def __init__(
@@ -78,18 +78,18 @@ class _Counts:
         self.uniform = rng.stream("partition-uniform")
 
     def block(self, attempts: int) -> int:
-        """Return how many draws to make at once: few at first, since most settings need few.
+        """Return how many draws to make at once: few at first, since few are usually needed.
 
-        `attempts` counts the draws made so far.
+        `attempts` is the number of draws made so far.
         """
         most = max(1, BLOCK // (self.available.size * self.clients))
         return min(most, max(8, attempts))
 
     def next(self, count: int) -> np.ndarray:
-        """Make the next draws: int64 (count, classes, clients), summing over clients to each class.
+        """Draw `count` times numbers of examples by class and client: int64 (count, K, J).
 
-        Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U. A
-        small alpha makes g itself underflow, often for all clients at once (0 / 0).
+        Scores are alpha · log g with g ~ Gamma(alpha), as alpha · log Gamma(alpha + 1) + log U. For
+        a small alpha g itself would underflow, often for all J clients at once (0 / 0).
         """
         shape = count, self.available.size, self.clients
         grown = self.gamma.standard_gamma(self.alpha + 1, shape)
@@ -123,9 +123,9 @@ def dirichlet_clients(
 ) -> Assignment:
     """Draw q_i ~ Dir_K(alpha) over classes per client i, who gets q_ik / sum_i q_ik of class k.
 
-    `dirichlet` draws over clients for each class instead; papers call both "Dirichlet alpha".
-    Source: the code of FedFisher, which asks for no least number of examples. Draws that leave a
-    client with fewer than `min_examples` are repeated and counted.
+    K is the number of classes. `dirichlet` draws over clients for each class instead; papers call
+    both "Dirichlet alpha". Source: the code of FedFisher, which requires no least number of
+    examples. Draws that leave a client with fewer than `min_examples` are repeated and counted.
     """
     require_examples(examples, clients, min_examples)
     available = np.bincount(examples.labels, minlength=examples.classes)
@@ -174,10 +174,10 @@ def published_draw(
 ) -> Assignment:
     """Partition as `dirichlet` with balance, or `dirichlet_clients`, with the papers' own draws.
 
-    Draws come from NumPy's old generator (before 1.17), whose numbers never change; so with a
-    publisher's data in their order each client gets the very images of the papers. Trial t has the
-    seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client with
-    fewer than `min_examples` are repeated and counted. Source: the code of both.
+    Draws come from NumPy's old generator (before 1.17), whose numbers never change. So if the data
+    set is in its publisher's order, each client gets the same images as in the papers. Trial t has
+    the seed `first_seed` + t, plus a million times the seed of the run. Draws that leave a client
+    with fewer than `min_examples` are repeated and counted. Source: code of NIID-Bench, FedFisher.
     """
     require_examples(examples, clients, min_examples)
     seed = first_seed + (0 if one_draw else rng.trial) + 1_000_000 * rng.seed
@@ -226,7 +226,7 @@ def _over_classes(
 
 
 def _deal(owner: np.ndarray, rows: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """Assign `rows` to clients in order by `share` (clients,), in `owner`; return their counts."""
+    """Write into `owner[rows]` clients in order, by their `share` (J,); return clients' counts."""
     cuts = (np.cumsum(share) * rows.size).astype(int)
     cuts[-1] = rows.size
     counts = np.diff(cuts, prepend=0)

@@ -1,4 +1,4 @@
-"""Clients that the data come with: one per role, speaker or node.
+"""Partition by natural groups of the data: a client per role, speaker or node.
 
 H. B. McMahan et al. Communication-Efficient Learning of Deep Networks from Decentralized Data.
 AISTATS 2017, section 3 (Shakespeare: one client per speaking role).
@@ -33,12 +33,12 @@ def natural(
         int, Arg("groups with fewer training examples are left out", unit="examples", least=1)
     ] = 1,
 ) -> Assignment:
-    """Make each natural group of the data set (role, speaker, lesion) a client, in order.
+    """Turn each natural group of the data set (role, speaker, lesion) into a client, in order.
 
-    Examples without a group, or of groups that are left out, belong to nobody. Validation examples
-    go to the client of their group. Give `clients` for one-shot methods, whose local models are
-    trained in blocks of known size. A data set that generates clients may have more than it stores;
-    these are generated when they are drawn. Source: FedAvg, section 3 (1146 roles).
+    Examples without a group, or of groups that are left out, belong to no client. Validation
+    examples belong to the client of their group. One-shot methods need a value of `clients`. A data
+    set that generates clients may have more clients than it stores; these are generated when they
+    are drawn. Source: FedAvg, section 3 (1146 roles).
     """
     if not examples.group_names:
         raise FedreproError(

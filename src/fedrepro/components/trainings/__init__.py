@@ -1,4 +1,4 @@
 """Training procedures: how a client trains on its data.
 
-Files of this folder are found on import.
+All modules of this folder are imported when a procedure is needed.
 """

@@ -1,4 +1,4 @@
-"""Adam, AMSGrad and SGD. Defaults are Table 1 of PFNM (MNIST)."""
+"""Local training by Adam, AMSGrad and SGD. Defaults are from Table 1 of PFNM (MNIST)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def adam(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Train by Adam, each client from weights of its own.
+    """Train by Adam, each client from its own random start weights unless `shared_init`.
 
     Source: PFNM, supplement Table 1, and code.
     """
@@ -83,5 +83,5 @@ def sgd(
     augment: Augmented = "none",
     patience: Patience = 0,
 ) -> Settings:
-    """Train by stochastic gradient descent, with heavy-ball momentum if wished."""
+    """Train by stochastic gradient descent, with heavy-ball `momentum` if it is not 0."""
     return Settings("sgd", **locals())

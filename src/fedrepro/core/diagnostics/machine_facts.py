@@ -1,8 +1,8 @@
 """Observations of a machine: processor, memory, disk, SLURM, and the libraries that compute.
 
-The machine may lack nearly everything, so an observation says in words that a fact is unknown, and
-no error is raised. Each library of this process is asked, so that an emulator or an environment
-variable shows.
+An observation says in words that a fact is unknown, and no error is raised, since a machine may
+lack nearly everything. Libraries are asked within this process, so that effects of an emulator or
+of an environment variable are seen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedrepro.core.provenance import versions
 class Observation:
     """One line about a machine: its subject `what`, such as memory, and the observation in words.
 
-    wrong: True if results cannot be trusted, or runs fail, until this is fixed.
+    wrong: True if results cannot be trusted, or runs fail, until what was observed is fixed.
     """
 
     what: str
@@ -77,7 +77,7 @@ def _text(path: Path) -> str:
 
 
 def _line(text: str, name: str) -> str:
-    """Return the value of the first line 'name: value' of `text`; `name` may be a pattern."""
+    """Return the value of the first line 'name: value' in `text`; `name` may be a regex."""
     match = re.search(rf"^(?:{name})\s*:\s*(.+)$", text, re.MULTILINE)
     return match[1].strip() if match else ""
 
@@ -135,7 +135,7 @@ NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off b
 
 
 def asked(what: str) -> Iterator[Observation]:
-    """Yield the version and processor features of library `what`, and whether it computes right."""
+    """Yield version and processor features of library `what`; check a product that it computes."""
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
@@ -144,13 +144,13 @@ def asked(what: str) -> Iterator[Observation]:
 
 
 def environment() -> Observation:
-    """Observe the environment variables that change how libraries compute, such as MKL_* ones."""
+    """Observe the environment variables that change how libraries compute, such as MKL_CBWR."""
     steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
     return Observation("environment", " ".join(steering) or "nothing that steers libraries")
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Check `product`, the matrix product of library `name`, against float64; wrong if far off."""
+    """Compare library `name`'s matrix product of float32, `product`, with that in float64."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))

@@ -23,7 +23,7 @@ NOT_RUNNABLE = 127
 def main(arguments: list[str]) -> int:
     """Lock a file and replace this process by a command, so that only one such command runs.
 
-    `arguments` are LOCKFILE, --, and the command. Return an exit status only where that fails.
+    `arguments` are LOCKFILE, --, and the command. Returns, with an exit status, only on failure.
     """
     if len(arguments) < 3 or arguments[1] != "--":
         print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)

@@ -1,1 +1,1 @@
-"""Products, exponentials and the like that give equal bytes on all processors."""
+"""Matrix products, exponentials and the like that compute equal bytes on all processors."""

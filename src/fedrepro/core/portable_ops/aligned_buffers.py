@@ -1,4 +1,4 @@
-"""Layout of numbers in memory: rows of whole vectors, buffers that begin at a line or a page."""
+"""Layout of numbers in memory: padded rows, and buffers that begin at a cache line or a page."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ def padded_to(columns: int) -> int:
 
 
 def row_of(columns: int) -> int:
-    """Return the distance in memory, in numbers, between rows of a matrix with these columns.
+    """Return the row stride, in numbers, to use for a matrix with this number of columns.
 
-    Rows are padded to whole vectors. Rows that are multiples of 2 KiB apart share few sets of the
-    first cache, which makes products up to three times slower, so such rows get 16 numbers more.
+    Rows are padded to a multiple of 8 numbers. Rows that are multiples of 2 KiB apart share few
+    sets of the L1 cache, which makes products up to three times slower, so their stride is 16 more.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width
 
 
 def aligned(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> np.ndarray[Any, Any]:
-    """Return zeros (size,) that begin in memory `place` bytes after a multiple of `unit` bytes.
+    """Return zeros (size,) whose memory address is `place` bytes after a multiple of `unit` bytes.
 
-    By default a unit is a cache line, 64 bytes, so that vector code reads whole lines.
+    By default `unit` is a cache line, 64 bytes, so that vector code reads whole cache lines.
     """
     if not size:
         return np.zeros(0, dtype)

@@ -43,7 +43,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Make the locator for a function of source `py_file`; None if no folder can be written."""
+        """Return the cache locator for a function of source `py_file`; None if not writable."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]
@@ -54,9 +54,9 @@ class ByContent(UserProvidedCacheLocator):
 
 @contextmanager
 def kept_by_content() -> Iterator[None]:
-    """Let Numba cache functions compiled in the body by their source's content (`ByContent`).
+    """Let Numba cache functions compiled in the `with` body by their file's content (`ByContent`).
 
-    Where that fails, compiled code goes next to the source.
+    If no such folder can be written, compiled code is stored next to the source file.
     """
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
@@ -70,10 +70,10 @@ def kept_by_content() -> Iterator[None]:
 
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
-    """Run the body in one of several jobs at a time, so that only one compiles what all need.
+    """Run the `with` body in one process at a time, so that code is compiled once and then cached.
 
-    `what` names the code, and with it the lock file; the other jobs wait and then read the cache.
-    Where nothing can be written, each job compiles by itself.
+    `what` names the code to compile, and so the lock file. Other processes wait and then read the
+    cache. Where nothing can be written, each process compiles by itself.
     """
     try:
         path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
@@ -90,7 +90,7 @@ def one_process(what: str) -> Iterator[None]:
 
 
 def compiled_once(function: Any) -> None:
-    """Change a Numba function so that only one job at a time compiles it (`one_process`)."""
+    """Change a Numba function so that only one process at a time compiles it (`one_process`)."""
     compile_now, name = function.compile, function.py_func.__qualname__
 
     def compile_or_wait(kinds: Any) -> Any:

@@ -1,9 +1,9 @@
 """Functions compiled by Numba, and matrix products: the same bits on every processor.
 
-A product is written in LLVM's vectors, which each machine maps to its registers: an element is
-one chain of fused multiplications and additions in the order of its sum, whatever the width of the
-vectors, and however many rows and columns are computed at a time. No library is called, so neither
-its version nor the branch that it takes can change a result. Nothing here allows `fastmath`.
+A product is written in LLVM's vectors, which each machine maps to its registers. An element of the
+result is one chain of fused multiply-adds in a fixed order, whatever the width of the vectors and
+however many rows and columns are computed at a time. No library is called, whose version or choice
+of code could change a result. Nothing here allows `fastmath`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Function = Callable[..., Any]
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
     """Append a hash of the source of the modules `calls` to a function's name.
 
-    Numba caches compiled code by name and by the function's own file alone; with the hash, a change
-    in a module that the function calls makes Numba compile it again.
+    Numba caches compiled code by name and by the function's own file alone. With the hash, a change
+    in a module that the function calls makes Numba compile the function again.
     """
     sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
@@ -48,7 +48,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
     """Compile a function to machine code by Numba, cached on disk where that can be written.
 
     Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
-    `calls` are the modules whose compiled functions it calls.
+    `calls` are the modules whose compiled functions `function` calls.
     """
     if calls:
         named_after(function, calls)
@@ -63,7 +63,7 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 
 def inner(function: Function) -> Any:
-    """Compile a function for calls by compiled functions only; it is cached as a part of them."""
+    """Compile a function that only compiled functions call; it is cached as part of its callers."""
     return numba.njit(**inner_functions.OPTIONS)(function)
 
 
@@ -108,7 +108,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writes LLVM code for vector registers: operations on `lanes` numbers at once, 512 bits."""
+    """Writes LLVM code for operations on vectors of `lanes` numbers, by default 512 bits."""
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
@@ -145,7 +145,7 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Emit LLVM code for the address of element `at` of a Numba array of type `kind`; return it."""
+    """Write LLVM code for the address of element `at` of a Numba array of type `kind`."""
     return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
 
 
@@ -183,7 +183,7 @@ def _tile_of(
             return at if known else builder.asm(kind, "", "=r,0", [at], False)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Write code for pointers to the vectors of a row; it begins `at` after `pointer`."""
+            """Write code for pointers to the vectors of a row that begins `at` after `pointer`."""
             starts = range(0, width, vector.lanes)
             return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
 
@@ -195,11 +195,11 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write code for `sums` plus the products of all terms in stretch number `turn`."""
+                """Write code that adds the products of all terms in stretch `turn` to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write code for `sums` plus the products of term k; return the new vectors."""
+                    """Write code that adds the products of term k to `sums`; return the sums."""
                     at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
                     values = [vector.load(pointer) for pointer in across(b, at)]
                     at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
@@ -232,7 +232,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write code that branches on `rows` at run time: tile(height) for the one of `heights`."""
+    """Write LLVM code that branches on `rows` at run time; tile(height) writes each branch."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:
@@ -247,10 +247,10 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write a loop of values = body(values, k), for k from `first` to `end`, in LLVM code.
+    """Write LLVM code for a loop of values = body(values, k), for k from `first` to `end`.
 
-    Returns the last values and the last k. The loop is unrolled: one turn has the code of `times`
-    values of k.
+    Returns the last values and the last k. The loop is unrolled: one iteration of the machine code
+    computes `times` values of k.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
@@ -280,7 +280,7 @@ def _multiply(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute out = begin + a @ b in tiles that registers hold, panel by panel for the cache.
+    """Compute out = begin + a @ b in tiles that fit into registers and panels that fit into caches.
 
     out, begin (rows, columns), a (rows, length), b (length, columns) are pointers; *_row are
     strides from row to row, and a_inner is the stride within a row of a.
@@ -317,7 +317,7 @@ def _multiply(
 def multiplier(dtype: str) -> Any:
     """Compile the matrix product of float32 or float64 numbers, to be called by its address.
 
-    The product is the most code by far, so it is compiled once and not again with all its callers.
+    The product is the largest code by far, so it is compiled once and not with each of its callers.
     """
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
@@ -326,9 +326,9 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function` for a signature, for calls by its address; one process at a time does so.
+    """Compile `function` for a Numba signature, so that other code can call it by its address.
 
-    `dtype` names the type of numbers, as part of the lock's name.
+    One process at a time compiles; `dtype`, the type of numbers, is a part of the lock's name.
     """
     try:
         with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
@@ -348,10 +348,10 @@ def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: A
 
 
 def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write a call of the compiled function whose address is the first argument.
+    """Write LLVM code that calls the compiled function whose address is the first of `arguments`.
 
-    The other arguments are tuples, whose items become the function's arguments; an array and an
-    offset at the beginning of a tuple become one pointer. Numba calls this with the LLVM `builder`.
+    All other arguments are tuples, whose items become the function's arguments. An array and an
+    offset at the beginning of a tuple become one pointer. Numba calls this with its `builder`.
     """
     address, *tuples = arguments
     values: list[Any] = []

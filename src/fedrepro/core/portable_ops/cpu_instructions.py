@@ -1,4 +1,4 @@
-"""Instructions to the processor in compiled code: memory to prefetch, and flushing to zero."""
+"""Processor instructions in compiled code: prefetch memory, flush subnormal numbers to zero."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Exponentials, logarithms and softplus of numbers in compiled code: the same bits everywhere.
 
-No library is called: each is a polynomial in fused multiplications and additions.
+No library is called: each function is a polynomial, computed by fused multiply-adds.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
 
 @inner
 def odd_terms(q: float) -> float:
-    """Return 1/3 + q/5 + q²/7 + …, a part of log: atanh(z) = z + z q odd_terms(q), q = z² ≤ 1/9."""
+    """Return 1/3 + q/5 + q²/7 + … for q = z² ≤ 1/9, since atanh(z) = z + z q odd_terms(q)."""
     p = 0.0
     for k in range(len(ODD)):
         p = fma(p, q, ODD[len(ODD) - 1 - k])

@@ -1,9 +1,9 @@
-"""Products whose first factor is read in place, and pooling by vectors, in compiled code.
+"""Matrix products with windows of images, which are not copied, and max pooling, in compiled code.
 
-Rows of the first factor begin at offsets in a list, and consist of stretches of numbers. A window
-of an image that lies as (H, W, C) is such a row: k stretches of k · C numbers. So a convolution is
-a product, and nothing is unfolded. An element is one chain of fused multiplications and additions
-in the order of its sum, as in `compiled_math`.
+Rows of the first factor begin at listed offsets in an array, and consist of stretches of adjacent
+numbers. A k × k window of an image stored as (H, W, C) is such a row: k stretches of k · C numbers.
+So a convolution is a product without an unfolded copy. An element of the result is one chain of
+fused multiply-adds in a fixed order, as in `compiled_math`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def _multiply_at(
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
     So a convolution needs no unfolded copy. Row r of a begins at a[places[r]] and consists of
-    `runs` stretches of `length` numbers. Matrices are pointers; `_row`, `_run` and `_step` are
-    their strides between rows, stretches and terms.
+    `runs` stretches of `length` numbers. Matrices are pointers; *_row, *_run and *_step are
+    strides from row to row, stretch to stretch and term to term.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -114,7 +114,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write code for the four positions of a 2×2 window; `right` and `down` lead to neighbours."""
+    """Write code for the four positions of a 2×2 window; `right` and `down` are strides in x."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -124,9 +124,9 @@ def _largest(
 ) -> Any:
     """Write code for ReLU and max pooling of a 2×2 window of 8 channels (PAD), noting positions.
 
-    An intrinsic of Numba: reads x from `at` on (neighbours `right` and `down`), writes the maxima
-    to out at `to`, and their positions 0 to 3 to `chosen` at `noted`. The first of equal values is
-    taken, NOWHERE is noted where none is above zero, and NaN stays.
+    An intrinsic of Numba: reads x from `at` on (strides `right` and `down`), writes the maxima to
+    out at `to`, and their positions 0 to 3 to `chosen` at `noted`. The first of equal values is
+    taken, the position is NOWHERE if no value is above zero, and NaN stays NaN.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -161,11 +161,11 @@ def _given_back(
     typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> Any:  # fmt: skip
-    """Write code for the backward pass of `_largest`: gradients go to the inputs that were largest.
+    """Write code for the backward pass of 2×2 max pooling: the largest inputs get the gradients.
 
-    An intrinsic of Numba: reads the gradients `error` of 8 channels from `at` on and the noted
-    positions from `noted` on in `chosen`, and writes the 2×2 window of `below` that begins at `to`,
-    with zeros elsewhere.
+    An intrinsic of Numba: reads the gradients `error` of 8 channels from `at` on and the largest
+    inputs' positions from `noted` on in `chosen`. It writes the 2×2 window of `below` that begins
+    at `to`, with zeros for all other inputs.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -188,9 +188,10 @@ given_back: Any = intrinsic(_given_back)
 
 
 def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> Any:
-    """Write to out at `to` the sum of a grid of vectors of 8 numbers (PAD), row by row.
+    """Write code that stores the sum of a grid of vectors of 8 numbers (PAD) to out at `to`.
 
-    An intrinsic of Numba. rows, columns: (how many, distance in x), the first vector is at `at`.
+    An intrinsic of Numba. rows, columns: (their number, their stride in x); the sum runs row by
+    row. The first vector is at `at` in x.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -1,9 +1,9 @@
 """Functions that only compiled functions call: options by which Numba compiles them quicker.
 
-By itself Numba optimises every function and makes machine code of it, and then does so again in
-each of its callers. Here a function becomes LLVM code, and its callers do the rest: convolutional
-steps compile in two thirds of the time. It needs names that Numba does not document; where a
-version lacks one, its own way is taken.
+By itself Numba compiles every function to machine code, and compiles it again in each of its
+callers. Here a function is turned into LLVM code alone, and only its callers become machine code:
+convolutional steps compile in two thirds of the time. This uses undocumented names of Numba; a
+version without them compiles in its own way.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """The pass of Numba's compiler that makes LLVM code, without machine code."""
+    """The pass of Numba's compiler that produces LLVM code, without machine code."""
 
     _name = "fedrepro_inner_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Add the function of `state` to what other functions can call; returns True."""
+        """Compile the function in `state` to LLVM code, which other functions can call.
+
+        Returns True: the state was changed.
+        """
         flags, library = state.flags, state.targetctx.codegen().create_library(str(state.func_id))
 
         def finish() -> None:
@@ -51,10 +54,10 @@ class InnerLowering(lowering):  # type: ignore[misc]
 
 
 class InnerCompiler(compiler.CompilerBase):
-    """Numba's compiler with `InnerLowering`."""
+    """Numba's compiler, stopping at LLVM code (`InnerLowering`) instead of machine code."""
 
     def define_pipelines(self) -> list[Any]:
-        """Return the passes of a function without Python objects."""
+        """Return the compiler's passes for a function without Python objects (nopython mode)."""
         passes = nopython.define_nopython_pipeline(self.state)
         passes.passes = [
             (InnerLowering if each is lowering else each, words) for each, words in passes.passes

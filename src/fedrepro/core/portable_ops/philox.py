@@ -1,4 +1,4 @@
-"""Random words of NumPy's Philox generator in compiled code: the same bits."""
+"""Random 64-bit numbers in compiled code, bit by bit those of NumPy's Philox generator."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 @inner
 def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Fill `out`, uint64 (n,), with a stream's random numbers from `first` on, in compiled code.
+    """Fill `out`, uint64 (n,), with random numbers `first`, first + 1, … of a stream, compiled.
 
-    A stream is that of numpy.random.Philox with `key`, uint64 (2,), and the counter (0, inside,
-    piece, 0): there is one for each minibatch (number `inside` of an epoch) and part of it.
+    The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
+    piece, 0). So each minibatch (number `inside` of an epoch) and each part `piece` of it has one.
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

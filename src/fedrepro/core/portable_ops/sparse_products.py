@@ -1,9 +1,8 @@
 """Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
 
-`lay` adds a row of a matrix, times each number that is not zero, to a tile that stays in the
-registers; `lift` computes the gradients of both. An element is one chain of fused multiplications
-and additions in the order of a list; a number's gradient is a sum of lanes, each such a chain,
-added up in one order. So the bits are the same on every processor.
+`lay` multiplies each number that is not zero by a row of a matrix, and adds the products to a tile
+in registers. `lift` computes the gradients of the numbers and of the row. All elements are chains
+of fused multiply-adds in a fixed order, so the bits are the same on every processor.
 """
 
 from __future__ import annotations
@@ -55,13 +54,16 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the indices of a tile's vectors into ranges that fit into the registers at once."""
+        """Split the indices of a tile's vectors into ranges that each fit into the registers."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write code for pointers to vectors `part` of a tile at `first`; `apart`: row stride."""
+        """Write code for pointers to the vectors `part` (indices) of a tile.
+
+        `first` points to the tile; `kind` is the tile's form, as in `_lay`; `apart` the row stride.
+        """
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
         else:
@@ -80,8 +82,8 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
     """Write code for `image` += amounts[m] · laid[which[m]:] within a tile: a sparse product.
 
     An intrinsic of Numba; m runs from part[0] to part[1] - 1, over the numbers that are not zero.
-    kind: the tile's number of vectors, if it has one row; above VECTORS, its number of rows of one
-    vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
+    kind: if at most VECTORS, the number of vectors of a tile with one row; else the number of rows
+    of one vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -123,10 +125,10 @@ def _lift(
 ) -> Any:  # fmt: skip
     """Write code for the backward pass of `lay`: gradients of one row of `laid` and of its amounts.
 
-    An intrinsic of Numba, for one tile and the `count` amounts of the row. errors: (array, offset,
-    row stride), the gradient of the image; amount m was added seats[m] after the offset. laid:
+    An intrinsic of Numba, for one tile. errors: (array, offset, row stride), the gradient of the
+    image; the row times amounts[m] was added seats[m] after the offset, for m < `count`. laid:
     (array, offset, row stride). The row's gradient is added to `moved` at the offset of `laid`.
-    Vector m of `sums` is increased by numbers that add up to the gradient of amount m.
+    Vector m of `sums` is increased by numbers that add up to the gradient of amounts[m].
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

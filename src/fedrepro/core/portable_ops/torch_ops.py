@@ -1,15 +1,15 @@
 """Operations on torch tensors that never call MKL on the CPU, and convolutions of stacks on GPUs.
 
-MKL, which torch multiplies by, gives other bytes on processors of Intel than on those of AMD, and
-so do exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp of torch, a power of 0.5, and the
-gradient of one of 1.5. exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax and
-log_softmax are torch's own, and do not. NumPy's OpenBLAS gives the same bytes where its branch is
-named (`core/cpu_kernels.py`). A stack of models is multiplied one by one, so bytes do not depend on
-company. On other devices products are torch's own.
+MKL, by which torch multiplies, computes other bytes on processors of Intel than on those of AMD.
+So do torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp, the power 0.5, and the
+gradient of the power 1.5; its exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax
+and log_softmax do not. NumPy's OpenBLAS computes equal bytes once its kernels are selected
+(`core/cpu_kernels.py`). Models of a stack are multiplied one by one, so the bytes of one do not
+depend on which others are in the stack. On GPUs products are torch's own.
 
-cuDNN takes a convolution whose groups are models one group after another, in kernels that leave a
-GPU nearly idle. Here the windows of all examples lie side by side as columns, and each example is
-one product of a batch. Sums over examples come last, so a gradient's long sum is cut into parts.
+cuDNN computes a convolution whose groups are models group by group, which leaves a GPU nearly idle.
+Here the windows of each example are the columns of a matrix, and all examples are one batched
+product. A gradient is summed within examples first and over examples last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a @ b, (n, k) by (k, m) or stacks of both, without gradients; on the CPU by NumPy.
+    """Return a @ b, (n, k) by (k, m) or stacks of such matrices, without gradients; CPU: NumPy.
 
     NumPy's products give equal bytes on CPUs of Intel and AMD, which PyTorch's do not.
     """
@@ -51,7 +51,7 @@ def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -
 
 @cache
 def _affine() -> Any:
-    """Return the autograd function of `portable_affine`, made on first use; torch loads late."""
+    """Return the autograd function of `portable_affine`, defined on first use: torch loads late."""
     import torch
 
     class AffineProduct(torch.autograd.Function):
@@ -76,7 +76,7 @@ def _affine() -> Any:
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
-    """Return e**x, with equal bytes on all CPUs; its relative error grows to |x| roundings."""
+    """Return e**x, with equal bytes on all CPUs; the relative error is up to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
 
 
@@ -123,7 +123,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """Return the autograd function of `convolved`, made on first use as torch loads slowly."""
+    """Return the autograd function of `convolved`, defined on first use: torch loads slowly."""
     import torch
     from torch.nn.functional import fold
 
