@@ -20,7 +20,7 @@ from fedrepro.methods.matching.pfnm_atoms import (
     posterior_mean,
     reward_matrix,
 )
-from fedrepro.methods.matching.sequential_matching import Rule, best_columns, match, worth_a_look
+from fedrepro.methods.matching.sequential_matching import Rule, best_columns, match, useful_columns
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -168,7 +168,7 @@ def test_columns_left_out_are_in_no_best_assignment(seed, units, atoms, spread):
     rng = np.random.default_rng(seed)
     gains, fresh = rng.normal(0, spread, (units, atoms)), rng.normal(size=units)
     table = reward_matrix(gains, np.zeros(atoms), fresh, novelty(units, 5, 1.0))
-    kept = worth_a_look(table, units)
+    kept = useful_columns(table, units)
     assert list(kept[-units:]) == list(range(atoms, atoms + units))
     whole, part = best_columns(table), kept[best_columns(table[:, kept])]
     assert np.array_equal(np.minimum(whole, atoms), np.minimum(part, atoms))
@@ -176,9 +176,9 @@ def test_columns_left_out_are_in_no_best_assignment(seed, units, atoms, spread):
 
 def test_columns_stay_where_new_atoms_are_few_or_they_are_not_finite():
     table = np.random.default_rng(0).normal(size=(4, 9))
-    assert list(worth_a_look(table, 3)) == list(range(9))
+    assert list(useful_columns(table, 3)) == list(range(9))
     table = np.array([[np.nan, -9.0, 0.0, -1.0], [-9.0, -9.0, 0.0, -1.0]])
-    assert list(worth_a_look(table, 2)) == [0, 2, 3]
+    assert list(useful_columns(table, 2)) == [0, 2, 3]
 
 
 def test_equal_units_tie_whatever_the_last_bits_say():

@@ -6,7 +6,7 @@ zeros to `row_of(m)`. Activations (P, m) and their errors (gradients of the loss
 arrays of numbers are of one dtype, float32 or float64, except the inputs.
 
 The body below the affine maps is nothing, convolutions, or recurrent layers, by the type of
-`Net.body`; each is compiled by itself, so nobody waits for code of the other two.
+`NetArrays.body`; each is compiled by itself, so nobody waits for code of the other two.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from fedrepro.networks.compiled_convolutions import (
 )
 from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
 from fedrepro.training.compiled_representation_matching import (
-    MapBuffers,
     Maps,
+    MatchBuffers,
     features_of,
-    give_back,
+    matching_gradients,
 )
 
 SGD, ADAM, AMSGRAD = range(3)
@@ -78,7 +78,7 @@ class StepOrder(NamedTuple):
     crops: Array
 
 
-class Net(NamedTuple):
+class NetArrays(NamedTuple):
     """A network's architecture for compiled training: convolutions or LSTMs, then L affine maps.
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
@@ -162,7 +162,7 @@ class Scratch(NamedTuple):
     """
 
     body: Images | LstmBuffers | Nothing
-    given: MapBuffers | Nothing
+    given: MatchBuffers | Nothing
     x: Array
     activations: Array
     errors: Array
@@ -284,7 +284,7 @@ def label_in(targets: Array, row: int) -> Any:
 
 
 @inner
-def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[float, int]:
+def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
     """Compute the cross-entropies of the examples `rows`, and their gradients by the logits.
 
     Logits are read from `room.activations`; gradients are written to `room.errors`, for the sum
@@ -326,7 +326,7 @@ def at_outputs(targets: Array, rows: Array, net: Net, room: Scratch) -> tuple[fl
 
 
 @inner
-def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
+def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
     """Add an entropy loss's gradient to the logits' gradients: of coefficient · max(0, least - H).
 
     The logits' gradients are in `room`, for a sum over `rows` examples. `term` is (coefficient,
@@ -354,7 +354,7 @@ def add_entropy(net: Net, rows: int, term: Array, room: Scratch) -> None:
 
 
 @inner
-def scale(net: Net, rows: int, step: float, errors: Array) -> None:
+def scale(net: NetArrays, rows: int, step: float, errors: Array) -> None:
     """Multiply the logits' gradients `errors` of `rows` examples by `step`; set padding to 0."""
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -412,7 +412,7 @@ def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room
 
 def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
     features_of(net.body, model.received, rows, room.body, room.given)
-    give_back(
+    matching_gradients(
         net.body, net.given, model.weights, to, add, rows, step, room.body, room.x, room.given
     )
     return room.given.x, room.given.shown

@@ -70,7 +70,7 @@ class Maps(NamedTuple):
     shares: Array
 
 
-class MapBuffers(NamedTuple):
+class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
     x: activations of the received network, (pixel, channel); shown: x transposed, (channel, pixel);
@@ -181,7 +181,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     return max(0, before), min(target, before + convolved), side - 1 - padding - before
 
 
-def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffers:
+def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
     """Allocate the work buffers of representation matching of images.
 
     `convs` and `maps` are the layouts of convolutions and matching maps, `images` the convolutions'
@@ -205,7 +205,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffe
         return np.zeros(size, np.int64)
 
     theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
-    return MapBuffers(
+    return MatchBuffers(
         x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
         image=floats(image + lanes), bias=floats(row), summed=floats(row),
         firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
@@ -217,7 +217,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MapBuffe
 
 @inner
 def features_of(
-    convs: Convolutions, weights: Array, rows: int, mine: Images, room: MapBuffers
+    convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
     """Run the received network's convolutions on a minibatch, to get the matching's targets.
 
@@ -238,9 +238,9 @@ def features_of(
 
 
 @inner
-def give_back(
+def matching_gradients(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
-    mine: Images, x: Array, room: MapBuffers,
+    mine: Images, x: Array, room: MatchBuffers,
 ) -> None:  # fmt: skip
     """Compute the representation matching loss's gradients by image activations and all maps f_j.
 
@@ -262,7 +262,7 @@ def give_back(
 
 
 @inner
-def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> None:
+def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
     """Copy kernel and bias of matching map f_j to `room`, before a minibatch.
 
     f_j is a transposed convolution, which predicts an activation of the received network. The
@@ -283,7 +283,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MapBuffers) -> N
 
 
 @inner
-def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MapBuffers) -> None:
+def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
     """Write (or add, if `add`) the gradient of matching map f_j to the flat array `to`.
 
     The gradient, of the map's kernel and bias, is read from the buffers `room`. `p` is the map's
@@ -316,7 +316,7 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 
 @inner
-def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MapBuffers) -> int:
+def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
     """List the nonzero numbers of the activation that matching map f_j reads, by pixel, in `room`.
 
     Returns how many pixels have any; the kernel is added only at these pixels. `p` is the map's row
@@ -362,7 +362,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 
 @inner
 def of_channel(
-    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MapBuffers
+    convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
     """List the nonzero numbers of channel `k` of the activation that matching map f_j reads.
 
@@ -389,7 +389,7 @@ def of_channel(
 
 
 @inner
-def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
+def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
     """Compute the output of a matching map, a transposed convolution, into room.image.
 
     The map's kernel is added at the `count` pixels that `sort` listed. `p` is the map's row of
@@ -406,7 +406,7 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MapBuffers) -> None:
 
 
 @inner
-def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
+def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Replace a matching map's output, in room.image, by the gradient (output - target) · `each`.
 
     The target is the received network's activation for example `b`; `p` is the map's row of
@@ -436,7 +436,13 @@ def image_gap(p: Array, b: int, each: Any, room: MapBuffers) -> None:
 
 @inner
 def lift_up(
-    convs: Convolutions, maps: Maps, p: Array, mine: Images, source: Any, to: int, room: MapBuffers
+    convs: Convolutions,
+    maps: Maps,
+    p: Array,
+    mine: Images,
+    source: Any,
+    to: int,
+    room: MatchBuffers,
 ) -> None:
     """Backpropagate the gradient in room.image through matching map f_j, to its input and kernel.
 

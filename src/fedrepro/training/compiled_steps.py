@@ -47,7 +47,7 @@ from fedrepro.training.compiled_records_and_losses import (
     STRIP,
     Data,
     Model,
-    Net,
+    NetArrays,
     Nothing,
     Scratch,
     StepNumbers,
@@ -80,7 +80,7 @@ CALLS = (
 def train(
     data: Data,
     order: StepOrder,
-    net: Net,
+    net: NetArrays,
     descent: StepNumbers,
     model: Model,
     room: Scratch,
@@ -135,7 +135,7 @@ def train(
 
 
 @inner
-def move(net: Net, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
+def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
     """Update all weights of `model` by one step of the optimiser, in strips that fit the cache.
 
     `step` counts the optimiser's steps from 1. `spreads` is how many weights of a variational
@@ -167,7 +167,13 @@ def prefetch(inputs: Array, rows: Array) -> None:
 
 @inner
 def forward(
-    net: Net, weights: Array, rows: int, room: Scratch, x: Array, activations: Array, kept: Any
+    net: NetArrays,
+    weights: Array,
+    rows: int,
+    room: Scratch,
+    x: Array,
+    activations: Array,
+    kept: Any,
 ) -> None:
     """Compute the outputs of all affine layers for a batch of inputs `x`, with ReLU between layers.
 
@@ -285,7 +291,7 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 
 @inner
 def backward(
-    net: Net, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
+    net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
     """Backpropagate the errors of the logits; write the gradients of all affine maps to array `to`.
 

@@ -220,7 +220,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Return the `Net` record of the network, and buffers for its convolutions or LSTMs."""
+        """Return the `NetArrays` of the network, and buffers for its convolutions or LSTMs."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training.compiled_representation_matching import maps_of
 
@@ -247,7 +247,7 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        net = self.compiled.Net(
+        net = self.compiled.NetArrays(
             body,
             np.array(sizes, np.int64),
             np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),

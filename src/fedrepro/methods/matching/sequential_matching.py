@@ -119,7 +119,7 @@ def match(
         return Matching(assignments, counts, atoms_of(layer, assignments, counts, past))
 
 
-def worth_a_look(rewards: Array, new: int) -> Ints:
+def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
 
     The last `new` columns are new atoms (common units). With as many new atoms as units, every unit
@@ -253,7 +253,7 @@ class _Table:
             self.sums.fresh[client],
             self.novel(self._columns(client)),
         )
-        kept = worth_a_look(rewards, rewards.shape[1] - len(self.order))
+        kept = useful_columns(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
         return kept[best_columns(rewards[:, kept])]
