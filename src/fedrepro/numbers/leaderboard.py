@@ -92,7 +92,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard, as its row describes it.
+    """The description of a method in a row of a leaderboard.
 
     kind: class in which it is ranked. sees: information besides weights that it needs, in words.
     sends: what else clients send, in words. chosen_by: how its parameter values were selected.

@@ -191,7 +191,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return measured seconds of a trial as means over scenarios, on the server and on clients.
 
-    A row is a start of clients (equal or different weights), method of `rows` and metric.
+    A row is a method of `rows`, a start of clients (equal or different weights) and a metric.
     """
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):

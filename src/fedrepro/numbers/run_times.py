@@ -29,7 +29,7 @@ def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return the paths in `timings` of tables of methods' run times, not of local training's."""
+    """Return the paths of run time tables in `timings` that are on methods, not local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 

@@ -280,10 +280,10 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
     """Return how far each value of an unknown setting moves our number towards the printed one.
 
-    `set_up` names the figure that varies the setting, and our number's point there. Moves are from
-    the setting's value that gives our number, or else from the first value, which may have other
-    trials or examples. A target that was not reached counts as the rounds that were run. [] if
-    fewer than two values of the setting have a number.
+    `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
+    returns a figure's numbers. Moves are from the setting's value that gives our number, or else
+    from the first value, which may have other trials or examples. A target that was not reached
+    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
