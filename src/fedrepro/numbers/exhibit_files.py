@@ -152,7 +152,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def whole_exhibits(folder: Path, keys: Iterable[str], scale: str) -> list[str]:
-    """List those of the figures and tables `keys` (paper/name) that have all files in `folder`."""
+    """List the figures and tables among `keys` (paper/name) that have all files in `folder`."""
     whole = []
     for key in keys:
         with contextlib.suppress(FedreproError):

@@ -46,8 +46,8 @@ def exhibit_metadata(
 ) -> dict[str, Any]:
     """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
-    `plan` and `file` are the configuration. `sources` has for each run (a method on one data set,
-    partition and model) the provenance of the files with its metrics.
+    `plan` has all runs at one scale, `file` the paper's configuration. `sources` has for each run
+    (a method on one data set, partition and model) the provenance of the files with its metrics.
     """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {

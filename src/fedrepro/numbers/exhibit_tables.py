@@ -96,9 +96,9 @@ def summarise(
     """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
 
     Args:
-        exhibit: the planned figure or table.
+        exhibit: the figure or table, as configured.
         tables: the metrics of each run.
-        files: paths of the files with these metrics; some drawings read others in their folders.
+        files: paths of the files with these metrics; drawings may read other files in the folders.
         allow_all_failed: whether a method may lack a result because it failed with all parameter
             values; if False, FedreproError is raised.
     """
@@ -176,7 +176,7 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield csv rows of one setting for each evaluated round; none for methods without rounds.
+    """Yield csv rows of a method with parameter values `setting`, for each evaluated round, if any.
 
     Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
     table in errors.
@@ -205,7 +205,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """Read a data frame from text that `csv_text` wrote; an empty field is NaN or ""."""
+    """Read a data frame from text that `csv_text` wrote; empty is "" in text columns, else NaN."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])

@@ -65,9 +65,9 @@ class Interval:
 class Contrast:
     """The best mean of some methods or settings minus the best mean of others: max E[g] - max E[r].
 
-    gains, rivals: measured values of the former (g) and of the latter (r), float64 (trials,
-    methods), a row per trial. least, most: limits that the difference has by definition, such as
-    least 0 for a spread.
+    gains, rivals: measured values of the methods before the minus (g) and after it (r), float64
+    (trials, methods). least, most: limits that the difference has by definition, such as least 0
+    for a spread.
     """
 
     gains: Array
@@ -87,9 +87,9 @@ class Contrast:
         return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
 
     def repeated(self, times: int) -> Contrast:
-        """Return this contrast with `times` times as many trials, with the same means and sds.
+        """Return this contrast as if it had `times` times as many trials, of equal means and sds.
 
-        Its interval forecasts how far further trials would narrow the interval.
+        The interval of the result forecasts the interval after running further trials.
         """
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
         sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
@@ -116,7 +116,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of a confidence interval for the mean of several contrasts.
+    """Return the lower end of an interval for the mean of `contrasts`, differences of best means.
 
     With several gains (methods), the best is not known. Either each gain is tested, with
     Bonferroni's correction, or the first quarter of the trials selects one gain, which the other
@@ -138,7 +138,7 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return column `gain` of a contrast's gains minus each rival: float64 (trials, rivals)."""
+    """Return values of gain number `gain` minus those of each rival: float64 (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
@@ -155,13 +155,13 @@ def _correct(trials: int, ways: int, confidence: float) -> bool:
 
 
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
-    """Return a lower end for the mean over points of one gain minus the best rival of each point.
+    """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has for each point the gain minus each rival, float64 (trials, rivals). The end holds
+    `above` has for each point the gain minus each rival, float64 (trials, rivals). The limit holds
     whichever rivals are best. As there are too many combinations of rivals to try, the larger of
-    two lower limits is returned: the mean of the points' lowest ends (exact for one point), and the
-    end for the rivals that measured best, less the most that others could add to its half width
-    (exact where no point has a choice). The sd of a sum is at most the sum of the sds.
+    two limits is returned: the mean of the points' lowest limits (exact for one point), and the
+    limit for the rivals that measured best, less the most that other rivals could add to its half
+    width (exact where points have one rival). The sd of a sum is at most the sum of the sds.
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -177,7 +177,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Average over trials, float64 (trials, members) -> (members,); no rounding of equal values."""
+    """Average float64 (trials, members) over trials, to (members,); exact if values are equal."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 
@@ -228,8 +228,8 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
     `behind`, float64 (trials, rounds), is the gap between the curves, closed where its mean is at
     most 0. The lower end is the first round whose interval reaches 0. For the upper end, rounds are
-    tested from the last one backwards while each is closed; this fixed order needs no correction
-    for multiple tests. Infinite if the curve is not reached.
+    tested from the last one backwards as long as the gap is closed; this fixed order needs no
+    correction for multiple tests. Infinite if the curve is not reached.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)

@@ -92,7 +92,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard, as its row describes it.
+    """The description of a method in a row of a leaderboard.
 
     kind: class in which it is ranked. sees: information besides weights that it needs, in words.
     sends: what else clients send, in words. chosen_by: how its parameter values were selected.
@@ -142,7 +142,7 @@ class BoardData:
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios with scores, in which accuracies of baseline and ceiling are apart."""
+        """List the scenarios in which baseline and ceiling are far enough apart for scores."""
         ends = {scene: self.bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
@@ -162,12 +162,13 @@ class BoardRow:
 
     Attributes:
         starts: "one start" (clients begin from equal weights) or "different starts".
+        data: the data set's title, or "all".
         drawn: what intervals count as random: trials, or also scenarios or data sets.
         standing: the method's score, rank and group; None if it has none.
         each_trial: score with the best parameter values of each trial.
         ahead: in how many scenarios its mean is above the mean of the method to beat.
         unranked_reason: why the method has no rank; empty if it has one.
-        scenes: the scenarios of its score.
+        scenes: the scenarios that the score is of.
         failed: how many of its `runs` runs failed.
     """
 
@@ -315,8 +316,8 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
     """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
 
     Rows are grouped by start of the clients (equal or different weights), data set and class of
-    methods; methods without a rank come last. Rows on all data sets, which are weighted equally,
-    follow the rows on single data sets.
+    methods; in a class, methods without a rank come last. Rows on all data sets, which are weighted
+    equally, follow the rows on single data sets.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -421,8 +422,8 @@ def _standings(
 ) -> list[Standing]:
     """Compare the methods `labels` of one class with each other and the method to beat; rank them.
 
-    `ground` has all results. `row` is any row of the class, and tells which data set is meant;
-    `compared` is whether there are enough scenarios for tests between methods.
+    `ground` has all results. `row` is any row of the class, which names the data set; `compared` is
+    whether there are enough scenarios for tests between methods.
     """
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}

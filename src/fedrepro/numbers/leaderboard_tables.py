@@ -149,7 +149,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    `ground` has its results. Metrics of a scenario are test accuracy, score, and costs (without
+    `ground` has the results. Metrics of a scenario are test accuracy, score, and costs (without
     values by trial). Further rows have score, rank_low, rank_high and group over all scenarios of a
     data set, and over all data sets. Methods without a row in `rows` are left out.
     """
@@ -191,7 +191,7 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return measured seconds of a trial as means over scenarios, on the server and on clients.
 
-    A row is a start of the clients, method of `rows` and metric; `ground` has the measurements.
+    A row is a method of `rows`, a start of clients (equal or different weights) and a metric.
     """
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):

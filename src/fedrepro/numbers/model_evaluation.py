@@ -24,7 +24,7 @@ SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at th
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: averaged over `samples` weights drawn by a random key."""
+    """How a variational network predicts: averaged over `samples` weights drawn by key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -94,8 +94,8 @@ def measure(
     """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
 
     With `draws`, a variational network has two accuracies: with predictions averaged over weight
-    draws, and with mean weights. Clients' validation examples to which the method was fitted are
-    left out of the accuracy.
+    draws, and with mean weights. Accuracies leave out clients' validation examples that a method
+    was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -266,7 +266,7 @@ def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Count predictions by `scores` (n, K) in a confusion matrix, int64 (K, K), classes as rows."""
+    """Count predictions by `scores` (n, K) in a confusion matrix, int64 (K, K): labels as rows."""
     classes = scores.shape[1]
     pairs = labels * classes + scores.argmax(1)
     return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
@@ -276,7 +276,7 @@ def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
     """Find the first node whose weights are not finite; return its index, and the kind of weights.
 
     The kind is "weight", or "mean" or "spread" of a variational weight. None if all are finite.
-    `tensors` has arrays (nodes, *shape) by name.
+    `tensors` has the weights of all nodes, (nodes, *shape), by name.
     """
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)

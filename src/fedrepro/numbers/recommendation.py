@@ -41,9 +41,9 @@ class Situation:
     """The federation that somebody wants a method for.
 
     Attributes:
-        clients: how many there are.
+        clients: how many clients there are.
         skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client.
-        exchanges: how often clients may answer.
+        exchanges: how often clients and server may exchange messages.
         public: whether the server has images of another data set.
         one_start: whether all clients began from the same weights.
         only_models: whether clients send nothing but models, and their numbers of examples.
@@ -73,7 +73,7 @@ class Situation:
 
     @property
     def classes(self) -> list[str]:
-        """Return the leaderboard's classes of methods that these clients can use, in its order."""
+        """Return the classes of methods that these clients can use, in the leaderboard's order."""
         left_out = {"reference", *(() if self.public else ("public data",))}
         return [name for name in CLASSES if name not in left_out]
 
@@ -82,8 +82,8 @@ class Situation:
 class RecommendedMethod:
     """A method in the nearest scenarios of a leaderboard: score, 95 % interval over trials, costs.
 
-    `accuracy` is on test examples, in each of the scenarios; NaN where the method was not run.
-    `costs` has columns of the leaderboard by name, for these scenarios.
+    `kind` is its class, such as "one model". `accuracy` is on test examples, in each of the
+    scenarios; NaN where it was not run. `costs` has columns of the leaderboard by name.
     """
 
     kind: str
@@ -103,9 +103,9 @@ class Recommendation:
         scenarios: names of these scenarios.
         doublings: their distance from the wanted federation, see `distance`.
         choices: in each class, methods that no test over trials separates from the best one.
-        lines: methods drawn as bounds, such as pooled training.
+        lines: methods to compare with, such as pooled training.
         more: methods with a higher score than all of `choices`, which need too many exchanges.
-        partly: methods that were not run in all of `scenarios`, and in how many each has a score.
+        partly: for methods that were not run in all of `scenarios`, in how many they have a score.
     """
 
     scenarios: Sequence[str]
@@ -129,7 +129,7 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     `wanted` describes the clients, `board` names the leaderboard.
 
     Raises:
-        FedreproError: the leaderboard is not there, or has no scenario with these starts.
+        FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -207,8 +207,8 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    It is |log2(ratio of clients)| + |log2(ratio of alphas)|; `case` is the scenario's label, which
-    names its alpha.
+    It is |log2(ratio of clients)| + |log2(ratio of alphas)|. `case` is the scenario's label, which
+    names its alpha; iid counts as alpha 10, and few labels per client are 3 from any alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)

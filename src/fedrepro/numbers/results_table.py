@@ -48,17 +48,18 @@ def results(
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
-    A row is a scenario, method, metric and split. Columns: data set, partition, model, training and
-    graph as text with parameters, empty where there is none; number of clients; the method's label,
-    kind and selected setting; mean and sample sd over trials of the final value (of the last round,
-    for metrics per round), and the value in each trial; `exhibits` that show it; and whether
-    computing the first of these again gives the same bytes: "yes", or why not.
+    A row is one scenario, method, metric and split of examples. Columns: data set, partition,
+    model, training and graph as text with parameters, empty where there is none; number of clients;
+    the method's label, kind (such as one_shot) and selected parameter values; mean and sample sd
+    over trials of the final value (of the last round, for metrics per round), and the value in each
+    trial; `exhibits`, the figures and tables that show it; `same_bytes`: "yes" if computing the
+    first of them again gives equal bytes, or why not.
 
     Args:
-        scale: tiny, quick or paper.
+        scale: size of the experiments: tiny, quick or paper.
         wide: whether a row is a scenario and method, with a column of means per metric and split.
         reports: folder of reports, such as reports/record.
-        folder: made by `start`, or the root of the repository.
+        folder: made by `fedrepro start`, or the root of the repository.
 
     Raises:
         FedreproError: nothing is drawn.
@@ -74,8 +75,8 @@ class Only:
     Attributes:
         exhibit: a figure or table (paper/name), or a paper.
         method: label or name.
-        split: the examples, such as test; a model's cost, measured on none, stays.
-        sort: a column; texts in their order, numbers from the largest.
+        split: the examples, such as test; rows on a model's cost, without split, are kept.
+        sort: the column to sort by: text alphabetically, numbers from the largest.
     """
 
     exhibit: str = ""
@@ -86,9 +87,9 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
-    """Return the table of `results`, restricted and sorted by the filter `only`.
+    """Return a table of each method in each scenario, filtered and sorted by `only`; see `results`.
 
-    Exhibits that cannot be read are left out, each with a sentence in `attrs["notes"]`.
+    Figures and tables that cannot be read are left out, each with a sentence in `attrs["notes"]`.
 
     Raises:
         FedreproError: nothing is drawn, or nothing drawn matches `only`.
@@ -129,12 +130,12 @@ def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) 
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables that are drawn at a scale in the folder `reports`.
+    """List the figures and tables that are drawn at a `scale`, such as quick, in folder `reports`.
 
-    `asked` restricts them to one figure or table (paper/name) or to a paper.
+    `asked` restricts the list to one figure or table (paper/name) or to a paper.
 
     Raises:
-        FedreproError: there is none.
+        FedreproError: nothing is drawn, or nothing drawn matches `asked`.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
@@ -159,10 +160,7 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
 
 
 def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
-    """Return the final values in the csv of one drawn figure or table, each with its scenario.
-
-    Raise FedreproError if it was drawn with other settings than the configuration has now.
-    """
+    """Return final values in a drawn figure's csv with their scenarios; raise if it is outdated."""
     points = {tuple(map(comparable_text, point.values.values())): point for point in exhibit.points}
     rows: list[dict[str, Any]] = []
     shown: dict[tuple[Any, ...], tuple[Mapping[Any, Any], Point, set[str]]] = {}
@@ -186,7 +184,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric that a method reports only per round: its value in the last one.
+    """Yield a row for each metric that a method reports only per round, with its last value.
 
     `shown` has for each method at a point: a csv row, the point, metrics that the csv lacks.
     """
@@ -230,9 +228,9 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per scenario and method, with a column of means per metric and split.
+    """Reshape results to a row per scenario and method, with a column per metric and split.
 
-    A method that was measured in several numbers of trials has a row for each number.
+    These columns have means. Results over different numbers of trials are in different rows.
     """
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
@@ -250,18 +248,18 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List the components that all rows of a table of results share, such as "dataset: digits"."""
+    """List what all rows of a results table share, of data set, model and so on: "model: mlp"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Cut a table of results into pieces for a terminal, one scenario after another.
+    """Split a table of results into tables of one scenario each, which fit into a terminal.
 
-    Order is that of the table. In a wide table a piece has the metrics that its rows have.
+    A wide table is also split by columns, without those that have no value. Rows keep their order.
 
     Yields:
-        A heading, which names the components that differ between scenarios, and the piece as texts.
+        A heading with what differs between scenarios, such as the data set, and a table of texts.
     """
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
@@ -283,7 +281,7 @@ def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
 
 
 def _parameters(setting: str) -> str:
-    """Write the parameters in a setting's token as readable text: "lr=0.1, epochs=5"."""
+    """Return the parameter values in a method's text form `setting`, as "lr=0.1, epochs=5"."""
     words = setting.removeprefix(method_of(setting)).lstrip("+;")
     return words.replace(";", ", ").replace("+", " ").replace("~", "=")
 
@@ -309,18 +307,19 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare methods `one` and `other` (labels or names) at all points of drawn figures.
 
-    In a trial both methods have the same data, partition and, if one-shot, local models, so
-    variation from these cancels in the difference. Compared are final values of selected settings,
-    in the trials that both methods have. `exhibit`: only in this figure, table or paper.
+    A point is a scenario. In a trial both methods have the same data, partition and, if one-shot,
+    local models, so variation from these cancels in the difference. Compared are final values with
+    selected parameter values, in the trials of both. `exhibit` restricts figures to one, or to one
+    paper's.
 
     Returns:
-        A row per point of an exhibit, with the columns COMPARED: both labels, their means over
-            `trials`, the mean difference with its interval by Student's t at CONFIDENCE (infinite
-            for one trial), `also`, other exhibits that show the same runs; and the point's
-            parameters.
+        A row per point of a figure or table, with the columns COMPARED: both labels, their means
+            over `trials`, the mean difference with its interval by Student's t at CONFIDENCE
+            (infinite for one trial), `also` (other figures that show the same runs); and the
+            point's parameters.
 
     Raises:
-        FedreproError: no exhibit has both methods.
+        FedreproError: no figure or table has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -357,8 +356,8 @@ def _of_exhibit(
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """Yield the paired difference of two methods at each point of a figure's csv `table`.
 
-    A result is a pair. The second part is the row; the first is a tuple that is equal for equal
-    runs in two figures, so that they are counted once.
+    A result is (identity, row): the row is for `paired_differences`, and the identity is equal for
+    equal runs in two figures, so that they are counted once. `key` is the figure's name.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
@@ -385,7 +384,7 @@ def _of_exhibit(
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Return the rows of the method called `name`: its label, or else its component's name."""
+    """Return the csv rows of the method that has the label `name`, or else that registered name."""
     labelled = [row for row in rows if row["method"] == name]
     return labelled or [
         row
@@ -395,7 +394,7 @@ def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, An
 
 
 def point_words(row: Mapping[Any, Any]) -> str:
-    """Write the scenario of a `row` of `paired_differences` as text: "clients 10, alpha 0.1"."""
+    """Write the scenario in a `row` of `paired_differences` as text: "clients 10, alpha 0.1"."""
     known = {key: value for key, value in row.items() if key not in COMPARED and pd.notna(value)}
     return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
@@ -403,16 +402,16 @@ def point_words(row: Mapping[Any, Any]) -> str:
 def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
     """Return names for two compared methods: their labels, or `one`, `other` if labels vary.
 
-    `differences` is the table of `paired_differences`.
+    `differences` is the table that `paired_differences` returns.
     """
     first, second = (set(differences[side]) for side in SIDES)
     return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
 
 
 def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
-    """Return a sentence on how often one method is better, worse or not distinguishable.
+    """Return a sentence: at how many points one method is better, worse or not distinguishable.
 
-    `differences` is the table of `paired_differences`, `names` are the names of both methods.
+    `differences` is the table that `paired_differences` returns, `names` are both methods' names.
     """
     one, other = names
     better = all_metrics()[metric].better

@@ -24,19 +24,19 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of all run time tables of a figure or table, from its json `about`."""
+    """List the paths of a figure's run time tables, in the folder `root`, from its json `about`."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return those paths in `timings` that have the run times of methods, not of local training."""
+    """Return the paths of run time tables in `timings` that are on methods, not local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
     """Group paths of run time tables by the pipeline's stage, such as train or aggregate.
 
-    Local training is left out if one of its tables is missing, as a part would mislead.
+    Local training is left out if one of its tables is missing, as a partial sum would mislead.
     """
     paths = list(dict.fromkeys(timings))
     whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
@@ -47,9 +47,9 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Sum measured seconds over trials for each stage, such as train or aggregate.
+    """Sum measured seconds over trials, by stage of the pipeline, such as train or aggregate.
 
-    `timings` are paths of tables; local training is left out if one of its tables is missing.
+    `timings` are paths of tables; the stage train is left out if one of its tables is missing.
     """
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
@@ -58,9 +58,9 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return the mean seconds per trial of each setting, one value per table of run times.
+    """Return mean seconds per trial: {method with parameter values, as text: one mean per table}.
 
-    Settings are named by their text; `timings` are the tables' paths.
+    `timings` are paths of tables of run times; tables on local training are skipped.
     """
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
@@ -73,8 +73,8 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     """Return CPU seconds and peak memory of whole jobs, with reading and evaluating, by stage.
 
-    `timings` are paths of tables of run times. `cpu_seconds` are summed over jobs, `peak_bytes` is
-    the maximum. A stage with a job without such a measurement is left out.
+    `timings` are paths of tables of run times. Keys are `cpu_seconds`, {stage: sum over jobs}, and
+    `peak_bytes`, {stage: maximum over jobs}. A stage with an unmeasured job is left out.
     """
     jobs = {
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
@@ -92,9 +92,9 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
 
-    `seconds` has all rounds of all trials but the first, which also prepares memory; `overhead` is
-    how much longer rounds take than those of the figure's first method, in percent. `files` are the
-    paths of each run's metrics, next to which the times lie.
+    Metric `seconds` is of all rounds except each trial's first, which also prepares memory;
+    `overhead` is how much longer rounds take than rounds of the figure's first method, in percent.
+    `files` are the paths of each run's metrics; tables of times are in the same folders.
     """
     import pandas as pd
 
@@ -123,10 +123,10 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return server and client seconds of the settings that a figure shows, as rows for its csv.
+    """Return server and client seconds of the methods that a figure shows, as rows for its csv.
 
-    Metrics are `server_seconds` and `client_seconds` of each trial, where they were measured.
-    `files` are the paths of each run's metrics, next to which the times lie; `numbers` is the csv.
+    Metrics are `server_seconds` and `client_seconds` of each trial, where measured; `numbers` is
+    the csv. `files` are the paths of each run's metrics; tables of times are in the same folders.
     """
     import pandas as pd
 
@@ -153,10 +153,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read the tables of run times next to the files `metrics`, and return all their rows.
-
-    Raise FedreproError if a table lacks the column `needed`.
-    """
+    """Read rows of run time tables next to files `metrics`; raise if column `needed` is missing."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -41,8 +41,8 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 class Candidate:
     """One combination of a method's parameter values, which may be selected: a setting.
 
-    series: final metrics of the setting. criterion: in each trial, the number by which settings are
-    compared; the setting with the best mean is selected.
+    series: final metrics of the setting, by metric and split. criterion: in each trial, the number
+    by which settings are compared; the setting with the best mean is selected.
     """
 
     series: Series
@@ -50,7 +50,7 @@ class Candidate:
 
     @property
     def stopped(self) -> float | None:
-        """Return the round in which successive halving stopped the setting, None if it did not."""
+        """Return the round in which successive halving stopped the setting; None if never."""
         rounds = self.series.get(STOPPED)
         return rounds[0] if rounds else None
 
@@ -95,8 +95,8 @@ def criterion_of(
 ) -> Sequence[float]:
     """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
 
-    `choice` names the metric, its split and its summary over rounds; `rows` are measurements of
-    rounds, `series` final values; `where` names figure and point in errors.
+    `choice` names the metric, its split and its summary over rounds; `rows` are the measurements in
+    rounds, `series` the final values; `where` names figure and point in errors.
 
     Raises:
         FedreproError: the measurements lack this metric.
@@ -128,7 +128,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings, except diverged ones, ran in all trials, or inf."""
+    """Return the last round that all settings but diverged ones ran in all trials; inf if none."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -208,7 +208,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a .choice.csv, a row per setting: its selection criterion, test results."""
+    """Yield the rows of a .choice.csv, one per setting tried: selection criterion, test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series
@@ -249,8 +249,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Find selected values at an end of their grid, where a wider grid could have been better.
 
-    `tried` are rows of a .choice.csv, `chosen` indices of the selected ones. Returns for each of
-    these {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
+    `tried` are rows of a .choice.csv, `chosen` indices of selected rows. Returns for each of the
+    latter {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -279,9 +279,10 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return the final accuracies of all settings, {(split, setting): (T,)}, one dict per scenario.
+    """Return the final accuracies of all settings (parameter values), one dict per scenario.
 
-    They are float64 over T trials; `metrics` has all measurements of a figure or table.
+    A dict maps (split, setting) to float64 (T,), over T trials. `metrics` has all measurements of a
+    figure or table.
     """
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]

@@ -47,7 +47,7 @@ class Standing:
         above: the method's score minus the score of the method to beat.
         above_trials: `above`, with an interval over trials alone.
         chance: p value of `above` after Holm's correction.
-        verdict: better, worse or not shown.
+        verdict: better or worse than the method to beat, or not shown.
         group: methods that no test separates from the group's best; 1 is best, None if not tested.
         rank_low, rank_high: the best and the worst rank that the tests allow.
         not_significantly_different: the methods of its class that do not differ from it.
@@ -71,7 +71,7 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
     """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
 
     The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
-    mean of ceiling - baseline over trials, so that a trial in which both happen to be near does not
+    mean of ceiling - baseline over trials, so that a trial in which these are close does not
     outweigh the others, and the mean score is the quotient of mean differences.
     """
     gap = float(np.mean(ceiling - baseline))
@@ -85,9 +85,10 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
     error² = var(means over trials) / U + var(means over units) / T
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first alone. The interaction is in both
-    terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1.
-    Without that limit three units err five times too often at the levels of Holm's correction.
+    second term alone is used; with a single trial the first alone. The interaction of units and
+    trials is in both terms, so the error is not too small. Degrees of freedom are Satterthwaite's,
+    at most U - 1; without that limit, tests of three units err five times too often after Holm's
+    correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -117,7 +118,7 @@ def standings(
 ) -> list[Standing]:
     """Test all methods of a class against each other; return their scores, ranks and groups.
 
-    They are ordered by group, and within a group the best first.
+    Results are ordered by group, and within a group from the best.
 
     Args:
         scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
@@ -180,7 +181,7 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
     """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
 
     `tables` has the scores of each method, float64 (U, T), in U scenarios or data sets and T
-    trials; `units` is as in `estimate`.
+    trials; `units` is whether scenarios count as random, as trials do.
     """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
@@ -191,7 +192,7 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
     """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, by test name.
 
     `means` has mean scores over trials, float64 (M, S), for M methods in S scenarios, taken as
-    independent; a result is bool (M, M). Wilcoxon's signed-rank test is with Holm's correction.
+    independent; results are bool (M, M). Wilcoxon's signed-rank test is with Holm's correction.
     Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon

@@ -29,7 +29,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics as a data frame, trial by trial: final values, single rounds.
+    """Return a run's metrics as a data frame sorted by trial, with final values and single rounds.
 
     Where models are fine-tuned on several samples, a trial's value is the mean over the samples.
     """
@@ -49,8 +49,8 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
-    `node` counts from 1; means over nodes are then dropped, metrics without a node kept. `belief`
-    is the split renamed to `test`, since nodes are tested before and after averaging.
+    `node` counts from 1; means over nodes are then dropped, metrics without a node kept. `belief`,
+    "before" or "after" averaging with neighbours, is the test result to keep, as split `test`.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -71,7 +71,7 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return the metrics in `frame` with the parameter values `token`, for the first `trials`."""
+    """Return metrics in `frame` with the parameter values `token`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
@@ -90,11 +90,11 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return the values of one setting: {(metric, split): values over trials}; NaN where it failed.
+    """Arrange `rows` as {(metric, split): values over trials}, with NaN in trials that failed.
 
-    If the method does not define the setting for some trials' clients, it has only (`left_out`,
-    ""): 1 in these trials. Raises FedreproError if a trial is missing or double; `token` and
-    `where` name setting and figure in errors.
+    If the method with parameter values `token` is undefined for the clients of some trials, the
+    only key is (`left_out`, ""): 1 in these trials. Raises FedreproError if a trial is missing or
+    double, with `token` and the figure's name `where` in the message.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -117,11 +117,11 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 
 
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
-    """Average each metric over the last `rounds` evaluated rounds, in each trial.
+    """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `own` are one setting's measurements; keys of the result are (metric, split). It also has
-    `accuracy_scatter`, the sample sd of the accuracies that were averaged. Counts over all rounds
-    are left out. {} for a failed setting or a method without rounds.
+    `own` are measurements of one method. The result also has `accuracy_scatter`, the sample sd of
+    the accuracies that were averaged, and lacks counts over all rounds. It is {} for a failed
+    method or one without rounds. `where` is for errors.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -147,13 +147,13 @@ def mean(values: Sequence[float]) -> float:
 
 
 def over_trials(values: Sequence[float]) -> dict[str, Any]:
-    """Return the csv cells of a number that has `values` in trials: mean, sd, trials, by_trial."""
+    """Return csv cells for a number's `values` in trials: mean, sd, count, and values as text."""
     texts = " ".join(f"{value:.10g}" for value in values)
     return {"mean": mean(values), "sd": sd(values), "trials": len(values), "by_trial": texts}
 
 
 def sd(values: Sequence[float]) -> float | None:
-    """Return the sample standard deviation: None for a single value, NaN with one not finite."""
+    """Return the sample standard deviation; None for a single value, NaN if one is not finite."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
@@ -171,10 +171,10 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add the columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` names for such a method another one with more trials. Its paired mean is the other's
-    mean over all trials plus the mean difference in the trials of both, so that easy or hard trials
-    do not favour it. Values of single rounds are paired with the other's final value if that has no
-    rounds. `leading` are the columns that identify a point.
+    `pairs` maps the label of such a method to a second method with more trials. The paired mean is
+    the second method's mean over all its trials plus the mean difference between the two in shared
+    trials, so that easy or hard trials favour neither. A value after a single round is paired with
+    the second method's final value. `leading` are the columns that identify a point of the figure.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -201,10 +201,10 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return how one setting varies among clients: the sd over clients of their means over trials.
+    """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
 
-    The first `trials` trials count, with final values; keys are (metric, split). `table` has the
-    run's metrics; `token` and `where` name setting and figure in errors.
+    The means are of final values in the first `trials` trials of a run's metrics `table`, with the
+    method's parameter values `token`. `where` names the figure in errors.
 
     Raises:
         FedreproError: the method has no numbers of single clients.
@@ -226,7 +226,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean and sd in csv rows, as figures do, by paired means and by sds over clients."""
+    """Replace mean and sd in csv rows by paired means (of `with_pairs`) and sds over clients."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

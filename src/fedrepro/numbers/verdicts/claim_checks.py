@@ -58,7 +58,7 @@ POINTS = {
 
 
 class Bounds(Strict):
-    """The bounds that a check's number must keep: at least one of the four keys."""
+    """The bounds within which the number of a check has to be; at least one of four is given."""
 
     above: float | None = None
     at_least: float | None = None
@@ -80,8 +80,8 @@ class Bounds(Strict):
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    points: whether every point of these figures and tables, some, most, or the points' mean must
-    keep the bounds. Subclasses compute the number, such as a difference of two methods.
+    points: whether every point of these figures and tables, some, most, or their mean must keep the
+    bounds. Subclasses compute the number, such as a difference of two methods.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -120,7 +120,7 @@ class Form(Bounds):
 
     @property
     def others(self) -> list[str]:
-        """Return the labels of methods that the method is compared with at the same points."""
+        """Return the labels of the methods that the method `of` is compared with."""
         return self._names(self.compared)
 
     @property
@@ -156,7 +156,7 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the judged number at each point of one figure or table, with its interval.
+        """Yield the number that the check judges at each point of a figure, with its interval.
 
         `exhibit` is the name of the figure or table in `numbers`.
         """
@@ -165,7 +165,7 @@ class Form(Bounds):
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method `of` with all numbers of `others` at the same point.
+        """Yield each number of the method `of` with the compared methods' numbers at its point.
 
         Points without another method's number are left out.
         """
@@ -230,7 +230,7 @@ def best_of(names: Sequence[str]) -> str:
 
 
 class Value(Form):
-    """A check on a number of a method, or on its difference from the best of other methods."""
+    """A check on a method's number, or on that number minus the best one of other methods."""
 
     compared = ("minus",)
     form: Literal["value", "difference"]
@@ -256,7 +256,7 @@ class Value(Form):
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
     """Return the mean of `one` over trials divided by that of `other`, with its interval.
 
-    The interval is of the ratio linearised in each trial. `exhibit`, `place`: figure and point.
+    The interval is of the ratio, linearised at both means. `exhibit` and `place`: figure and point.
     """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
@@ -371,7 +371,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round in which a method reaches the final number of another method."""
+    """A check on the first round in which a method comes near another method's final number."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]
@@ -415,10 +415,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """Build a check from the keys `given` in a file of claims, by the class that `form` names.
-
-    Raise ValueError for an unknown form or a wrong key.
-    """
+    """Build a check from keys and values `given` in a file of claims; `form` names its class."""
     if isinstance(given, Form):
         return given
     forms = {**FORMS, **forms_of_papers()}

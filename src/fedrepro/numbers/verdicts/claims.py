@@ -70,7 +70,7 @@ STAND_IN: Verdict = "stand-in only"
 
 
 class Rules(Strict):
-    """How all checks in a file of claims are decided: least trials, corrections, named bounds."""
+    """Rules for checks in a claims file: least trials, correction for many points, named bounds."""
 
     trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
     holm: bool = Field(default=True, description="whether points are corrected for being many")
@@ -86,8 +86,8 @@ class Rules(Strict):
 class Claim(Strict):
     """A sentence of a paper, and the checks of numbers that decide whether it holds.
 
-    If the sentence may mean several things, `readings` has the checks of each; `untested` says why
-    there are none.
+    If the sentence may mean several things, `readings` has the checks of each meaning. `untested`
+    says why a claim has no checks.
     """
 
     id: str
@@ -140,7 +140,7 @@ def load_claims(path: Path) -> ClaimFile:
     """Read and validate the file of a paper's claims.
 
     Raises:
-        FedreproError: with a sentence for a mistake in the file.
+        FedreproError: the file has a mistake, which the message names.
     """
     file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
@@ -150,9 +150,9 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in a file of claims (its `content`) by numbers that its head gives.
+    """Replace words for bounds in the `content` of a claims file by numbers from its key `rules`.
 
-    Content of another form is returned unchanged, for validation to refuse; `where` is for errors.
+    Content of a wrong form is returned unchanged, for validation to refuse. `where` is for errors.
     """
     if not isinstance(content.get("claims"), list):
         return content
@@ -188,7 +188,7 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on a check's number at one point, with the interval that it was decided by."""
+    """The verdict on a check's number at one point, and the confidence interval that decided it."""
 
     statement: Statement
     interval: Interval
@@ -204,7 +204,7 @@ class Judged:
         missing: numbers that figures or tables lack, in words.
         deciding: the point that decides the verdict; None where nothing was measured.
         points: how many points were judged.
-        levels: the confidences at which a point has to keep the bounds, and to break one.
+        levels: confidences of the intervals that confirm (within bounds), and that refute.
     """
 
     check: Check
@@ -218,8 +218,8 @@ class Judged:
     def trials_needed(self) -> int | None:
         """Estimate how many trials would decide an undecided check, if means and scatter stay.
 
-        None for other verdicts, numbers that are not means over trials, and beyond the largest
-        TIMES.
+        None for other verdicts, for numbers that are not means over trials, and if 64 times as many
+        trials are too few.
         """
         if (
             self.deciding is None
@@ -243,11 +243,11 @@ class Judged:
 def judge_all(
     checks: Sequence[Check], numbers: Exhibits, rules: Rules, stand_ins: Collection[str] = ()
 ) -> list[Judged]:
-    """Return a verdict for each of `checks`, which together decide one claim or one reading of it.
+    """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
-    Any point of any check could refute the claim, so the confidence of each depends on all of them.
-    `numbers` are of figures and tables by name; `stand_ins` names those on other data or of less
-    than the paper's size.
+    Any point of any check could refute the claim, so the confidence of each interval depends on how
+    many points there are. `numbers` are of figures and tables by name; `stand_ins` names those on
+    other data or of less than the paper's size; `rules` has least trials and corrections.
 
     Raises:
         FedreproError: for a column that a figure or table lacks.
@@ -268,7 +268,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return what a check lacks (in a Judged), its numbers, and whether all data are stand-ins."""
+    """Return a check with what it lacks, its numbers, and whether all data replace the paper's."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -306,7 +306,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Return a check's verdict by its numbers; `ways` is how many could refute its whole claim."""
+    """Judge a check by its `statements`; `ways` is how many numbers could refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -316,7 +316,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     whole = whole_verdict([point.verdict for point in points], check.points)
 
     def margin(point: Finding) -> float:
-        """Return how far a point's value is within the nearest bound; negative if it breaks one."""
+        """Return how far a point's value is inside the nearest bound; negative if it is outside."""
         value = point.interval.value
         return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
@@ -343,18 +343,18 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
 def keeps(check: Bounds, least: float, most: float) -> bool:
     """Return whether the whole interval [least, most] is within all bounds of `check`.
 
-    With both ends swapped, return whether some part of the interval is.
+    With both ends swapped, return whether some part of the interval is within the bounds.
     """
     bounds = check.bounds.items()
     return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
 
 def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
-    """Combine verdicts on points into that on a check, or verdicts on checks into that on a claim.
+    """Combine the verdicts on a check's points, or on a claim's checks, into one verdict.
 
-    `points` says how. "every": all must hold (stand-ins aside), and one refuted refutes. "some":
-    one must hold. "most": more than half must hold, and half refuted refute. "readings" combines
-    the readings of a claim: "depends" if one holds and another is refuted.
+    `points` is the rule. "every": all must hold, and one refuted is enough to refute; stand-ins are
+    ignored. "some": one must hold. "most": more than half must hold, and half refuted is enough to
+    refute. "readings", for the meanings of a claim: "depends" if one holds and another is refuted.
     """
     every = list(verdicts)
     if points in ("some", "most"):
@@ -414,9 +414,9 @@ def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.Data
 def rows(
     claims: Sequence[Claim], numbers: Exhibits, stand_ins: Mapping[str, str], rules: Rules
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the table of verdicts: one per check, or one for an untested claim.
+    """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
-    `stand_ins` maps a figure or table to a note on what its data stand in for, or to "".
+    `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
 
     Raises:
         FedreproError: for a column that a figure or table lacks.
@@ -446,7 +446,7 @@ def rows(
 
 
 def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
-    """Remark that checks on stand-in data do not count, or that trials were added later, or ""."""
+    """Return a remark that checks on other data do not count or that trials were added, or ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
     named, judged = (
@@ -463,9 +463,9 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a judged check in claims.csv, by column; infinite ends are None.
+    """Return the cells of a judged check in claims.csv, by column; infinite interval ends are None.
 
-    `stand_ins` maps each figure or table to a note on stand-in data, or "".
+    `stand_ins` maps each figure or table to a note on how its data differ from the paper's, or "".
     """
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED

@@ -42,7 +42,7 @@ Trials = tuple[float, ...]  # a value for each trial 0, 1, …
 
 
 class Range(Strict):
-    """A range of a column's values, in YAML {from: 5, to: 20}: ends count, one may be left out."""
+    """A range of a column's values, in YAML {from: 5, to: 20}: ends included, either optional."""
 
     least: float = Field(-math.inf, alias="from")
     most: float = Field(math.inf, alias="to")
@@ -71,11 +71,11 @@ class Cell:
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers of one figure or table as claims read them, and which ones there should be.
+    """The numbers of one figure or table for checks of claims, and which numbers it should have.
 
-    frame: its csv. grid: the values that each column should have for each method. every: how often
-    each method is evaluated, as in the configuration. Without these two only the csv is known.
-    stand_ins: labels of scenarios on other data than the paper's, if there are others too.
+    frame: its csv. grid: by method, the values that each column should have. every: by method,
+    after how many rounds it is evaluated. Without grid and every, only the csv is known. stand_ins:
+    labels of scenarios on other data than the paper's; empty if all are.
     """
 
     frame: pd.DataFrame
@@ -95,7 +95,7 @@ class Numbers:
 
     @property
     def real(self) -> Numbers:
-        """Return these numbers, but leave out scenarios on other data than the paper's."""
+        """Return the figure's numbers without scenarios on other data than the paper's."""
         if not self.stand_ins:
             return self
         kept = {
@@ -107,11 +107,11 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """Return the columns of the csv (parameters, case) that tell its points apart."""
+        """List the csv columns that identify a point: swept parameters, and scenario's label."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
-        """Yield each number of a method on a split with its round, or None for a final value."""
+        """Yield a method's values of a metric on a split with rounds, None for final values."""
         rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
         for row in rows[rows["split"] == split].to_dict("records"):
             place = {key: row[key] for key in self.columns if _given(row[key])}
@@ -121,13 +121,13 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """Return the final values of a method on a split, at the points that satisfy `where`."""
+        """Return a method's final values of a metric on a split, where columns satisfy `where`."""
         cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
         kept = {id(place) for place in filter_cells([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return values in each trial after single rounds: {items of a point: {round: values}}."""
+        """Return a method's values after single rounds: {items of a point: {round: by trial}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -135,13 +135,13 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """Return the points (parameter values) at which a method is undefined, without result."""
+        """Return the points (parameter values) at which a method is undefined and has no result."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds at which a measurement of `method` is due and missing.
+        """Return the rounds at which an evaluation of `method` is due and missing.
 
-        `measured` are the rounds with a measurement; the last of these ends the search.
+        `measured` are the rounds with an evaluation; rounds after the last of these are not due.
         """
         every = self.every.get(method)
         if every is None or not measured:
@@ -153,7 +153,7 @@ class Numbers:
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
         """Return the points (parameter values) at which `method` should have results.
 
-        They are read from the json, or else are all combinations of values in `places`, its points.
+        They are all combinations of the values in the figure's json, or else in `places`.
         """
         grid = self.grid.get(method)
         if not grid:
@@ -188,7 +188,7 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of a method, from the json `about` of a figure or table."""
+    """Return a method's entry in the configuration, from the json `about` of a figure or table."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
@@ -206,7 +206,7 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
     """Return the points in `places` that satisfy `where`: column -> values, range, first or last.
 
-    A point without the column satisfies it.
+    A point that lacks a column satisfies the condition on it.
     """
     kept = list(places)
     for key, wanted in where.items():
@@ -225,7 +225,7 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each number in `cells` with the list of those in `others` at the same point.
+    """Yield each number in `cells` with a list of the numbers in `others` at the same point.
 
     Two points are the same if they agree in the columns that both have.
     """
@@ -248,7 +248,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Group numbers whose points differ in columns `over` only; return (other columns, numbers)."""
+    """Group `cells` whose points differ in columns `over` only: [(the other columns, numbers)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -266,7 +266,7 @@ def absent(
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a key to sort a parameter's values: numbers by size, 50@50 by layers, then units."""
+    """Return a key to sort a parameter's values: numbers by size, "50@50" by layers, then units."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -294,7 +294,7 @@ class Statement:
     """A number that a check judges at one point, with its interval at any confidence.
 
     at: figure and point, in words. interval: a function from a confidence to the interval. parts:
-    the contrasts whose mean the number is; empty if it is another number.
+    the differences whose mean the number is; empty for other numbers, such as a first round.
     """
 
     at: str
@@ -304,7 +304,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the mean of the contrasts `parts` as a number to be judged; `at` names the point."""
+    """Return the mean of differences `parts` as a number to be judged; `at` names the point."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -314,9 +314,10 @@ def statement(
 ) -> Statement:
     """Return the best of `gains` minus the best of `rivals`, at a point, as a number to be judged.
 
-    Both have values by trial, of methods or settings. Without rivals 0 is subtracted. The number is
-    at least 0 if every rival is among the gains, and at most 0 if every gain is among the rivals.
-    `exhibit` and `place` name the figure and the point.
+    Both list methods or settings, each by its values over trials; the best has the highest mean.
+    Without rivals 0 is subtracted. The number is at least 0 if every rival is among the gains, and
+    at most 0 if every gain is among the rivals. `exhibit` and `place` name the figure and the
+    point.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]
@@ -327,6 +328,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange numbers as float64 (trials, numbers); trials that only some have are cut off."""
+    """Arrange numbers as float64 (trials, numbers), without trials that some of them lack."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

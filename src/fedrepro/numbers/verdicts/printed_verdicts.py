@@ -70,9 +70,9 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     exhibit: the figure or table. cell: the point, as column -> value. where: file and line, for
-    errors. apart: why it is counted separately, one of APART with a reason, or nothing. set_up: the
-    figure or table, and values of its columns, in which a setting varies that the paper does not
-    give, and the reason. source: where the number was read, one of SOURCES or nothing.
+    errors. apart: why the value is counted separately, one of APART with a reason, or "". set_up:
+    the figure or table, and values of its columns, in which a setting varies that the paper does
+    not give, and why. source: where the number was read, one of SOURCES or "".
     """
 
     exhibit: str
@@ -92,7 +92,7 @@ class PrintedValue:
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """Return the check that judges this value, as (claim, number from 1), or None."""
+        """Return the check that judges this value, as (claim's id, check's number), or None."""
         return check_of(self.apart)
 
 
@@ -176,7 +176,7 @@ def check_of(apart: str) -> tuple[str, int] | None:
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """Parse a point, "case=mnist, clients=5", as a mapping; a value may have commas."""
+    """Parse a point, "case=mnist, clients=5", as {column: value}; a value may have commas."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -204,7 +204,7 @@ ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
     """Return the points of a figure or table at which a printed value may lie.
 
-    Numbers are compared by value, a scenario by its key or label.
+    Columns are compared: numbers by value, a scenario by its key or label.
     """
     known = [*exhibit.swept, *exhibit.shown]
     for key in printed.cell:
@@ -241,9 +241,9 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Compare each printed value of a figure or table with our number: a row with the verdict.
 
-    A setting that the paper names is "taken over" if all points have it, its number of trials also
-    if they have more. `stand_ins` maps the token of a data set to a sentence if it stands in for
-    the paper's, else to an empty text.
+    A parameter that the paper prints is "taken over" if ours is equal at all points; a larger
+    number of trials counts as equal. `numbers` is the figure's csv. `stand_ins` maps the text form
+    of a data set to a sentence if it replaces the paper's data, else to an empty text.
     """
     import pandas as pd
 
@@ -339,7 +339,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return how far ours may be from a printed value, by the metric's unit; None if not judged."""
+    """Return the tolerance for a printed value, by the metric's unit; None if not judged."""
     unit = all_metrics()[printed.metric].unit
     if unit in ABSOLUTE:
         return ABSOLUTE[unit]
@@ -370,8 +370,8 @@ def difference(ours: float, printed: float) -> float:
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
     """Return the sd that our number minus the printed one would have between two correct programs.
 
-    It tells whether the trials suffice for a verdict. Trials scatter as ours do; a printed value
-    without a number of trials counts as one trial. NaN if ours has no sd.
+    It tells whether the trials suffice for a verdict. The paper's trials are taken to scatter with
+    our sd `spread` at least; unless their number is printed, it is one. NaN if ours has no sd.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -383,7 +383,7 @@ def printed_verdict(
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
     `ours` is our value, `away` its difference from print, `tolerance` the allowed difference and
-    `scatter` its `noise`. Without enough trials the word is "one trial" or "few trials".
+    `scatter` its `noise`. "one trial" and "few trials" mean too few trials, "shown" no tolerance.
     """
     from scipy.stats import norm, t
 
@@ -413,9 +413,9 @@ ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Leave out of a plan each paper with a mistake in its printed values, claims or leaderboards.
+    """Record in a plan each paper with a mistake in its printed values, claims or leaderboards.
 
-    The error is kept in `Plan.mistaken`, so that other papers can be computed.
+    `Plan.mistaken` keeps the error, so that the paper is left out and other papers can be computed.
     """
     for paper in plan.files:
         claims = claims_file(paper)
@@ -429,11 +429,11 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Check the printed values of `papers`, or of all papers, against the plan.
+    """Check the printed values of `papers`, or of all, against the figures and tables of a plan.
 
     Raises:
         FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
-            value that belongs nowhere, or a check of a claim that the paper does not have.
+            value of an unknown figure or table, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]

@@ -70,7 +70,7 @@ LABELS = {
 
 
 def word_of(row: Row) -> str:
-    """Return the verdict in a row of printed.csv, and any reason why it is counted separately."""
+    """Return the verdict in a `row` of printed.csv, with the reason if it is counted separately."""
     word = row["verdict"]
     return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
 
@@ -79,7 +79,7 @@ def standing(row: Row) -> tuple[str, str]:
     """Return how a value that a paper printed is counted, such as "judged", and its verdict.
 
     The first part is one of `FOUR`. The second part is the reason for a value that is shown and not
-    judged, and "" for a value that is not run, or whose set-up is open.
+    judged, and "" for a value that was not computed or depends on an unknown setting.
     """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
@@ -90,7 +90,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values, the rows of a printed.csv, by how they count (`FOUR`) and by verdict.
+    """Count printed values, rows of printed.csv: {"judged" or another of `FOUR`: {verdict: count}}.
 
     A value that is judged in another figure or table is left out here.
     """
@@ -103,7 +103,7 @@ def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 
 def reasons(row: Row) -> str:
-    """Join what explains a verdict on a printed value: note, separate counting, open settings."""
+    """Explain the verdict in a `row` of printed.csv: note, separate counting, unknown settings."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -120,7 +120,7 @@ def _apart(row: Row) -> str:
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
-    """Return sentences on how many values a paper printed, their verdicts, and where they stood.
+    """Return sentences on how many values a paper printed, their verdicts and their sources.
 
     `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
@@ -145,7 +145,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
     """Return counts for one paper: printed values by verdict, and claims tested and decided.
 
-    A value that is printed twice counts twice. `claims` has the rows of checks of each claim.
+    A value that is printed twice counts twice. `claims` has each claim as rows of a claims.csv.
     """
     four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -158,7 +158,7 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the checks of a claim by reading, which is one meaning that its sentence may have."""
+    """Group the checks of a claim by `reading`: one of the meanings that its sentence may have."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -173,7 +173,7 @@ def _number(count: int, of: str) -> str:
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
     """Return sentences on a paper's claims: how many hold, are refuted or open.
 
-    Each claim is given as the rows of its checks.
+    `claims` has for each claim the rows of its checks in claims.csv.
     """
     heads = [checks[0] for checks in claims]
     if not heads:
@@ -209,15 +209,17 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Replace the verdict "set-up open" in a row of printed.csv if other numbers decide it.
+    """Replace the verdict "set-up open" on a printed value, once runs vary the unknown setting.
 
-    A number that a paper's sentence has gets the value and the verdict of a claim's check.
+    That verdict means that a setting the paper does not give may explain the difference. A number
+    in a sentence of the paper gets the value and the verdict of a claim's check.
 
     Args:
-        row: the printed value, returned with the new verdict.
-        exhibits: a function from the name of a figure or table to its numbers, None without.
+        row: the printed value, from printed.csv; a copy with the new verdict is returned.
+        exhibits: a function from the name of a figure or table to its numbers, None if not
+            computed.
         claims: of the paper, each as the rows of its checks in a claims.csv.
-        rows: all rows of its table.
+        rows: all rows of the printed table that has the value.
     """
     fields = dict(row)
     if check_of(row.get("apart", "")):
@@ -237,7 +239,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether setting number `setting` keeps other methods near their printed values."""
+        """Return whether the unknown setting's value `setting` keeps others near printed values."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -258,10 +260,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return the columns, with verdict, of a printed number that a check of a claim computes.
-
-    {} if the check was not run.
-    """
+    """Return new cells of a printed number that a claim's check computes; {} if it was not run."""
     claim, number = check_of(row["apart"]) or ("", 0)
     claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
     if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
@@ -279,12 +278,12 @@ def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
 
 
 def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float]:
-    """Return how far each value of a setting that the paper leaves open moves ours towards print.
+    """Return how far each value of an unknown setting moves our number towards the printed one.
 
-    `set_up` names the figure that varies the setting, and our number's point there. Moves are
-    counted from the value that has our number, or else from the first, which may have other trials
-    or examples. A target that was not reached counts as the rounds that were run. [] if there are
-    not two values with a number.
+    `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
+    returns a figure's numbers. Moves are from the setting's value that gives our number, or else
+    from the first value, which may have other trials or examples. A target that was not reached
+    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
