@@ -27,7 +27,7 @@ def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Return the figures and tables (paper/name) of a leaderboard that lie in folder `reports`."""
+    """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
     keys = keys_of(file, version, scale)
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
@@ -40,7 +40,7 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 def digests_of(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file in the folder of a submitted entry, by its name.
 
-    The file of the verdict is left out: it lists these checksums, to show any later change.
+    The file verdict.json is left out: it lists the checksums, so that later changes are found.
     """
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
@@ -51,7 +51,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
     """Read the entries (methods with results that others submitted) of one leaderboard at a scale.
 
-    An entry counts as verified if it has a verdict, else as reported.
+    An entry is marked as verified if its folder has a verdict.json of a check, else as reported.
 
     Raises:
         FedreproError: if an entry is damaged, or was changed after its verdict.
@@ -86,11 +86,11 @@ def write_board(
         file: figures and tables of a paper, with its leaderboards.
         version: name of the leaderboard.
         scale: tiny, quick or paper.
-        reports: folder of a scale's exhibits; the json names parts that are not there.
+        reports: folder with the figures and tables of one scale; the json names missing ones.
         out: beginning of the files; by default `<reports>/<paper>/<version>`.
 
     Raises:
-        FedreproError: if none of the leaderboard's figures and tables is there.
+        FedreproError: if none of the leaderboard's figures and tables is in `reports`.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)
