@@ -333,7 +333,7 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return legend names by method label; methods with fewer trials are marked as "(paired)"."""
+    """Return legend names by method label; "(paired)" marks a method with fewer trials."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -402,7 +402,7 @@ def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as .svg or .png bytes without a date, so that figures repeat exactly."""
+    """Return a figure as .svg or .png bytes without a date: equal figures have equal bytes."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -426,7 +426,7 @@ class Figured(Drawing):
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         """Draw the results of `exhibit` and return the matplotlib figure; call within `rules()`.
 
-        `numbers` is the csv, with means and standard deviations as `as_shown` returns them.
+        `numbers` is the csv, in which `as_shown` has put the means and sds that figures show.
         """
         raise NotImplementedError
 

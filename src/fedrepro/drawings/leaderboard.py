@@ -62,7 +62,8 @@ def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
 def _ranked(table: Frame, starts: str) -> Frame:
     """Return a leaderboard's rows, over all data sets, of methods with a score except references.
 
-    `starts` selects clients with "one start" (equal first weights) or "different starts".
+    References are bounds such as pooled training. `starts` selects clients with "one start" (equal
+    first weights) or "different starts".
     """
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
@@ -106,7 +107,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Add axes `height` inches high, at these inches from a figure's edges, and return the axes."""
+    """Add axes `height` inches high at these inches from a figure's edges, and return the axes."""
     whole, wide = drawn.get_figheight(), WIDTH - left - right
     return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 

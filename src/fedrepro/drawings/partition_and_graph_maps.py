@@ -75,7 +75,7 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Return clients' indices from the top row down, int64 (J,); above 40, by main class."""
+        """Return clients' indices by row, int64 (J,); over 40 clients are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
@@ -177,7 +177,7 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw the graph, edges as wide as their weight, and its matrix; call within `rules()`."""
+        """Draw the graph, edges as wide as weights, and the weight matrix; call in `rules()`."""
         count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
@@ -227,7 +227,6 @@ class GraphMap:
                 lines.set_rasterized(len(some) > PIXELS)
 
     def _passes_a_node(self, i: int, j: int) -> bool:
-        """Return whether another node lies on the straight line from node i to node j."""
         way, others = self.places[j] - self.places[i], self.places - self.places[i]
         along = others @ way / (way @ way)
         off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])

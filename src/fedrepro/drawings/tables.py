@@ -321,7 +321,7 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Sort the heads of a table's rows or columns, and drop repeats; a head has a text per key.
+    """Sort the heads (`places`) of rows or columns, without repeats; a head has a text per key.
 
     Methods come in the order of `labels`, and other values in the order of first appearance.
     """
@@ -336,7 +336,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Return the heading texts of a row or column, one per key: "J = 5", or "5" with `plain`."""
+    """Return headings of a row or column from its value per key: "J = 5", or "5" with `plain`."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value

@@ -21,7 +21,7 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 
 @dataclass(frozen=True)
 class Comparison:
-    """A user's numbers of one figure or table next to the recorded ones, with a verdict in words.
+    """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; the means
     `ours` and `recorded`, nan where one side lacks the number; `setting` and `recorded_setting`,
@@ -37,7 +37,7 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
+    """Compare a user's numbers of the figure or table `key` (paper/name) with the repository's.
 
     Raises:
         FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.

@@ -49,7 +49,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
-    """Read the entries (methods with results that others submitted) of one leaderboard at a scale.
+    """Read the entries (results of methods that others submitted) of a leaderboard at one `scale`.
 
     An entry is marked as verified if its folder has a verdict.json of a check, else as reported.
 
@@ -79,8 +79,8 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures, which show methods
-    computed here or verified, and leave out those that others only report.
+    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures. Pictures leave out
+    methods whose results others submitted and nobody has verified.
 
     Args:
         file: figures and tables of a paper, with its leaderboards.

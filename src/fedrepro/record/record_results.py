@@ -89,7 +89,7 @@ def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files of a figure or table that the record keeps; return bytes by suffix.
+    """Read and check the files to keep of a figure or table; return their bytes by suffix.
 
     The last item is the json, with checksums, run times, machines, and the csv files without rows.
     `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.

@@ -88,7 +88,7 @@ VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecid
 
 @dataclass(frozen=True)
 class RecordQuery:
-    """A link in a page that asks the record for numbers.
+    """A link in a page whose numbers are read from the recorded results.
 
     text: the numbers as the page has them; file: csv below reports/record; question: which numbers.
     """
@@ -104,7 +104,7 @@ Show = Callable[
 
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
-    """Return a page's text in which each number that links to the record is the recorded one.
+    """Return a page's text with each number that links to a recorded result set to that result.
 
     `record` is the folder of recorded results. Links stay, or are replaced by what `show` returns.
     """
@@ -131,12 +131,12 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
 
 
 def without_links(text: str) -> str:
-    """Return `text` with each link to the record replaced by the link's number."""
+    """Return `text` with each link to a recorded result replaced by the link's number."""
     return LINK.sub(lambda match: match["text"], text)
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in the cells of one line of a markdown table from the record, and return the line.
+    """Fill in the cells of one line of a markdown table from recorded results; return the line.
 
     `heads` has for each column the link in its head, which asks for the numbers, or None.
     """

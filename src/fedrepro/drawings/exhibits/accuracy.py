@@ -216,7 +216,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[Exhib
 
 
 def size_name(line: Line, axis: Axis) -> str:
-    """Return a label for a line of sizes: "500" if constant, "50·J" if J times 50, else "same"."""
+    """Return a label for a line of sizes: "500" if constant, "50·J" if 50 times J, else "same"."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()

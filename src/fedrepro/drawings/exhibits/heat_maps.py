@@ -76,7 +76,7 @@ class Map:
 class HeatMaps(Figured):
     """A figure of accuracy and model size over each pair of a method's varied parameters.
 
-    Accuracy has a row of maps, and size another. For a single pair, both maps are side by side.
+    Accuracy has a row of maps, and size another. For a single pair, the two maps are side by side.
     """
 
     split: Literal["train", "test"] = Field("train", description="split of the accuracies")
@@ -179,7 +179,7 @@ def _draw(
 ) -> None:
     """Draw a heat map of the values in `table` on `axes`, with colours between `limits`.
 
-    `below` has for each cell its standard deviation, or a list of bools: whether trials succeeded.
+    `shade` is the metric. `below` has each cell's sd, or a list of bools: whether trials succeeded.
     """
     failed = below.map(lambda one: isinstance(one, list) and not any(one))
     colours = table.astype(float).mask(failed)

@@ -77,10 +77,7 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
 
 def _require_own(out: Path) -> None:
-    """Raise FedreproError if `out` is a file, a link, or a folder that holds anything but a site.
-
-    Called before the site is written, since that replaces the folder.
-    """
+    """Raise FedreproError if `out` is a file, a link, or a folder with anything but a site."""
     if out.is_symlink() or out.is_file():
         raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():

@@ -43,7 +43,7 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Fill in the numbers of a text from the record, and link each to its figure or table.
+        """Fill in a text's numbers from recorded results, and link each to its figure or table.
 
         `depth` is the number of folders between the page and the root of the website.
         """

@@ -48,9 +48,8 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
     A group is of methods that a test does not tell apart. data: names of data sets. picture: rows
     of methods over all data sets. leaders: for each class of methods a tuple (class, data set, best
-    group, highest score), of the first data set with methods outside the best group, or else the
-    first. above: pairs (data set, methods shown to beat `line`). line: the method to beat; at: its
-    score.
+    group, highest score), of the first data set with methods outside its best group, or the first.
+    above: pairs (data set, methods shown to beat `line`). line: method to beat; at: its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]

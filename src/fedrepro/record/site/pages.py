@@ -172,8 +172,8 @@ def paper_page(
     """Write the page of a paper: its finding, claims, figures and tables.
 
     Args:
-        paper: its exhibits, printed values and claims.
-        answer: its main finding; by default a summary of its verdicts.
+        paper: the paper's figures, tables, printed values and claims.
+        answer: the paper's main finding; by default a summary of verdicts.
         details: titles and paths of pages of findings.
         links: addresses of pages on a leaderboard's methods, by label.
         guide: address of the page on how a leaderboard ranks methods.

@@ -44,7 +44,7 @@ LARGE = 64 * 2**10  # bytes of a csv
 
 @dataclass(frozen=True)
 class ExhibitView:
-    """A figure or table for pages: key (paper/name), files, numbers, and rows of printed values."""
+    """A figure or table for pages: key (paper/name), files, numbers, and the paper's values."""
 
     key: str
     files: ExhibitFiles

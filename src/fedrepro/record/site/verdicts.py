@@ -63,7 +63,7 @@ UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "client
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return the glossary's rows: pairs (style by verdict, list of (verdict and kind, meaning))."""
+    """Return the glossary's rows: (styles by verdict, pairs such as ("of a claim", meaning))."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -129,7 +129,7 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
     """Return a table cell's verdict on the paper's value, its style, and sentences for a tooltip.
 
     Args:
-        cell: a number of an exhibit's table.
+        cell: a cell of a table of results.
         notes: footnotes of the table.
         held: sentence on what all cells of the table share: data sets and trials.
 
