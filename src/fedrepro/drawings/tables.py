@@ -218,7 +218,7 @@ def table_of(
 
     Args:
         about: the json of the figure or table.
-        numbers: its csv.
+        numbers: the csv of the figure or table.
         arranged: keys of the rows and columns, and the metric in the cells.
         printed: the paper's values with their verdicts, as in a printed.csv.
         caption: text above the table.

@@ -139,7 +139,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     """Return a figure's or table's seconds and memory by stage, and the machines that computed it.
 
-    Appends a sentence to `warnings` on seconds or machines that are not known.
+    A stage is a step of the pipeline, such as train. Unknown seconds or machines add to `warnings`.
     """
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")

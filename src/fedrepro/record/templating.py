@@ -232,8 +232,8 @@ def _group(asked: RecordQuery, board: pd.DataFrame, group: re.Match[str]) -> str
 class Measurement:
     """The numbers of one row of a results table: the mean `value`, its trials and its interval.
 
-    trials: float64 (trials,), empty if not kept. ends: low end, high end and confidence of a
-    recorded interval, or ().
+    trials: values by trial, float64 (trials,), empty if not kept. ends: low end, high end and
+    confidence of a recorded interval, or ().
     """
 
     value: float

@@ -49,7 +49,7 @@ REACH = 0.25  # accuracy further below the best than this is cut off
 
 @drawing("accuracy-against-size")
 class AccuracyAgainstSize(Figured):
-    """A figure of test accuracy against model size, with a panel per scenario and swept value.
+    """A figure of test accuracy against model size, a panel per scenario and swept parameter value.
 
     A method that is run with several values of a parameter is a line through their results.
     """

@@ -24,8 +24,8 @@ def cost_table(
 
     Args:
         about: the json of the figure or table.
-        numbers: its csv.
-        seconds: measured seconds of trials by setting (a text), for methods without any in the csv.
+        numbers: the csv of the figure or table.
+        seconds: seconds of trials by setting (parameters as text), where the csv has none.
 
     Returns:
         For each method that sends bytes, a dict from column head to text; columns that are empty

@@ -83,9 +83,9 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return mean seconds of a trial by setting (a text), a number per file of run times.
+        """Map each setting (parameters as text) to mean seconds of a trial, one per timings file.
 
-        {} if such files are missing, as they are for recorded results.
+        {} if timings files are missing, as they are for recorded results.
         """
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}

@@ -206,8 +206,8 @@ def remarks(head: Row) -> str:
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     """Return the check that decides each reading of a claim, by text such as "one start: refuted".
 
-    A reading is one way to understand the claim. If all readings have equal verdicts, the only key
-    is "", with the check that decides the claim.
+    A reading is one way to understand the claim; a check is a row of claims.csv. If all readings
+    have equal verdicts, the only key is "", with the check that decides the claim.
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
