@@ -56,7 +56,7 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a figure: values `x`, means and standard deviations (0 for a single trial)."""
+    """One line of a figure: at each `x` a mean, and its sd over trials (0 for a single trial)."""
 
     x: list[float]
     mean: list[float]
@@ -73,7 +73,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The horizontal axis of a figure: the swept parameter `key`, its label and its symbol."""
+    """The horizontal axis of a figure: name `key` of the parameter along it, label and symbol."""
 
     key: str
     label: str
@@ -81,9 +81,9 @@ class Axis:
     depth: bool = False  # a list of widths stands for its length
 
     def positions(self, column: pd.Series) -> list[float]:
-        """Return where the parameter values in `column` stand on the axis.
+        """Return the position on the axis of each parameter value in `column`.
 
-        Numbers stand at their value, and a list of layer widths (50@50) at its number of layers.
+        A number is its own position; a list of layer widths (50@50) is at its number of layers.
         """
         if self.depth:
             return [float(str(value).count("@") + 1) for value in column]
@@ -94,9 +94,9 @@ class Axis:
 
 
 def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the horizontal axis of a figure: the swept parameter of several values, or the first.
+    """Return the axis of the parameter that varies in a figure, or of the first swept parameter.
 
-    A figure in which several parameters vary is refused by `one_axis` when it is planned.
+    Figures in which several parameters vary were refused by `one_axis` before any run.
     """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
@@ -120,7 +120,7 @@ def parameter_title(key: str) -> str:
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios (cases) that one figure compares; [] if there is one."""
+    """Return the labels of the scenarios in a figure's csv `numbers`; [] if it has only one."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -129,9 +129,9 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return the line of `metric` on `split` (such as test) for each method that has it, by label.
+    """Return a figure's lines of `metric` on `split` (such as test), by the label of the method.
 
-    Values are those at the end of runs; `numbers` is the csv of the figure.
+    Values are from the end of runs; `numbers` is the csv. Methods without `metric` are left out.
     """
     axis = axis_of(exhibit)
     rows = select_series(final(numbers), metric, split)
@@ -144,7 +144,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return the line of each method's model size, in the unit that the figure shows, by label."""
+    """Return lines of model size, in the figure's unit, by method label; `numbers` is the csv."""
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
     return lines(exhibit, scaled, size.metric, "")
@@ -155,10 +155,10 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """Return the range of accuracies for a close-up of the best methods and nearby bounds.
+    """Return the least and largest accuracy of a close-up of the best methods and near references.
 
-    A bound is a reference such as pooled training. A single line is shown with its whole band; a
-    method far below the best one does not widen the range.
+    `accuracy` has lines by method label; a reference is, for instance, pooled training. A single
+    line is shown with its whole band. A method far below the best one does not widen the range.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
@@ -208,7 +208,7 @@ def grid_of(
 ) -> list[list[Axes]]:
     """Add axes to the figure `drawn`, and return them in rows and columns.
 
-    All lengths are in inches: the margins, `across` between columns and `between` rows.
+    Lengths are in inches: margins, and the gaps between columns (`across`) and rows (`between`).
     """
     width, height = drawn.get_figwidth(), drawn.get_figheight()
     wide = (width - left - right - across * (columns - 1)) / columns
@@ -222,7 +222,7 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write a figure's title at the top, with its data and trials in a line below."""
+    """Write a figure's title at the top, and below it its data sets and numbers of trials."""
     write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
 
 
@@ -234,9 +234,9 @@ def write_headings(drawn: Figure, title: str, below: str) -> None:
 
 
 def subtitle(exhibit: Exhibit) -> str:
-    """Write a figure's second heading: data, parameters of a single value, and numbers of trials.
+    """Return a figure's second heading: data sets, constant parameters, and numbers of trials.
 
-    Methods with another number of trials than most are named with theirs.
+    Methods whose number of trials is not the usual one are listed with their own number.
     """
     counts: dict[str, tuple[int, ...]] = {}
     for measure in exhibit.measures:
@@ -256,7 +256,7 @@ def subtitle(exhibit: Exhibit) -> str:
 
 
 def data_title(exhibit: Exhibit) -> str:
-    """Return the titles of a figure's data sets with commas, or "Simulation" without data."""
+    """Return the titles of a figure's data sets, joined by commas, or "Simulation" without data."""
     titles = [p.scenario.dataset.component.meta["title"] for p in exhibit.points if p.scenario]
     return ", ".join(dict.fromkeys(titles)) or "Simulation"
 
@@ -294,7 +294,7 @@ def halo() -> list[Any]:
 
 
 def percent(axes: Axes) -> None:
-    """Write the vertical axis of accuracies or other shares, from 0 to 1, in percent."""
+    """Label the vertical axis in percent; its values are shares from 0 to 1, such as accuracies."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
@@ -302,7 +302,7 @@ def percent(axes: Axes) -> None:
 
 
 def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """Shade the range from `low` to `high` on the axes of the whole range, as a close-up shows it.
+    """Shade the range of a close-up, from `low` to `high`, on the axes of the whole range.
 
     `name` is the letter of the close-up's panel, written at the right.
     """
@@ -312,7 +312,7 @@ def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None
 
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
-    """Label the horizontal axis by `label`, or else by the swept parameter, with its values."""
+    """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
     axis = axis_of(exhibit)
     values = sorted(set(axis.positions(numbers[axis.key])))
     if len(values) <= 8:
@@ -321,7 +321,7 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str =
 
 
 def legend_rows(labels: Sequence[str], least: int = 2) -> int:
-    """Return in how many rows, `least` or more, a legend of these labels fits the width."""
+    """Return the number of rows, at least `least`, in which a legend of `labels` fits the width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(LEGEND_COLUMNS, 1, -1):
         rows = max(least, math.ceil(len(labels) / most))
@@ -333,7 +333,7 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return each method's name in the legend, by label; one with fewer trials gets "(paired)"."""
+    """Return legend names by method label; "(paired)" marks a method with fewer trials."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -341,7 +341,7 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
 def handles_of(
     look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
 ) -> list[Line2D]:
-    """Return a legend's entry for each line style, named by its label or as `names` says."""
+    """Return a legend entry for each style of `look`, named by its label or by `names[label]`."""
     from matplotlib.lines import Line2D
 
     return [
@@ -402,7 +402,7 @@ def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -
 
 
 def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
-    """Return a figure as .svg or .png bytes without a date, so that figures repeat exactly."""
+    """Return a figure as .svg or .png bytes without a date: equal figures have equal bytes."""
     plain = {".svg": {"Date": None, "Creator": None, "Title": title}, ".png": {"Software": None}}
     image = io.BytesIO()
     drawn.savefig(image, format=suffix[1:], dpi=PNG_DPI, metadata=plain[suffix])
@@ -411,7 +411,7 @@ def image_of(drawn: Figure, suffix: str, title: str) -> bytes:
 
 @contextmanager
 def rules() -> Iterator[None]:
-    """Let matplotlib draw in our style within this context, whatever a user's settings are."""
+    """Set matplotlib to fedrepro's style within this context, whatever a user's settings are."""
     import matplotlib
 
     with matplotlib.rc_context():
@@ -421,12 +421,12 @@ def rules() -> Iterator[None]:
 
 
 class Figured(Drawing):
-    """A way to show an exhibit (results of methods) as a figure, and not as a table."""
+    """Base class of drawings that show results of methods as a figure, and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Draw the figure of an exhibit and return it; call this within `rules()`.
+        """Draw the results of `exhibit` and return the matplotlib figure; call within `rules()`.
 
-        `numbers` are the csv's, with means and sd as `as_shown` returns them.
+        `numbers` is the csv, in which `as_shown` has put the means and sds that figures show.
         """
         raise NotImplementedError
 
@@ -437,7 +437,7 @@ class Figured(Drawing):
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw the figure of an exhibit from its csv `numbers`; return its .svg and .png by suffix."""
+    """Draw a figure from its csv `numbers`; return its images as bytes by suffix (.svg, .png)."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():
         drawn = figure(exhibit, numbers)
@@ -445,7 +445,7 @@ def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
 
 
 def figure(exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-    """Draw an exhibit that is a figure (not a table) and return it; call this within `rules()`."""
+    """Draw `exhibit`, a figure and not a table, from its csv `numbers`; call within `rules()`."""
     from fedrepro.numbers.trial_statistics import as_shown
 
     kind = exhibit.settings.drawing

@@ -31,7 +31,8 @@ Frame = pd.DataFrame
 def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     """Draw the pictures of a leaderboard; return their bytes by suffix, such as .groups.svg.
 
-    `board` has its settings (`title`, `baseline`, `ceiling`, `line`), `table` its csv.
+    `board` has the leaderboard's title and three methods: `baseline` (score 0), `ceiling` (score 1)
+    and `line` (the method to beat). `table` is its csv.
     """
     images = {}
     with rules():
@@ -50,18 +51,19 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Return the leaderboard rows with the start `starts` of clients ("one start"), by data set.
+    """Return a leaderboard's rows by data set; all data sets together, or the only one, come last.
 
-    All data sets together, or the only data set, come last.
+    `starts` selects clients with "one start" (equal first weights) or "different starts".
     """
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str) -> Frame:
-    """Return the rows over all data sets of methods with a score, without references.
+    """Return a leaderboard's rows, over all data sets, of methods with a score except references.
 
-    `starts` is "one start" or "different starts" of the clients.
+    References are bounds such as pooled training. `starts` selects clients with "one start" (equal
+    first weights) or "different starts".
     """
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
@@ -70,7 +72,7 @@ def _ranked(table: Frame, starts: str) -> Frame:
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    `board` has the leaderboard's settings, and `table` is its csv.
+    A test does not tell methods of one group apart. `board` has the settings, `table` is the csv.
     """
     present = _starts(table)
     families = [(starts, _ranked(table, starts)) for starts in present]
@@ -105,7 +107,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Add axes to a figure at these inches from its left, right and top edges, and return them."""
+    """Add axes `height` inches high at these inches from a figure's edges, and return the axes."""
     whole, wide = drawn.get_figheight(), WIDTH - left - right
     return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
@@ -113,8 +115,8 @@ def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -
 def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> None:
     """Draw the scores and intervals of one data set on `axes`, a row for each method.
 
-    `order` has the methods from top to bottom, and `standings` the data set's rows by method;
-    `named` also writes the methods' names at the left.
+    `order` has the methods from top to bottom, and `standings` the data set's rows of the
+    leaderboard, indexed by method. With `named`, the methods' names are written at the left.
     """
     at, ticks = 0.0, []
     beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
@@ -143,7 +145,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
 
 
 def _place(standing: pd.Series) -> str:
-    """Write a method's group and ranks, such as "2, 3–5"; "" where methods are not compared."""
+    """Return a method's group and range of ranks as text, such as "2, 3–5"; "" without a group."""
     if standing["group"] != standing["group"]:
         return ""
     low, high = int(standing["rank_low"]), int(standing["rank_high"])
@@ -164,7 +166,7 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 
 
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
-    """Draw the methods' scores against the bytes that clients send, with the frontier of the best.
+    """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
 
     `board` has the leaderboard's settings, and `table` is its csv.
     """
@@ -222,8 +224,8 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
 def _names(axes: Axes, own: Frame) -> None:
     """Write the methods' names next to their marks, without overlap.
 
-    `own` has the methods' rows, with the marks' sizes as `points`; names of nearby bytes share a
-    column.
+    `own` has a row for each method: its score, the bytes sent, and the mark's size in `points`.
+    Names of methods that send about equally many bytes stand in one column.
     """
     from matplotlib.transforms import offset_copy
 
@@ -255,7 +257,7 @@ def _names(axes: Axes, own: Frame) -> None:
 def spread(heights: Sequence[float], gap: float) -> list[float]:
     """Move heights of labels at least `gap` apart, by as little as possible, and return them.
 
-    `heights` go from the highest down. Labels that would touch form a block around their mean.
+    `heights` go from the highest down. Labels that would touch are stacked around their mean.
     """
 
     def end(block: Sequence[float], side: int) -> float:

@@ -42,7 +42,7 @@ EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 
 @dataclass(frozen=True)
 class PartitionMap:
-    """How one trial's partition divides data among clients, to be drawn.
+    """A drawing of how a partition divides a data set among clients, in one trial.
 
     counts: examples by client and class, int64 (J, K). noise: variance of each client's added
     noise, float64 (J,), or None.
@@ -60,7 +60,7 @@ class PartitionMap:
 
     @property
     def words(self) -> str:
-        """Describe the clients' numbers of examples and classes, and skew, in two sentences."""
+        """Describe in two sentences how many examples and classes clients hold, and how skewed."""
         skew = self.skew
         holders = "1 client holds" if skew.clients == 1 else f"{skew.clients} clients each hold"
         return (
@@ -75,12 +75,12 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Return the order of clients from the top, int64 (J,); many are sorted by main class."""
+        """Return clients' indices by row, int64 (J,); over 40 clients are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
     def figure(self) -> Figure:
-        """Draw each client's shares of classes and its size; call this within `rules()`."""
+        """Draw each client's shares of classes and number of examples; call within `rules()`."""
         order = self.order()
         counts = self.counts[order]
         clients, classes = counts.shape
@@ -130,10 +130,10 @@ class PartitionMap:
 
 @dataclass(frozen=True)
 class GraphMap:
-    """A communication graph of nodes, to be drawn.
+    """A drawing of a communication graph.
 
-    weights: float64 (N, N), by which nodes average what they receive. places: float64 (N, 2), where
-    nodes stand in the unit square.
+    weights: float64 (N, N); row i has the weights by which node i averages what it receives.
+    places: float64 (N, 2), positions of the nodes in the unit square.
     """
 
     title: str
@@ -145,8 +145,8 @@ class GraphMap:
     def numbers(self) -> dict[str, float]:
         """Compute the numbers that describe the graph, by name; on a long ring that takes seconds.
 
-        nodes and edges are counts; `second_modulus` and `mixing_sum` say how slowly averages
-        spread; `least` and `most` are the smallest and largest weight of a node in the long run.
+        nodes and edges are counts; `second_modulus` and `mixing_sum` measure how slowly averages
+        spread; `least` and `most` are the extreme weights of nodes in the limit of averaging.
         """
         weights, limit = self.weights, stationary(self.weights)
         return {
@@ -160,7 +160,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe edges, weights in the long run, and the speed of averaging, in two sentences."""
+        """Describe the graph in two sentences: edges, nodes' limit weights, speed of averaging."""
         found = self.numbers
         second, mixing = (
             f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
@@ -177,7 +177,7 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw nodes and edges by weight, and the matrix of weights; call this within `rules()`."""
+        """Draw the graph, edges as wide as weights, and the weight matrix; call in `rules()`."""
         count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
@@ -201,7 +201,7 @@ class GraphMap:
         return drawn
 
     def _draw_edges(self, axes: Axes) -> None:
-        """Draw edges: arrows both ways where weights differ, else lines bent around nodes."""
+        """Draw the edges: arrows in a small graph with asymmetric weights, else lines."""
         apart = self.weights - np.diag(np.diag(self.weights))
         arrows = len(apart) <= NAMED and not np.allclose(apart, apart.T)
         if not arrows:
@@ -227,7 +227,6 @@ class GraphMap:
                 lines.set_rasterized(len(some) > PIXELS)
 
     def _passes_a_node(self, i: int, j: int) -> bool:
-        """Return whether another node lies on the straight line from node i to node j."""
         way, others = self.places[j] - self.places[i], self.places - self.places[i]
         along = others @ way / (way @ way)
         off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])
@@ -237,7 +236,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Return the map of one trial of a partition, with what its drawing needs.
+    """Build the drawing of one trial of a partition: counts of examples, noise and headings.
 
     Args:
         prepared: the data set.
@@ -263,7 +262,7 @@ def partition_map(
 
 
 def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
-    """Return the map of a graph of `clients` nodes, drawn with this seed and trial if random."""
+    """Build the drawing of a graph of `clients` nodes; a random one depends on seed and trial."""
     meta = graph.component.meta
     drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
     return GraphMap(
@@ -277,7 +276,7 @@ def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
 def render_map(
     drawn: PartitionMap | GraphMap, suffixes: Sequence[str] = (".svg", ".png")
 ) -> dict[str, bytes]:
-    """Draw a map and return its images as bytes by suffix; equal maps give equal bytes."""
+    """Draw a partition or graph; return images as bytes by suffix, equal for equal input."""
     with rules():
         figure = drawn.figure()
         figure.draw_without_rendering()
@@ -304,7 +303,7 @@ def _titled(title: str, subtitle: str, height: float) -> Figure:
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw a matrix of shares in [0, 1] on `axes`, and return the coloured cells.
+    """Draw a matrix of shares in [0, 1] on `axes` as coloured cells; return matplotlib's mesh.
 
     Small shares stay visible by a square-root scale; `written` has numbers to write into the cells.
     """
@@ -334,9 +333,9 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a bar for each client's number, on the rows of the map.
+    """Draw a horizontal bar for each client's number in `values`, float or int (J,).
 
-    values: float or int (J,). A bar's number is written by `form`, such as "{:.2f}", if not empty.
+    The number is written next to its bar by `form`, such as "{:.2f}"; an empty form writes none.
     """
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)

@@ -160,9 +160,9 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neu
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
     """Return the line style of each method of a figure, by label, so that no two are equal.
 
-    A method looks alike in every figure: its first line has the style of its component, whatever
-    the label. A line of one node's numbers has the style of that node. Further lines of one method
-    have spare styles that follow from their labels.
+    The style of a method's first line depends on the method alone, so that it is alike in every
+    figure. A line of a single node's numbers has a style for that node's number. Further lines of
+    a method have spare styles, which are chosen by their labels.
     """
     by_label: dict[str, LineStyle] = {}
     later: list[ExhibitMethod] = []
@@ -179,7 +179,7 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return the style of a method's line, or of the node if it shows one node's numbers."""
+    """Return a method's line style; a line of a single node's numbers has the node's colour."""
     if measure.node is None or measure.reference:
         return line_style_of(measure.spec.name, reference=measure.reference)
     look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
@@ -187,9 +187,9 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 
 
 def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
-    """Return the style of the method `method`: a fixed one, or a spare one that no other one has.
+    """Return the line style of a method: a fixed style, or a spare one that no other method has.
 
-    A method has another style as a `reference`, such as pooled training, than as a rival.
+    `reference`: whether the method is drawn as a bound, such as pooled training, with other styles.
     """
     known, spare = (
         (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
@@ -206,7 +206,7 @@ def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
 
 
 def family_of(method: str) -> str:
-    """Return the name of the method whose style `method` has: of a variant, its original."""
+    """Return the name of the method whose line style `method` uses: the original of a variant."""
     return ALIASES.get(method, method.removesuffix("_streaming"))
 
 
@@ -217,7 +217,7 @@ def _number(text: str) -> int:
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
     """Return the first style of `spare`, from index `number` on, that is not in `taken`.
 
-    When all are taken, their colours are combined with the markers and dashes of others.
+    When all are taken, the colour of one style is combined with the marker and dash of another.
     """
     for turn in range(len(spare)):
         for step in range(len(spare)):

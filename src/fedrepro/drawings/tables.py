@@ -29,7 +29,7 @@ NONE = "–"  # in place of a missing number
 
 @dataclass(frozen=True)
 class NumberForm:
-    """How numbers are written: multiplied by `factor`, with `digits` decimals.
+    """A format of numbers: they are multiplied by `factor` and written with `digits` decimals.
 
     With `digits` None, whole numbers have no decimals and others one.
     """
@@ -99,8 +99,8 @@ class TableRow:
 class TextTable:
     """A table of texts, which `html` writes.
 
-    heads: for each column of numbers, its titles from the top level down. corner: titles of the
-    leading columns, which hold the rows' heads.
+    heads: for each column of numbers, its titles from the top header row down. corner: titles of
+    the leading columns, which name the rows.
     """
 
     caption: str
@@ -135,9 +135,9 @@ def html_text(text: str) -> str:
 
 @cache
 def environment(*packages: str) -> Environment:
-    """Return the jinja2 templates of these packages, which escape every text for html.
+    """Return a jinja2 environment with the templates of `packages`, which escapes texts for html.
 
-    Text that is marked up already (`Markup`) is not escaped.
+    Texts of the type `Markup` are html already and are not escaped.
     """
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
@@ -180,10 +180,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Where the numbers of a table stand: which keys go down (`rows`), which across (`columns`).
+    """The layout of a table: keys whose values label its `rows`, and keys for its `columns`.
 
-    A key is a parameter, "method" or "case". best: whether the best is marked in each column, each
-    row, or none. size: name of the model size that stands under each number, or "".
+    A key is a parameter, "method" or "case" (scenario). best: "column", "row" or "none", in which
+    the best number is marked. size: name of the model size written under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -195,7 +195,7 @@ class Arrangement:
 
 
 def arrangement_of(about: Mapping[str, Any]) -> Arrangement:
-    """Return a table's arrangement from its json; by default methods go down, points across."""
+    """Return a table's layout from its json; by default, rows are methods, columns parameters."""
     points, shown = about["columns"]["points"], about["columns"]["settings"]
     wanted: Any = about["settings"]["drawing"]
     if isinstance(wanted, str):  # as in an older record
@@ -218,8 +218,8 @@ def table_of(
 
     Args:
         about: the json of the figure or table.
-        numbers: its csv.
-        arranged: what goes down and across, and which metric fills the cells.
+        numbers: the csv of the figure or table.
+        arranged: keys of the rows and columns, and the metric in the cells.
         printed: the paper's values with their verdicts, as in a printed.csv.
         caption: text above the table.
     """
@@ -244,7 +244,7 @@ def table_of(
         return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
     def of_print(row: Row) -> dict[str, Any]:
-        """Return a row's value in the paper as text, its verdict, and numbers of footnotes."""
+        """Return fields of `TextCell` on the paper's value for `row`; {} if the paper has none."""
         for one in known:
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
@@ -291,10 +291,10 @@ def table_of(
 
 
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
-    """Write what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
+    """Return a line on what all numbers of a table share, as "Digits (8×8) · J = 4 · 2 trials".
 
-    It has data, parameters of one value, trials (for measured times the machine instead), and any
-    reduction against the paper. `about` is the json of a figure or table, and `numbers` its csv.
+    It has data sets, constant parameters, trials (for measured times, the machine), and in what the
+    run is smaller than the paper's. `about` is the json of a figure or table, `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
     values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
@@ -309,7 +309,7 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
-    """List the processors, or other devices, that `origins` (provenance of results) name."""
+    """List the processors or GPUs named in `origins`, the records of how results were computed."""
     names = (
         one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
         for one in origins
@@ -321,9 +321,9 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Sort the rows or columns of a table, without repeats; each is a text for every key.
+    """Sort the heads (`places`) of rows or columns, without repeats; a head has a text per key.
 
-    Methods come in the order of `labels`, and other values as they first appear.
+    Methods come in the order of `labels`, and other values in the order of first appearance.
     """
     ranks = []
     for at, key in enumerate(keys):
@@ -336,7 +336,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Write the texts at the head of a row or column, one per key: "J = 5", or with `plain` "5"."""
+    """Return headings of a row or column from its value per key: "J = 5", or "5" with `plain`."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -346,7 +346,7 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 
 
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
-    """Write the text in place of a mean that is not finite, such as "> 400" rounds or a failure."""
+    """Return the text shown for a mean that is not finite, such as "> 400" (rounds) or "failed"."""
     if math.isnan(row["mean"]):
         return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
@@ -355,7 +355,7 @@ def _beyond(row: Row, numbers: pd.DataFrame) -> str:
 
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
-    """Return the rows of `numbers` with the method, parameters and swept values of `row`."""
+    """Return the rows of `numbers` whose method and parameter values equal those of `row`."""
     for key in numbers.columns[: [*numbers.columns].index(METHOD) + 1]:
         column = numbers[key]
         numbers = numbers[column.isna() if pd.isna(row[key]) else column == row[key]]
@@ -365,7 +365,8 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
     """Return the positions of the cells to mark as best in each column or row; ties have none.
 
-    `found` has results by position, and `bounds` the labels of references, which never win.
+    `found` has results by position, which is a pair of heads: the row's and the column's. `bounds`
+    has the labels of references, such as pooled training, which are never marked.
     """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
@@ -391,12 +392,12 @@ def number_form(metric: str) -> NumberForm:
 
 
 def metric_meaning(metric: str) -> Metric:
-    """Return the metric of this name with its unit; a name that no method declares has no unit."""
+    """Return the metric named `metric`, with title and unit; an unknown metric has no unit."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
 
 
 def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
-    """Write the model's size in the row `row`, in the unit of the size `size`; () if unknown."""
+    """Return a text with the model size `size` (such as "parameters") of `row`; () if unknown."""
     wanted = SIZES[size]
     sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
     return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()

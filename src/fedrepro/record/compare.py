@@ -21,13 +21,13 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 
 @dataclass(frozen=True)
 class Comparison:
-    """A user's numbers of one figure or table next to the recorded ones, with a verdict in words.
+    """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
-    rows: the columns of the point (values of swept parameters), method, metric and split; means
-    `ours` and `recorded`, nan where a side lacks the number; `setting` and `recorded_setting`
-    (parameters chosen by a grid search); `difference` of the means, and that in combined standard
-    `errors`, nan without an sd; `where`, method and point in words. notes: other causes of
-    differences.
+    rows: a row for each number. Columns: swept parameters, method, metric and split; the means
+    `ours` and `recorded`, nan where one side lacks the number; `setting` and `recorded_setting`,
+    parameters chosen by a grid search; `difference` of the means; `errors`, the difference in
+    combined standard errors, nan without an sd; `where`, method and swept parameters in words.
+    notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
@@ -37,10 +37,10 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """Compare a user's numbers of the figure or table `key` (paper/name) with the recorded ones.
+    """Compare a user's numbers of the figure or table `key` (paper/name) with the repository's.
 
     Raises:
-        FedreproError: if either is missing, or if the record is incomplete or was altered.
+        FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:
@@ -67,8 +67,8 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
-    `ours` and `theirs` have a row for each point, method, metric and split, with mean, sd and
-    trials.
+    Both tables have a row for each combination of swept parameters, method, metric and split, with
+    mean, sd and number of trials.
 
     Raises:
         FedreproError: if the tables vary different parameters.
@@ -131,10 +131,10 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return the end of a verdict, which says how many of the differences chance explains.
+    """Return words on how many differences chance explains, which end a comparison's verdict.
 
-    `errors` has each difference in combined standard errors, nan if unknown; `mine` and `kept` name
-    the arithmetic of both sides, since pinned libraries must give equal bytes.
+    `errors` has each difference in combined standard errors, nan if unknown. `mine` and `kept` tell
+    whether the user's and the recorded numerical libraries were pinned: then bytes must be equal.
     """
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
@@ -143,7 +143,7 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """Return sentences on why numbers may differ, other than by chance: data, parameters, versions.
+    """Return sentences on causes of differences other than chance: data, parameters, versions.
 
     `mine` and `kept` are the json files of the user's and of the recorded figure or table.
     """

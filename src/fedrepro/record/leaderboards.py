@@ -27,7 +27,7 @@ def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
 
 
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
-    """Return the figures and tables (paper/name) of a leaderboard that lie in folder `reports`."""
+    """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
     keys = keys_of(file, version, scale)
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
@@ -40,7 +40,7 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 def digests_of(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of each file in the folder of a submitted entry, by its name.
 
-    The file of the verdict is left out: it lists these checksums, to show any later change.
+    The file verdict.json is left out: it lists the checksums, so that later changes are found.
     """
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
@@ -49,9 +49,9 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
-    """Read the entries (methods with results that others submitted) of one leaderboard at a scale.
+    """Read the entries (results of methods that others submitted) of a leaderboard at one `scale`.
 
-    An entry counts as verified if it has a verdict, else as reported.
+    An entry is marked as verified if its folder has a verdict.json of a check, else as reported.
 
     Raises:
         FedreproError: if an entry is damaged, or was changed after its verdict.
@@ -79,18 +79,18 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures, which show methods
-    computed here or verified, and leave out those that others only report.
+    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures. Pictures leave out
+    methods whose results others submitted and nobody has verified.
 
     Args:
         file: figures and tables of a paper, with its leaderboards.
         version: name of the leaderboard.
         scale: tiny, quick or paper.
-        reports: folder of a scale's exhibits; the json names parts that are not there.
+        reports: folder with the figures and tables of one scale; the json names missing ones.
         out: beginning of the files; by default `<reports>/<paper>/<version>`.
 
     Raises:
-        FedreproError: if none of the leaderboard's figures and tables is there.
+        FedreproError: if none of the leaderboard's figures and tables is in `reports`.
     """
     board, keys = file.boards[version], keys_of(file, version, scale)
     present = parts_in(file, version, scale, reports)

@@ -47,12 +47,12 @@ def drawn_keys(source: Path, scale: str) -> list[str]:
 def record(
     scale: str, keys: Sequence[str] = (), source: Path = REPORTS, target: Path = RECORD
 ) -> Recorded:
-    """Copy results from `<source>/<scale>` to the record `<target>/<scale>`; all without `keys`.
+    """Copy results from `<source>/<scale>` to `<target>/<scale>`, the folder of kept results.
 
-    `keys` names figures and tables as paper/name. All files are read and checked before any is
-    written, so that nothing is recorded if one is refused. If `source` is a record itself, its run
-    times and machines are kept. Then the papers' claims are judged, and leaderboards written, from
-    all that is recorded.
+    `keys` names figures and tables as paper/name; () means all. All files are read and checked
+    before any is written, so that nothing is copied if one is damaged. If `source` itself has kept
+    results, their run times and machines are copied. At the end the papers' claims are judged, and
+    leaderboards written, from all kept results.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -89,10 +89,10 @@ def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files of a figure or table that the record keeps; return bytes by suffix.
+    """Read and check the files to keep of a figure or table; return their bytes by suffix.
 
-    Last comes the json, with checksums, run times, machines, and tables that have no row. `key` is
-    paper/name below `<source>/<scale>`; sentences for readers are appended to `warnings`.
+    The last item is the json, with checksums, run times, machines, and the csv files without rows.
+    `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -118,7 +118,7 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Return warnings if a result (its json `about`) is of code that was uncommitted or changed."""
+    """Return warnings if the result with json `about` came from uncommitted or changing code."""
     name = f"{about['key']} at scale {about['scale']}"
     origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
     lost = [
@@ -139,7 +139,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     """Return a figure's or table's seconds and memory by stage, and the machines that computed it.
 
-    Appends a sentence to `warnings` for each of these that is not known.
+    A stage is a step of the pipeline, such as train. Unknown seconds or machines add to `warnings`.
     """
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
@@ -168,9 +168,9 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write all files of one figure or table, or none; return their paths `<base><suffix>`.
 
-    `contents` has the bytes of each file by suffix, .json last. Files are renamed when all have
-    been written; the json is removed first and renamed last, so that an interrupted write leaves no
-    json and does not pass for recorded.
+    `contents` has the bytes of each file by suffix, .json last. All are written under temporary
+    names and then renamed. The old json is removed first and the new one renamed last: an
+    interrupted write leaves no json, and so does not count as recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:

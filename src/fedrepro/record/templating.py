@@ -88,7 +88,7 @@ VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecid
 
 @dataclass(frozen=True)
 class RecordQuery:
-    """A link in a page that asks the record for numbers.
+    """A link in a page whose numbers are read from the recorded results.
 
     text: the numbers as the page has them; file: csv below reports/record; question: which numbers.
     """
@@ -104,9 +104,9 @@ Show = Callable[
 
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
-    """Return a page's text in which each number that links to the record is the recorded one.
+    """Return a page's text with each number that links to a recorded result set to that result.
 
-    `record` is the folder of the record. Links stay, or become the text that `show` returns.
+    `record` is the folder of recorded results. Links stay, or are replaced by what `show` returns.
     """
     named = {match["label"]: match for match in DEFINITION.finditer(text)}
 
@@ -131,14 +131,14 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
 
 
 def without_links(text: str) -> str:
-    """Return `text` with each link to the record replaced by the link's number."""
+    """Return `text` with each link to a recorded result replaced by the link's number."""
     return LINK.sub(lambda match: match["text"], text)
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in the cells of one line of a markdown table from the record, and return the line.
+    """Fill in the cells of one line of a markdown table from recorded results; return the line.
 
-    `heads` has the question of each column, or None for a column of plain text.
+    `heads` has for each column the link in its head, which asks for the numbers, or None.
     """
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
@@ -194,9 +194,9 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Read the rows of a recorded csv or parquet file, by metric, or under "" without metrics.
+    """Read the rows of a csv or parquet file, by metric, or under "" if it has no metrics.
 
-    The rows are kept in memory, since pages read equal files again and again.
+    `content` is the file's content. Rows are cached, because pages read the same files repeatedly.
     """
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
@@ -230,10 +230,10 @@ def _group(asked: RecordQuery, board: pd.DataFrame, group: re.Match[str]) -> str
 
 @dataclass(frozen=True)
 class Measurement:
-    """The numbers of one row of a results table: `value` (the mean), its trials, its interval.
+    """The numbers of one row of a results table: the mean `value`, its trials and its interval.
 
-    trials: float64 (trials,), empty if not kept. ends: the low and high end of a recorded interval,
-    and its confidence.
+    trials: values by trial, float64 (trials,), empty if not kept. ends: low end, high end and
+    confidence of a recorded interval, or ().
     """
 
     value: float
@@ -243,7 +243,7 @@ class Measurement:
     def apart(self, other: Measurement, sign: str) -> Measurement:
         """Compare this measurement with `other` by the operator `sign` of a link's question.
 
-        "minus" is the difference in the trials that the two have; "over" is the quotient of the
+        "minus" subtracts trial by trial, as far as both have trials; "over" is the quotient of the
         means, and "beyond" the quotient less one.
         """
         if sign != "minus":
@@ -314,8 +314,8 @@ def _rows(
 ) -> list[Measurement]:
     """Return the measurements of a results file that fit one side of a link's question, in order.
 
-    `side` has the side's metric, split, method, figure (or table) and point. In a file of printed
-    values, `ours` takes our number in place of the paper's.
+    A question may compare two sides; `side` has one's metric, split, method, figure (or table) and
+    parameters. In a file of printed values, `ours` reads our number in place of the paper's.
     """
     path = _file(asked, record, side["exhibit"])
     table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"

@@ -59,7 +59,7 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    Side by side for one scenario; one above the other for cases (scenarios), a column for each.
+    The two panels stand side by side; with several scenarios (cases), each has a column.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -109,7 +109,7 @@ class AccuracyCloseUp(Figured):
 
 
 def title_pair(whole: Axes, close: Axes) -> None:
-    """Write titles on the axes of one scenario: those of the whole range, and of the close-up."""
+    """Write the titles of two panels of test accuracy: the `whole` range, and the `close`-up."""
     whole.set_title("a  Test accuracy (%)", loc="left")
     close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -195,10 +195,10 @@ class AccuracyAndSize(Figured):
 
 
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
-    """Group methods whose models are equally large at all points: they share a line of the size.
+    """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns (methods, line) with references first. A method that matches units keeps its own line:
-    that its size equals another's is a result. A method of size zero is left out.
+    Returns pairs (methods, line), references first. A method that matches hidden units keeps its
+    own line, because its size is a result of the run. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     sizes = size_lines(exhibit, numbers)
@@ -216,7 +216,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[Exhib
 
 
 def size_name(line: Line, axis: Axis) -> str:
-    """Write a line's size: `500`, `50·J` if it grows with the number of clients J, else `same`."""
+    """Return a label for a line of sizes: "500" if constant, "50·J" if 50 times J, else "same"."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
@@ -235,10 +235,9 @@ FAR = 30  # times as many bytes from which on their axis is logarithmic
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both panels. Panels stand side by side for one
-    scenario, and one above the other for cases (scenarios), a column for each. The axis of
-    thousands of rounds is logarithmic, because all that happens early would be one stroke; it is
-    linear where few early rounds were measured.
+    A method without rounds is a level line across both panels. The two panels stand side by side;
+    with several scenarios (cases), each has a column. From 1,000 rounds on, the axis of rounds is
+    logarithmic, to show early rounds, unless few early rounds were measured.
     """
 
     height: ClassVar[float] = 3.3
@@ -291,7 +290,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
 
 @drawing("accuracy-and-bytes")
 class AccuracyAndBytes(Figured):
-    """A figure of test accuracy against rounds, and against the bytes sent by clients and server.
+    """A figure of test accuracy against rounds (left) and bytes sent by clients and server (right).
 
     A method without rounds is a level line on the left and a point on the right.
     """
@@ -328,7 +327,7 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return test accuracy against megabytes that clients and server sent so far, by method.
+    """Return lines of test accuracy against megabytes sent by clients and server, by method label.
 
     A method without rounds is a single point.
     """
@@ -346,7 +345,7 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return test accuracy after each measured round, by method label.
+    """Return lines of test accuracy against measured rounds, by method label.
 
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
@@ -365,7 +364,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return the vertical range of a close-up, which has all lines' ends but those far below."""
+    """Return the vertical range of a close-up, without methods that end far below the best."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
     known = {label: means for label, means in found.items() if means}  # others failed at once

@@ -49,9 +49,9 @@ REACH = 0.25  # accuracy further below the best than this is cut off
 
 @drawing("accuracy-against-size")
 class AccuracyAgainstSize(Figured):
-    """A figure of test accuracy against model size; a method of several settings is a path.
+    """A figure of test accuracy against model size, a panel per scenario and swept parameter value.
 
-    A panel for each case (scenario) and value of the swept parameter.
+    A method that is run with several values of a parameter is a line through their results.
     """
 
     def reasons(self, shown: Planned) -> Iterator[str]:
@@ -89,10 +89,10 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return each method's line of test accuracy against model size, by the method's label.
+    """Return pairs (parameter values, line of test accuracy against model size) by method label.
 
-    A line has a point per parameter value. An item is a pair: the values of the parameter that the
-    figure shows ([] if none), and the line.
+    The values are of the method's own parameter that the figure shows, one for each point of the
+    line, and [] if it shows none.
     """
     rows, size = final(numbers), exhibit.size
     paths: dict[str, Path] = {}
@@ -156,7 +156,7 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """Return `line` with a gap (nan) at each of `sizes` without a result, to be drawn in pieces."""
+    """Return `line` at all `sizes`, with nan where it lacks a result, to be drawn with gaps."""
     means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
     mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
     return Line(list(sizes), mean, sd)
@@ -178,9 +178,9 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write methods that fall below the frame, with their accuracy, in the free lower corner.
+    """Write the names and accuracies of methods that lie below a panel, in its free lower corner.
 
-    `lost` has their accuracies by label; `paths` are the drawn lines, which the text must avoid.
+    `lost` has the accuracies by label; `paths` are the drawn lines, which the text must avoid.
     """
     if not lost:
         return

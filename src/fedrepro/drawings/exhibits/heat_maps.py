@@ -61,7 +61,7 @@ def shade_of(size: Size) -> Shade:
 
 @dataclass(frozen=True)
 class Map:
-    """One heat map: the parameters `across` and `up`, and the values at which others are `held`."""
+    """One heat map: the parameters on its axes (`across`, `up`), and constant others (`held`)."""
 
     across: str
     up: str
@@ -76,7 +76,7 @@ class Map:
 class HeatMaps(Figured):
     """A figure of accuracy and model size over each pair of a method's varied parameters.
 
-    It has a row of maps for accuracy and one for size; side by side for a single pair.
+    Accuracy has a row of maps, and size another. For a single pair, the two maps are side by side.
     """
 
     split: Literal["train", "test"] = Field("train", description="split of the accuracies")
@@ -135,7 +135,7 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the one method whose parameters heat maps vary, and its final rows of `numbers`."""
+    """Return the method whose parameters heat maps vary, and its csv rows at the end of runs."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]
@@ -161,7 +161,7 @@ def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> lis
 def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
     """Return the values of a heat map: a row per value of `up`, a column per value of `across`.
 
-    `rows` is the method's csv, `shade` the metric, and `what` the column: mean or sd.
+    `rows` is the method's csv, `shade` the metric, and `what` the column: mean, sd or by_trial.
     """
     cells = select_series(rows, shade.metric, shade.split)
     for key, value in heat_map.held.items():
@@ -179,7 +179,7 @@ def _draw(
 ) -> None:
     """Draw a heat map of the values in `table` on `axes`, with colours between `limits`.
 
-    `below` has for each cell its standard deviation, or a list on which trials succeeded.
+    `shade` is the metric. `below` has each cell's sd, or a list of bools: whether trials succeeded.
     """
     failed = below.map(lambda one: isinstance(one, list) and not any(one))
     colours = table.astype(float).mask(failed)
@@ -203,14 +203,14 @@ def _draw(
 
 
 def _second(below: Any, shade: Shade) -> str:
-    """Write the smaller line of a heat map's cell: an sd, or how many of the trials succeeded."""
+    """Return the small text in a heat map's cell: an sd, or how many of the trials succeeded."""
     if isinstance(below, list):
         return "" if all(below) else f"{sum(below)} of {len(below)}"
     return "" if math.isnan(below) else f"± {shade.text(below)}"
 
 
 def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
-    """Write the parameters' names along both axes of a heat map, and their value at each cell."""
+    """Write the parameters' names along the axes of a heat map, and values at rows and columns."""
     axes.grid(False)
     axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
     axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])

@@ -42,7 +42,7 @@ Key = tuple[str, str]  # case ("" without cases) and label of a method
 
 
 class Panel(Strict):
-    """A panel of the drawing `lines`: a metric, and the values along which it is drawn."""
+    """One panel of a figure of lines: a metric, against rounds or the values of a parameter."""
 
     metric: MetricName = Field(description="the number that is drawn")
     split: str = Field("", description="split on which it is measured; empty if on none")
@@ -67,7 +67,7 @@ class Panel(Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return a metric's csv rows by line (case, method), with a column `x` of positions."""
+        """Return a metric's csv rows by (scenario, method), with a new column `x` of positions."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
@@ -85,9 +85,9 @@ class Panel(Strict):
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
-        """Return the panel's lines by (case, method), those of the first method first.
+        """Return the panel's lines by (scenario, method label), in the order of methods.
 
-        A reference with equal lines in all cases has only one line, under the case "".
+        A reference whose lines are equal in all scenarios has one line, with the scenario "".
         """
         labels = [measure.label for measure in exhibit.measures]
         found = self.rows(numbers, self.metric, self.split)
@@ -109,9 +109,9 @@ class Panel(Strict):
         lines: Mapping[Key, canvas.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw `lines` on `axes`, and behind them dots of trials, upright lines and the bound.
+        """Draw the panel on `axes`: its `lines`, dots for trials, vertical lines and the bound.
 
-        `numbers` is the csv, `look` the style of each line.
+        `numbers` is the figure's csv, and `look` the style of each line.
         """
         from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
 
@@ -157,10 +157,10 @@ class Panel(Strict):
 
 @drawing("lines")
 class Lines(canvas.Figured):
-    """A figure of metrics, a panel for each, with a line for each case and method.
+    """A figure of metrics, a panel for each, with a line for each scenario (case) and method.
 
     Bands are one standard deviation over trials. A line is left out if it has several numbers at
-    one x, or a single number where other lines have more. Panels of one unit have one scale.
+    one x, or a single number where others have more. Metrics of one unit share a vertical scale.
     """
 
     panels: list[Panel] = Field(
@@ -250,13 +250,13 @@ def _settings(shown: Planned, key: str) -> Iterator[Any]:
 
 
 def _name(exhibit: Exhibit, key: Key) -> str:
-    """Return a line's name in the legend: its case (scenario), and any method but the first."""
+    """Return a line's name in the legend: its scenario, and its method unless that is the first."""
     case, method = key
     return f"{case}, {method}" if case and method != exhibit.measures[0].label else case or method
 
 
 def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
-    """Return the style of each line; further methods' lines are thin, in the colour of the case."""
+    """Return each line's style: a colour per scenario; thin lines for all methods but the first."""
     by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
     by_label = line_styles(exhibit.measures)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class TableDrawing(Drawing):
     """A table of numbers in rows and columns, each with the value that the paper printed.
 
-    `method`, `case`, swept and shown parameters go down or across, by their names.
+    Rows and columns are labelled by `method`, `case` (scenario), and names of parameters.
     """
 
     shows_pairs: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class TableDrawing(Drawing):
             yield from _timed(shown)
 
     def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Yield an error for each parameter that is not once in the table's rows and columns."""
+        """Yield an error for each parameter that is not exactly once in the rows and columns."""
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])
@@ -76,7 +76,7 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Return the table as .html, and a csv of the paper's values with ours."""
+        """Return files by suffix: the table as .html, and a csv of the paper's values with ours."""
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.exhibit_tables import csv_text, read_csv
         from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published

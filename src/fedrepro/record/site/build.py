@@ -53,9 +53,9 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
     Args:
         reports: papers with their figures and tables.
-        folder: where the files of the reports lie.
-        out: folder to write; a site that is there is replaced.
-        root: of the repository, whose guides are part of the site.
+        folder: folder with the files of `reports`.
+        out: folder to write; a site of fedrepro in it is replaced.
+        root: folder of the repository, whose docs become pages too.
 
     Raises:
         FedreproError: if a package is missing, Sphinx warns of something (for instance a link that
@@ -77,10 +77,7 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
 
 def _require_own(out: Path) -> None:
-    """Raise FedreproError if `out` is a file, a link, or a folder that holds anything but a site.
-
-    Called before the site is written, since that replaces the folder.
-    """
+    """Raise FedreproError if `out` is a file, a link, or a folder with anything but a site."""
     if out.is_symlink() or out.is_file():
         raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
@@ -91,10 +88,10 @@ def _require_own(out: Path) -> None:
 
 
 def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dict[str, str]:
-    """Write the website's source for Sphinx to `place`; return the markdown of each page by path.
+    """Write the website's source for Sphinx to folder `place`; return each page's text by path.
 
-    The source is the pages, files to copy and scripts. `folder` has the files of `reports`,
-    `root` is the repository.
+    The source is pages in markdown, scripts, and files to copy. `folder` has the files of
+    `reports`, and `root` is the folder of the repository.
     """
     whole = reports.scale == "paper"  # findings quote that scale alone
     files = _guides(root)
@@ -157,7 +154,7 @@ def _package(name: str) -> str:
 
 
 def _guides(root: Path) -> dict[str, str]:
-    """Return the markdown files of docs/, config and findings, by the path of their page."""
+    """Return the path of each markdown file of docs, config and findings, by its page's path."""
     paths = [path.relative_to(root).as_posix() for path in (root / "docs").glob("**/*.md")]
     paths += ["config/README.md"] if (root / "config/README.md").exists() else []
     found = {f"{FINDINGS}{name}.md": file.as_posix() for name, file in findings_in(root).items()}
@@ -171,7 +168,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return two dicts by paper, for pages: its main finding in a sentence, and its opening text.
+    """Return two dicts by paper: its main finding in a sentence, and its findings' opening text.
 
     `findings` are paths of pages of findings, and `files` has the markdown file of each page.
     """
@@ -299,17 +296,17 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
         raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
 
     class OneStemAWord(SearchEnglish):
-        """English for Sphinx's search, which caches the stem of each word over all pages."""
+        """Sphinx's search in English, with a cache of the stems of words for all pages."""
 
         stem = staticmethod(cache(SearchEnglish({}).stem))
 
     def draw(app: object, page: str, name: str, context: dict[str, Any], tree: object) -> None:
-        """Let a page's side bar unfold only at this page; Sphinx calls this before each page."""
+        """Collapse the menu of a page except at that page; Sphinx calls this before each page."""
         whole = context["toctree"]
         context["toctree"] = lambda **options: whole(**{**options, "collapse": True})
 
     def mark_worded(app: object, doctree: Any) -> None:
-        """Mark tables whose last column has sentences by a class, so that small screens wrap it."""
+        """Give tables with sentences in the last column a CSS class, to wrap on small screens."""
         for table in doctree.findall(nodes.table):
             rows = [row for body in table.findall(nodes.tbody) for row in body]
             if any(len(TAGS.sub("", row[-1].astext())) > SENTENCE for row in rows):

@@ -20,18 +20,18 @@ def cost_table(
     numbers: pd.DataFrame,
     seconds: Mapping[str, Sequence[float]] | None = None,
 ) -> list[dict[str, str]]:
-    """Write bytes sent, rounds, passes, parameters and seconds of the methods in a figure or table.
+    """Return a table of the costs of methods: bytes, rounds, passes, parameters, seconds, needs.
 
     Args:
         about: the json of the figure or table.
-        numbers: its csv.
-        seconds: measured seconds of a trial by setting, where the csv has none.
+        numbers: the csv of the figure or table.
+        seconds: seconds of trials by setting (parameters as text), where the csv has none.
 
     Returns:
-        A row for each method that sends, as a dict from column head to text, without columns that
-        all leave empty; no rows if fewer than two methods send, or one method at several nodes or
-        settings sends equally much. Bytes are also multiples of the plain method's, such as
-        FedAvg's, at the same point.
+        For each method that sends bytes, a dict from column head to text; columns that are empty
+        for all are left out. [] if fewer than two methods send bytes, or if all are one method, at
+        several nodes or settings, that always sends equally many. Bytes are also given as multiples
+        of those of a plain method, such as FedAvg, at equal swept parameters.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]

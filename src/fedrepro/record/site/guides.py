@@ -23,8 +23,8 @@ class Guides:
     """Turns markdown documents of the repository into pages of the website.
 
     root: the repository. record: folder of recorded results, which numbers are filled in from.
-    elsewhere: document -> page, where their paths differ. without: paths of pages that this site
-    lacks, or how they begin. copies: files of the repository that pages link to, found so far.
+    elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
+    that this website lacks. copies: files that pages link to, collected while pages are made.
     """
 
     root: Path
@@ -43,7 +43,7 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Fill in the numbers of a text from the record, and link each to its figure or table.
+        """Fill in a text's numbers from recorded results, and link each to its figure or table.
 
         `depth` is the number of folders between the page and the root of the website.
         """
@@ -58,8 +58,8 @@ class Guides:
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
         """Return a page's text with its links changed to pages, or copies of files, on the website.
 
-        `path` is the file that the text is from, and `page` its path on the website. Links to what
-        does not exist there become plain text.
+        `path` is the file that the text is from, and `page` its path on the website. A link to a
+        missing file or page becomes plain text.
         """
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
@@ -88,7 +88,7 @@ class Guides:
 
 
 def copied(path: str) -> str:
-    """Return where on the website the copy of a repository file lies, so that any browser shows it.
+    """Return the path on the website of a repository file's copy, which any browser can show.
 
     Files other than csv, json, svg, png and txt get the ending .txt.
     """

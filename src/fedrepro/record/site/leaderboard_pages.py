@@ -32,7 +32,7 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
 
 
 def along(score: float | None) -> float:
-    """Return where pages draw a score on a bar, in percent of its length; 0 for a missing score."""
+    """Return a score's position on a bar, in percent of the bar's length; 0 for a missing score."""
     inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
@@ -46,10 +46,10 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    data: names of data sets. picture: rows of the methods over all data sets. leaders: for each
-    class of methods, the first data set that separates some of them (or the first), the best group
-    there, and the highest score. above: data set -> methods shown to be above the best client.
-    line: the method to beat, and `at` its score.
+    A group is of methods that a test does not tell apart. data: names of data sets. picture: rows
+    of methods over all data sets. leaders: for each class of methods a tuple (class, data set, best
+    group, highest score), of the first data set with methods outside its best group, or the first.
+    above: pairs (data set, methods shown to beat `line`). line: method to beat; at: its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -84,7 +84,7 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write how many tables a leaderboard is made from, and which scenarios have no score."""
+    """Write from its json how many tables a leaderboard is of, and which scenarios lack a score."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -94,9 +94,10 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what a leaderboard's intervals allow for (trials, scenarios), and other tests' groups.
+    """Write what a leaderboard's intervals count as random, and best groups by other tests.
 
-    Another test is named if it puts other methods into the first group of a class of methods.
+    Trials, and also scenarios or data sets, may count as random. Another test is named if its best
+    group in a class of methods differs.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -114,10 +115,10 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return a table of clients with one kind of start: scenarios, and each method's numbers there.
+    """Return a table of methods by scenarios: names of scenarios, and a row of texts per method.
 
-    A row has the method and a text for each scenario: test accuracy in percent, and the score in
-    brackets; "–" where it was not run.
+    `starts` selects clients with "one start" (equal first weights) or "different starts". A row has
+    the method, then per scenario test accuracy in percent and (score), or "–" if it was not run.
     """
     rows = shown.scenarios.query("starts == @starts and case != @ALL")
     texts: dict[str, dict[str, str]] = {}

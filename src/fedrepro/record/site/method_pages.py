@@ -31,7 +31,7 @@ SOURCE = re.compile(r"Source: .*", re.DOTALL)
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return the markdown of each page on a method, by name, with the list of all as `index`.
+    """Return the text of each page on a method by page name; `index` is the list of methods.
 
     Controls and simulations share one page, `bounds`.
     """
@@ -126,8 +126,8 @@ def links_of(reports: Reports) -> dict[str, str]:
 def about(item: Component) -> tuple[str, str]:
     """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
 
-    Where the page typesets the equation, a sentence stands in place of the first paragraph, which
-    has the equation as text; its source is kept.
+    If methods.yaml has a sentence on the method, it replaces the first paragraph, whose equation is
+    typeset by the page; the paragraph's source moves to the second part.
     """
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     said = KNOWN.get(item.name, {}).get("about")
@@ -151,10 +151,10 @@ def docstring(text: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a formula in the notation of TeX: return its text, width and height, and svg path.
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`.
 
     Raises:
-        ValueError: if it cannot be read.
+        ValueError: if `text` is not a formula that matplotlib can read.
     """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath

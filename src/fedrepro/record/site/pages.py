@@ -63,7 +63,7 @@ def page(template: str, *, up: str = "", **given: Any) -> str:
 
 
 def part(macro: str, *given: Any) -> Markup:
-    """Render the macro `macro` of the template parts.html as a piece of html within a page."""
+    """Return html from the macro `macro` of the template parts.html, called with `given`."""
     made: Markup = getattr(_templates().get_template("parts.html").module, macro)(*given)
     return made
 
@@ -114,8 +114,8 @@ def home(
 
     Args:
         reports: papers with their figures and tables.
-        answers: paper -> its finding.
-        trees: captions of the menu with pages.
+        answers: main finding of each paper, by the paper's name.
+        trees: the menu of the side bar, as pairs of caption and pages.
     """
     standing = (
         board
@@ -145,7 +145,7 @@ def home(
 
 
 def picture(paper: Paper) -> ExhibitView | None:
-    """Return the figure shown on a paper's card: the one its folder names, or else its first."""
+    """Return the figure for a paper's card: the one that its folder names, or else the first."""
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
     return chosen or next(figures, None)
@@ -157,7 +157,7 @@ def verdict_summary(paper: Paper) -> str:
 
 
 def telling(text: str) -> str:
-    """Return the sentence of `text` for a card: the first with a recorded number, or the first."""
+    """Return the sentence of `text` for a paper's card: the first with a number, else the first."""
     found = END.split(text.strip())
     return " ".join(next((one for one in found if 'class="number"' in one), found[0]).split())
 
@@ -172,11 +172,11 @@ def paper_page(
     """Write the page of a paper: its finding, claims, figures and tables.
 
     Args:
-        paper: its exhibits, printed values and claims.
-        answer: its finding.
+        paper: the paper's figures, tables, printed values and claims.
+        answer: the paper's main finding; by default a summary of verdicts.
         details: titles and paths of pages of findings.
         links: addresses of pages on a leaderboard's methods, by label.
-        guide: the page that says how a leaderboard is decided.
+        guide: address of the page on how a leaderboard ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide}
     finding = marked(answer or verdict_summary(paper))
@@ -184,14 +184,14 @@ def paper_page(
 
 
 def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
-    """Sort claims (each the rows of its checks) by name, the paper's before those added here."""
+    """Sort claims (each a list of rows of checks) by name: first the paper's, then our own."""
     return sorted(claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"])))
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Group figures and tables by the paper's sections, and those of our own as "Added here".
+    """Group a paper's figures and tables by section, and those of this project as "Added here".
 
-    Returns (title, groups), and each group is (section, figures and tables).
+    Returns pairs (title, groups); a group is a pair (section of the paper, figures and tables).
     """
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
@@ -219,7 +219,7 @@ def exhibit_title(paper: Paper, name: str) -> str:
 
 
 def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return rows (title, text) on revisions, machines and packages, from a figure's json."""
+    """Return rows (title, text) on how a result was made: revision, machine, package versions."""
     rows = []
     drawn = ("Drawn", about.get("drawn", about))
     for what, made in (*(("Computed", one) for one in about["computed"]), drawn):

@@ -44,7 +44,7 @@ LARGE = 64 * 2**10  # bytes of a csv
 
 @dataclass(frozen=True)
 class ExhibitView:
-    """A figure or table for pages: key (paper/name), files, numbers, and rows of printed values."""
+    """A figure or table for pages: key (paper/name), files, numbers, and the paper's values."""
 
     key: str
     files: ExhibitFiles
@@ -83,9 +83,9 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return mean seconds of a trial by parameter values, a number per table of run times.
+        """Map each setting (parameters as text) to mean seconds of a trial, one per timings file.
 
-        {} if the files are from the record, which has no tables of run times.
+        {} if timings files are missing, as they are for recorded results.
         """
         timings = [] if self.files.run else of_methods(timings_of(self.about))
         return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
@@ -112,7 +112,7 @@ class ExhibitView:
 
 @dataclass(frozen=True)
 class BoardView:
-    """A leaderboard: its json, table, times (seconds by start and method) and scenarios."""
+    """A leaderboard for pages: its json `about`, and tables of scores, seconds and scenarios."""
 
     about: Mapping[str, Any]
     table: pd.DataFrame
@@ -124,7 +124,7 @@ class BoardView:
         return str(self.about["key"])
 
     def seconds_of(self, starts: str) -> dict[str, float]:
-        """Return server seconds by method, for clients of "one start" or "different starts"."""
+        """Return the server's seconds by method; `starts` is "one start" or "different starts"."""
         rows = self.times[self.times["metric"] == "server_seconds"]
         own = rows[rows["starts"] == starts].set_index("method")["mean"]
         return {str(method): float(value) for method, value in own.items()}
@@ -134,9 +134,9 @@ class BoardView:
 class Paper:
     """A paper for pages: figures and tables by name, printed values, claims and leaderboards.
 
-    printed: rows of the figures and tables that are there, and of those that are not run. claims:
-    the rows of each claim's checks. boards: only of our own comparison, which has the form of a
-    paper.
+    printed: rows of printed values, also of figures and tables that were not run. claims: for each
+    claim, the rows of its checks. boards: leaderboards, which only the project's own comparison
+    has; it is stored like a paper.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Map each sentence on what the paper leaves open to the figures and tables concerned."""
+        """Map each sentence on what the paper leaves open to names of figures and tables."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
@@ -168,7 +168,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder of results, with any drawings of partitions (`maps`) and of graphs."""
+    """All papers of a folder of results, and drawings of partitions (`maps`) and of graphs."""
 
     scale: str
     papers: Sequence[Paper]
@@ -241,7 +241,7 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
-    """Read the rows of a claims.csv, each a check of a claim; return a list of rows per claim."""
+    """Read the text of a claims.csv; return for each claim a list of rows, one for each check."""
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in _rows(text):
         # records of an earlier form lack some columns
@@ -250,7 +250,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Read which drawings of `kind` (partitions or graphs) are in `folder`, with their images."""
+    """Read which drawings of `kind` (partitions or graphs) `folder` has, with image paths."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

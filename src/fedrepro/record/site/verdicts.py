@@ -31,7 +31,7 @@ Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
-    """How pages show a verdict: its sign, class of site.css, meaning, and row of the glossary."""
+    """How pages show a verdict: its sign, CSS class of the colour, meaning, and glossary `row`."""
 
     sign: str
     colour: str
@@ -63,7 +63,7 @@ UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "client
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return the rows of the glossary: verdicts with their styles, and their meanings."""
+    """Return the glossary's rows: (styles by verdict, pairs such as ("of a claim", meaning))."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -129,9 +129,9 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
     """Return a table cell's verdict on the paper's value, its style, and sentences for a tooltip.
 
     Args:
-        cell: a number of an exhibit's table.
+        cell: a cell of a table of results.
         notes: footnotes of the table.
-        held: data and trials, which all cells of the table share.
+        held: sentence on what all cells of the table share: data sets and trials.
 
     Returns:
         None for a cell without a printed value.
@@ -150,9 +150,10 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return texts on a printed value for its page: point, method, numbers, verdict, reasons.
+    """Return what pages show of a printed value: parameters, method, numbers, verdict, reasons.
 
-    `row` is the row of a printed.csv. The verdict is a triple: words, style, verdict alone.
+    `row` is a row of a printed.csv. The dict has texts by name; "verdict" is a triple (verdict with
+    its remarks, style, verdict alone).
     """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
@@ -176,10 +177,10 @@ def printed_cells(row: Row) -> dict[str, Any]:
 
 
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
-    """Return dots by figure or table that compare our numbers with the paper's.
+    """Return the dots of a chart of our numbers against the paper's, by figure or table.
 
-    A dot is (log2 of ours over print from -2 to 2, text, colour of its verdict); a value that was
-    not reached stands at the end.
+    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict). A
+    value that was not reached is at 2.
     """
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
     for row in rows:
@@ -205,8 +206,8 @@ def remarks(head: Row) -> str:
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     """Return the check that decides each reading of a claim, by text such as "one start: refuted".
 
-    A reading is one way to understand the claim. If all readings have equal verdicts, the only key
-    is "", with the check that decides the claim.
+    A reading is one way to understand the claim; a check is a row of claims.csv. If all readings
+    have equal verdicts, the only key is "", with the check that decides the claim.
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
@@ -223,7 +224,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return factor and unit of the numbers in a claims.csv row on pages, as (100.0, " points")."""
+    """Return factor and unit to show a claims.csv row's numbers, such as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
