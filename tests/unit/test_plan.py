@@ -150,16 +150,11 @@ def test_shown_settings_are_columns_and_others_are_chosen():
 
 def test_cases_are_called_by_their_data_where_these_differ():
     found = plan("quick")
+    kinds = "homogeneous", "heterogeneous"
     assert [p.values["case"] for p in found.exhibit("pfnm/figure-2").points[::5]] == [
-        "Digits (8×8), homogeneous",
-        "Digits (8×8), heterogeneous",
-        "Coloured shapes, homogeneous",
-        "Coloured shapes, heterogeneous",
+        f"{data}, {kind}" for data in ("Digits (8×8)", "Coloured shapes") for kind in kinds
     ]
-    assert {p.values["case"] for p in found.exhibit("pfnm/matching-or-size").points} == {
-        "homogeneous",
-        "heterogeneous",
-    }
+    assert {p.values["case"] for p in found.exhibit("pfnm/matching-or-size").points} == {*kinds}
 
 
 def test_digits_never_stand_for_photographs():
@@ -171,11 +166,8 @@ def test_digits_never_stand_for_photographs():
 
 def test_granularity_cuts_training_into_jobs():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
-    run = next(
-        r
-        for r in fine.splits
-        if r.scenario and r.scenario.partition.token == "homogeneous+clients~4"
-    )
+    token = "homogeneous+clients~4"
+    run = next(r for r in fine.splits if r.scenario and r.scenario.partition.token == token)
     assert len(models_of(fine, {run: 2})) == 8
     assert len(models_of(fine, {run: 1})) == 4
     assert len(models_of(plan(), {run: 2})) == 1
