@@ -68,8 +68,8 @@ def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
 
 def test_jobs_left_over_by_a_killed_python_do_not_hold_the_lock(tmp_path: Path) -> None:
     script = (
-        "import subprocess, time; job = subprocess.Popen(['sleep', '5']); "
-        "print(job.pid, flush=True); time.sleep(60)"
+        "import subprocess, time; subprocess.Popen(['sleep', '5'], stdout=subprocess.DEVNULL); "
+        "print('begun', flush=True); time.sleep(60)"
     )
     with holder(tmp_path, script) as process:
         first_line(process)

@@ -13,7 +13,7 @@ from test_pages import Nesting
 
 from fedrepro.cli.draw import draw_partition, drawn_partition
 from fedrepro.cli.main import main
-from fedrepro.core.registry import components, parse_token, read_token
+from fedrepro.core.registry import components, parse_token
 from fedrepro.data.partition_table import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.canvas import rules
@@ -205,8 +205,6 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
         (["partition", "one_class+clients~3"], "leave out some of the 10 classes"),
         (["partition", "pooled", "--trial", "-1"], "Invalid value for '--trial'"),
         (["graph", "rign"], "did you mean 'ring'"),
-        (["graph", "matrix"], "needs a value for its parameter 'rows'"),
-        (["graph", MATRIX, "--clients", "3"], "is for 2 nodes, and there are 3 clients"),
         (["graph", "ring", "--out", "ring.pdf"],
          "cannot write ring.pdf: its name must end in .svg or .png"),
     ],
@@ -214,13 +212,6 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
 def test_a_mistake_is_one_sentence(workplace, words, sentence, capsys):
     assert main(["draw", *words]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_token_of_a_person_is_read_and_one_in_a_path_must_be_canonical():
-    text = "dirichlet+clients~5+alpha~0.2"
-    assert read_token("partition", text).token == "dirichlet+clients~5"
-    with pytest.raises(Exception, match=r"not in canonical form; write 'dirichlet\+clients~5'"):
-        parse_token("partition", text)
 
 
 # ------------------------------------------------------------------------------------ graphs

@@ -56,13 +56,6 @@ def means_of(matching):
     return np.hstack([matching.atoms.uniform_mean, matching.atoms.classed_mean])
 
 
-def planted(rng, clients, width, atoms, dims, noise=0.05):
-    """Noisy copies of `width` of the planted atoms for every client, and which they are."""
-    pool = rng.normal(0, 2, (atoms, dims))
-    which = np.array([rng.permutation(atoms)[:width] for _ in range(clients)])
-    return [pool[w] + rng.normal(0, noise, (width, dims)) for w in which], which
-
-
 # --- rewards ---
 
 
@@ -223,25 +216,6 @@ def test_matching_is_what_the_literal_procedure_gives(
     assert [list(a) for a in found.assignments] == expected.assignments
     assert list(found.counts) == expected.counts
     np.testing.assert_allclose(means_of(found), expected.means, rtol=0, atol=1e-12)
-
-
-def test_identical_clients_are_matched_one_to_one():
-    units = np.random.default_rng(0).normal(0, 2, (12, 20))
-    layer = layer_of([units] * 6, 5)
-    found = match(layer, Rule(), np.tile(np.arange(6), (2, 1)))
-    assert len(found.counts) == 12
-    assert all(np.array_equal(a, found.assignments[0]) for a in found.assignments)
-
-
-def test_planted_atoms_are_found():
-    rng = np.random.default_rng(3)
-    vectors, which = planted(rng, clients=8, width=10, atoms=25, dims=30)
-    found = match(layer_of(vectors, 6), Rule(), np.array([rng.permutation(8) for _ in range(5)]))
-    seated = dict(zip(which.ravel(), np.concatenate(found.assignments), strict=True))
-    assert len(found.counts) == len(seated)
-    assert len(set(seated.values())) == len(seated)
-    for client, atoms in enumerate(found.assignments):
-        assert [seated[w] for w in which[client]] == list(atoms)
 
 
 @given(seeds, st.sampled_from([0.1, 1.0, 5.0]))

@@ -39,10 +39,7 @@ def test_a_method_is_known_by_its_label(said, meant):
 def test_methods_are_listed_with_labels_and_found_by_either(capsys):
     assert main(["list", "methods", "RegMean"]) == 0
     said = capsys.readouterr().out
-    assert [name for name in ("regmean_plus", "RegMean++", "dense") if name in said] == [
-        "regmean_plus",
-        "RegMean++",
-    ]
+    assert [name in said for name in ("regmean_plus", "RegMean++", "dense")] == [True, True, False]
     assert main(["list", "methods", "nothing"]) == 2
     assert "unknown method 'nothing'" in capsys.readouterr().err
 

@@ -244,16 +244,6 @@ def test_a_kind_or_a_need_that_there_is_not_is_a_sentence(declared, sentence):
         method("x", **declared)
 
 
-def test_pfnm_at_a_small_variance_is_the_same_with_nothing_matched(given):
-    """The control that tells what matching does: same posterior, every unit on its own."""
-    small = {"sigma2": 1e-4}
-    matched, control = call("pfnm", given, **small), call("unmatched", given, **small)
-    assert matched.tensors["weight0"].shape == control.tensors["weight0"].shape
-    assert matched.diagnostics["matched_share"] == 0
-    one, two = (scores_of(m, given) for m in (matched, control))
-    assert (one - two).abs().max() < 1e-4
-
-
 def test_unmatched_units_keep_their_say_where_concatenation_scales_it(given):
     kept, scaled = call("unmatched", given, sigma2=1e-9), call("concatenation", given)
     shares = given.info.label_counts / given.info.label_counts.sum(0)

@@ -23,7 +23,6 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import read_models
 from fedrepro.networks.predict import network_of
-from fedrepro.networks.torch_modules import module
 from fedrepro.stages.user_models import method_contract as held
 from fedrepro.training.autograd_trainer import activations
 from fedrepro.training.engine import choose_path, train
@@ -311,14 +310,3 @@ def test_through_the_stages_and_back_as_a_state_dict(resnet, tmp_path, monkeypat
     ):
         with pytest.raises(FedreproError, match=told):
             LocalModels.from_state_dicts(given, model="small_resnet+width~4", shape=shape)
-
-
-def test_the_decorator_registers_a_model_like_others():
-    try:
-        module("theirs", title="their network")(perceptron)
-        found = components("model")["theirs"]
-        assert (found.kind, found.meta["title"]) == ("model", "their network")
-        assert found.version == f"1-{found.digest}"  # its file lies outside the package
-        assert network_of(found.spec(), SHAPE, CLASSES).kind == "module"
-    finally:
-        components("model").pop("theirs", None)

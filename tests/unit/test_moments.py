@@ -22,16 +22,13 @@ from fedrepro.training.federation.fisher_and_input_moments import (
 )
 
 CLASSES, COUNT = 3, 7
+BARE = {"padding": "valid", "bias": False}  # its hidden layers are the usual ones
 NETWORKS = {
     "mlp": ("mlp", {"hidden": [5, 4]}, (6,)),
     "mlp-bias-free": ("mlp", {"hidden": [5], "bias": False}, (6,)),
     "logistic": ("logistic", {}, (6,)),
     "cnn": ("cnn", {"channels": [2, 3], "kernel": 3, "hidden": [5]}, (8, 8)),
-    "cnn-valid": (
-        "cnn",
-        {"channels": [2, 3], "kernel": 3, "hidden": [], "padding": "valid", "bias": False},
-        (2, 10, 10),
-    ),
+    "cnn-valid": ("cnn", {"channels": [2, 3], "kernel": 3, **BARE}, (2, 10, 10)),
 }
 
 
@@ -39,7 +36,6 @@ NETWORKS = {
 def made(name):
     """A network, its tensors (*shape) and some examples, in double precision."""
     model, values, shape = NETWORKS[name]
-    values = {k: v for k, v in values.items() if v != []}
     network = network_of(components("model")[model].spec(values), shape, CLASSES)
     rng = np.random.default_rng(1)
     tensors = {

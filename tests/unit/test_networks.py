@@ -27,76 +27,49 @@ CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
 TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]
 
+
+def dense(*layers):
+    return lambda w, x, n: plain.mlp(w, x, n, *layers)
+
+
+def conv(*layout):
+    return lambda w, x, n: plain.cnn(w, x, *layout)
+
+
+def beliefs(layers):
+    return lambda w, x, n: plain.variational(w, x, n, layers)
+
+
+LENET, KEYWORD = {"channels": [3, 5]}, {"channels": [2, 3, 2, 3], "kernel": 3, "pool_every": 2}
+VALID = {"channels": [3, 4], "kernel": 3, "padding": "valid", "pool_every": 2, "hidden": [6]}
+LSTM, DEEP = {"embedding": 3, "units": 6}, {"hidden": [5, 3], "spread": 0.015}
+
 # name: model, its parameters, shape of an example, the plain network
 MODELS = {
-    "logistic": ("logistic", {}, (6,), lambda w, x, n: plain.mlp(w, x, n, 1)),
-    "mlp": ("mlp", {"hidden": [7, 5]}, (6,), lambda w, x, n: plain.mlp(w, x, n, 3)),
-    "mlp-dropout": (
-        "mlp",
-        {"hidden": [9, 6], "dropout": 0.5},
-        (6,),
-        lambda w, x, n: plain.mlp(w, x, n, 3, 0.5),
-    ),
-    "fedavg-cnn": (
-        "cnn",
-        {"channels": [3, 5], "hidden": [11]},
-        (8, 8),
-        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 2, 2, 1, 2),
-    ),
-    "keyword-cnn": (
-        "cnn",
-        {"channels": [2, 3, 2, 3], "kernel": 3, "pool_every": 2, "hidden": [6]},
-        (8, 8),
-        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 4, 1, 2, 2),
-    ),
-    "valid-cnn": (
-        "cnn",
-        {"channels": [3, 4], "kernel": 3, "padding": "valid", "pool_every": 2, "hidden": [6]},
-        (3, 9, 9),
-        lambda w, x, n: plain.cnn(w, x, (3, 9, 9), 2, 0, 2, 2),
-    ),
-    "mlp-bias-free": (
-        "mlp",
-        {"hidden": [7, 5], "bias": False},
-        (6,),
-        lambda w, x, n: plain.mlp(w, x, n, 3),
-    ),
+    "logistic": ("logistic", {}, (6,), dense(1)),
+    "mlp": ("mlp", {"hidden": [7, 5]}, (6,), dense(3)),
+    "mlp-dropout": ("mlp", {"hidden": [9, 6], "dropout": 0.5}, (6,), dense(3, 0.5)),
+    "fedavg-cnn": ("cnn", LENET | {"hidden": [11]}, (8, 8), conv((1, 8, 8), 2, 2, 1, 2)),
+    "keyword-cnn": ("cnn", KEYWORD | {"hidden": [6]}, (8, 8), conv((1, 8, 8), 4, 1, 2, 2)),
+    "valid-cnn": ("cnn", VALID, (3, 9, 9), conv((3, 9, 9), 2, 0, 2, 2)),
+    "mlp-bias-free": ("mlp", {"hidden": [7, 5], "bias": False}, (6,), dense(3)),
     "cnn-bias-free": (
-        "cnn",
-        {"channels": [3, 5], "hidden": [6], "bias": False},
-        (8, 8),
-        lambda w, x, n: plain.cnn(w, x, (1, 8, 8), 2, 2, 1, 2),
+        *("cnn", LENET | {"hidden": [6], "bias": False}, (8, 8)),
+        conv((1, 8, 8), 2, 2, 1, 2),
     ),
-    "char-lstm": (
-        "char_lstm",
-        {"embedding": 3, "units": 6},
-        (5,),
-        lambda w, x, n: plain.lstm(w, x, 2),
-    ),
+    "char-lstm": ("char_lstm", LSTM, (5,), lambda w, x, n: plain.lstm(w, x, 2)),
     "char-lstm-all": (
-        "char_lstm",
-        {"embedding": 3, "units": 6, "predict": "all"},
-        (5,),
+        *("char_lstm", LSTM | {"predict": "all"}, (5,)),
         lambda w, x, n: plain.lstm(w, x, 2, all_positions=True),
     ),
-    "variational": (
-        "variational_mlp",
-        {"hidden": [5]},
-        (6,),
-        lambda w, x, n: plain.variational(w, x, n, 2),
-    ),
-    "variational-deep": (
-        "variational_mlp",
-        {"hidden": [5, 3], "spread": 0.015},
-        (6,),
-        lambda w, x, n: plain.variational(w, x, n, 3),
-    ),
+    "variational": ("variational_mlp", {"hidden": [5]}, (6,), beliefs(2)),
+    "variational-deep": ("variational_mlp", DEEP, (6,), beliefs(3)),
 }
 
 
-def procedure(name="sgd", **values):
+def procedure(training="sgd", **values):
     given = {"epochs": 1, "batch_size": 8, "init": "fan_in", **values}
-    return settings_of(components("training")[name].spec(given))
+    return settings_of(components("training")[training].spec(given))
 
 
 def network(name):
@@ -123,21 +96,32 @@ def starts(net, given, tasks, dtype):
     return {name: value.astype(kind) for name, value in found.items()}
 
 
-def check(name, examples, tasks, given, start, found, tolerance, extra=None):
-    random = network(name).draws
-    for j, task in enumerate(tasks):
-        own = plain.loop(
-            MODELS[name][3],
-            examples,
-            task,
-            given,
-            {k: v[j] for k, v in start.items()},
-            extra,
-            random,
-        )
+def ready(name, dtype=torch.float64, **values):
+    """A network, examples, a task of each client, how they train and what from."""
+    net, given = network(name), procedure(**values)
+    examples, tasks = problem(name, dtype)
+    return net, examples, tasks, given, starts(net, given, tasks, dtype)
+
+
+def looped(name, examples, tasks, given, start, extra=None):
+    """The weights of each client after a plain loop."""
+    firsts = [{k: v[j] for k, v in start.items()} for j in range(len(tasks))]
+    how = MODELS[name][3], examples
+    return [
+        plain.loop(*how, task, given, first, extra, network(name).draws)
+        for task, first in zip(tasks, firsts, strict=True)
+    ]
+
+
+def agree(found, expected, tolerance):
+    for j, own in enumerate(expected):
         for key, value in own.items():
             trained = {**found.tensors, **found.private}[key][j]
             assert np.abs(trained - value).max() < tolerance, (key, j)
+
+
+def check(name, examples, tasks, given, start, found, tolerance, extra=None):
+    agree(found, looped(name, examples, tasks, given, start, extra), tolerance)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -145,24 +129,21 @@ def check(name, examples, tasks, given, start, found, tolerance, extra=None):
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_every_path_equals_a_plain_loop_per_client(name, dtype, tolerance, optimiser):
     # Adam divides by the root of tiny second moments; 1e-3 keeps rounding from being magnified
-    given = procedure(optimiser, lr=0.05 if optimiser == "sgd" else 1e-3)
-    net = network(name)
-    examples, tasks = problem(name, dtype)
-    start = starts(net, given, tasks, dtype)
+    lr = 0.05 if optimiser == "sgd" else 1e-3
+    net, examples, tasks, given, start = ready(name, dtype, training=optimiser, lr=lr)
+    expected = looped(name, examples, tasks, given, start)
     for path in ways(net, ()):
         for block in (1, 2, 5):
             found = train(net, examples, tasks, given, start, path=path, block=block)
-            check(name, examples, tasks, given, start, found, tolerance)
+            agree(found, expected, tolerance)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
 def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser):
-    given, net = procedure(optimiser, lr=0.02), network(name)
-    examples, tasks = problem(name, torch.float64)
+    net, examples, tasks, given, start = ready(name, training=optimiser, lr=0.02)
     own = [(0.05, 7), (0.001, 2), (0.02, 1), (0.0, 4), (0.03, 9)]
     tasks = [replace(t, lr=lr, steps=steps) for t, (lr, steps) in zip(tasks, own, strict=True)]
-    start = starts(net, given, tasks, torch.float64)
     for block in (1, 5):
         found = train(net, examples, tasks, given, start, block=block)
         check(name, examples, tasks, given, start, found, 1e-10)
@@ -172,9 +153,7 @@ def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser)
 @pytest.mark.parametrize("name", ["mlp-dropout", "variational"])
 def test_training_goes_on_within_an_epoch(name):
     """Plain descent remembers nothing, so that two runs are one that is cut in the middle."""
-    given, net = procedure(epochs=3), network(name)
-    examples, tasks = problem(name, torch.float32)
-    start = starts(net, given, tasks, torch.float32)
+    net, examples, tasks, given, start = ready(name, torch.float32, epochs=3)
     tasks = [replace(task, steps=7) for task in tasks]
     whole = train(net, examples, tasks, given, start)
     first = train(net, examples, [replace(task, steps=4) for task in tasks], given, start)
@@ -190,9 +169,7 @@ def proximal(weights, start, x):
 
 @pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
 def test_the_proximal_term_pulls_to_the_received_weights(name):
-    given, net = procedure(epochs=3), network(name)
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
+    net, examples, tasks, given, start = ready(name, epochs=3)
     found = train(net, examples, tasks, given, start, terms=[Proximal(0.3)], block=2)
     check(name, examples, tasks, given, start, found, 1e-10, proximal)
 
@@ -200,12 +177,8 @@ def test_the_proximal_term_pulls_to_the_received_weights(name):
 @pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_a_correction_is_added_to_the_gradient_of_every_step(name, optimiser):
-    given, net = (
-        procedure(optimiser, epochs=3, lr=0.05 if optimiser == "sgd" else 1e-3),
-        network(name),
-    )
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
+    lr = 0.05 if optimiser == "sgd" else 1e-3
+    net, examples, tasks, given, start = ready(name, training=optimiser, epochs=3, lr=lr)
     own = {k: 0.3 * v for k, v in start.items()}  # of each client another
 
     def extra(weights, first, x):
@@ -221,9 +194,7 @@ def test_a_correction_is_added_to_the_gradient_of_every_step(name, optimiser):
 
 @pytest.mark.parametrize("over", ["example", "minibatch"])
 def test_the_entropy_term_is_its_formula(over):
-    given, net, name = procedure(epochs=3), network("mlp"), "mlp"
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
+    net, examples, tasks, given, start = ready("mlp", epochs=3)
 
     def extra(weights, first, x):
         p = torch.softmax(plain.mlp(weights, x, None, 3), 1)
@@ -232,7 +203,7 @@ def test_the_entropy_term_is_its_formula(over):
         return 0.7 * torch.relu(1.3 - entropy).mean()
 
     found = train(net, examples, tasks, given, start, terms=[Entropy(1.3, 0.7, over)], block=2)
-    check(name, examples, tasks, given, start, found, 1e-10, extra)
+    check("mlp", examples, tasks, given, start, found, 1e-10, extra)
 
 
 PRIORS = {
@@ -251,10 +222,8 @@ def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributi
     name, optimiser, case, path
 ):
     """As the sum over examples has it; a minibatch's loss is a mean."""
-    given, net = procedure(optimiser, epochs=2, lr=1e-3), network(name)
+    net, examples, tasks, given, start = ready(name, training=optimiser, epochs=2, lr=1e-3)
     term, handed, share = PRIORS[case]
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
     rng = np.random.default_rng(1)
     other = {k: rng.normal(size=v.shape) for k, v in start.items()} if handed else None
     means = [key for key in start if "spread" not in key]
@@ -289,10 +258,8 @@ def test_the_prior_of_variational_weights_is_the_divergence_of_normal_distributi
 @pytest.mark.parametrize("path", ["loop", "compiled"])
 def test_at_the_prior_the_divergence_has_no_gradient(path):
     """Not even by rounding, however much it weighs: then the data alone move the weights."""
-    given, net = procedure(lr=0.1), network("variational")
-    examples, tasks = problem("variational", torch.float32)
+    net, examples, tasks, given, start = ready("variational", torch.float32, lr=0.1)
     tasks = [replace(task, steps=1) for task in tasks]
-    start = starts(net, given, tasks, torch.float32)
     runs = [
         train(net, examples, tasks, given, start, terms=terms, path=path).tensors
         for terms in ([], [GaussianPrior(1e6)])
@@ -302,40 +269,25 @@ def test_at_the_prior_the_divergence_has_no_gradient(path):
         assert np.abs(value - runs[1][key]).max() <= tolerance, key
 
 
+LENET5 = {"channels": [6, 16], "hidden": [120, 84], "padding": "valid", "bias": False}
+DENSES = {"channels": [128] * 3, "hidden": None, "kernel": 3, "padding": "valid", "pools": 2}
+CIFAR = {"hidden": [128], "kernel": 3, "padding": "valid", "pool_every": 2}
 PUBLISHED = [
-    ("mlp", {"hidden": [200, 200]}, (28, 28), 10, 199_210),
-    ("cnn", {}, (28, 28), 10, 1_663_370),
-    (
-        "cnn",
-        {"hidden": [128], "kernel": 3, "padding": "valid", "pool_every": 2},
-        (3, 32, 32),
-        10,
-        1_626_442,
-    ),
+    ("mlp", {"hidden": [200, 200]}, (28, 28), 199_210),
+    ("cnn", {}, (28, 28), 1_663_370),
+    ("cnn", CIFAR, (3, 32, 32), 1_626_442),
     # FedFisher's LeNet: 25·6 + 150·16 + 256·120 + 120·84 + 84·10
-    (
-        "cnn",
-        {"channels": [6, 16], "hidden": [120, 84], "padding": "valid", "bias": False},
-        (28, 28),
-        10,
-        44_190,
-    ),
+    ("cnn", LENET5, (28, 28), 44_190),
     # DENSE's code on CIFAR-10: 28·128 + 2 (1152 + 1) 128 + (4·4·128 + 1) 10
-    (
-        "cnn",
-        {"channels": [128, 128, 128], "hidden": None, "kernel": 3, "padding": "valid", "pools": 2},
-        (3, 32, 32),
-        10,
-        319_242,
-    ),
+    ("cnn", DENSES, (3, 32, 32), 319_242),
     # 2 × (784·400 + 400 + 400·10 + 10)
-    ("variational_mlp", {}, (28, 28), 10, 636_020),
+    ("variational_mlp", {}, (28, 28), 636_020),
 ]
 
 
-@pytest.mark.parametrize(("model", "values", "shape", "classes", "count"), PUBLISHED)
-def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, classes, count):
-    found = network_of(components("model")[model].spec(values), shape, classes)
+@pytest.mark.parametrize(("model", "values", "shape", "count"), PUBLISHED)
+def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, count):
+    found = network_of(components("model")[model].spec(values), shape, 10)
     assert Layout(found.shapes).numbers == count
 
 
@@ -387,18 +339,14 @@ def drawn_by(terms, net, tasks):
 
 
 def compared(moved, name, terms):
-    given, net = procedure(lr=0.05, epochs=2, momentum=0.0 if moved else 0.5), network(name)
-    examples, tasks = problem(name, torch.float64)
+    momentum = 0.0 if moved else 0.5
+    net, examples, tasks, given, start = ready(name, lr=0.05, epochs=2, momentum=momentum)
     tasks = [replace(task, lr=0.05 + 0.01 * j) for j, task in enumerate(tasks)]
-    start = starts(net, given, tasks, torch.float64)
     private = {k: v.astype(np.float64) for k, v in drawn_by(terms, net, tasks).items()}
     ours, automatic = (
-        train(
-            net, examples, tasks, given, start,
-            terms=terms, private=private, path=path,
-        )
+        train(net, examples, tasks, given, start, terms=terms, private=private, path=path)
         for path in ("compiled", "grouped")
-    )  # fmt: skip
+    )
     assert np.abs(ours.loss - automatic.loss).max() < 1e-10
     for name, value in (automatic.tensors | automatic.private).items():
         own = (ours.tensors | ours.private)[name]
@@ -408,9 +356,8 @@ def compared(moved, name, terms):
 
 
 def the_same_in_any_company(terms):
-    given, net = procedure(epochs=2), network("mlp")
-    examples, tasks = problem("mlp", torch.float32)
-    start, private = starts(net, given, tasks, torch.float32), drawn_by(terms, net, tasks)
+    net, examples, tasks, given, start = ready("mlp", torch.float32, epochs=2)
+    private = drawn_by(terms, net, tasks)
     whole = train(net, examples, tasks, given, start, terms=terms, private=private)
     for j, task in enumerate(tasks):
         own, mine = ({k: v[[j]] for k, v in of.items()} for of in (start, private))
@@ -421,32 +368,28 @@ def the_same_in_any_company(terms):
 
 
 def test_a_path_that_cannot_train_a_network_is_a_sentence():
-    given, net = procedure(), network("mlp")
-    examples, tasks = problem("mlp", torch.float32)
-    start = starts(net, given, tasks, torch.float32)
+    net, examples, tasks, given, start = ready("mlp", torch.float32)
     with pytest.raises(FedreproError, match="path 'compiled' cannot train this dense network"):
         train(net, examples, tasks, given, start, terms=[Weighed()], path="compiled")
 
 
-@pytest.mark.parametrize("predict", ["last", "all"])
-def test_windows_of_characters_are_asked_for_by_name(predict):
-    with pytest.raises(FedreproError, match="reads windows of characters, not inputs of shape"):
-        network_of(components("model")["char_lstm"].spec({"predict": predict}), (8, 8), CLASSES)
-
-
-def test_images_are_asked_for_by_name():
-    with pytest.raises(FedreproError, match="model 'cnn' works on images, not on inputs of shape"):
-        network_of(components("model")["cnn"].spec(), (64,), CLASSES)
-    deep = components("model")["cnn"].spec({"channels": [2, 2, 2, 2], "kernel": 3})
-    with pytest.raises(FedreproError, match="leaves nothing of images of 8×8 pixels"):
-        network_of(deep, (8, 8), CLASSES)
+@pytest.mark.parametrize(
+    ("model", "values", "shape", "told"),
+    [
+        *(("char_lstm", {"predict": predict}, (8, 8), "reads windows of characters, not inputs of")
+          for predict in ("last", "all")),
+        ("cnn", {}, (64,), "model 'cnn' works on images, not on inputs of shape"),
+        ("cnn", {"channels": [2] * 4, "kernel": 3}, (8, 8), "leaves nothing of images of 8×8 pix"),
+    ],
+)  # fmt: skip
+def test_inputs_that_a_network_cannot_read_are_asked_for_by_name(model, values, shape, told):
+    with pytest.raises(FedreproError, match=told):
+        network_of(components("model")[model].spec(values), shape, CLASSES)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_prediction_draws_nothing_and_does_not_depend_on_the_rows_taken_at_once(name, monkeypatch):
-    given, net = procedure(), network(name)
-    examples, tasks = problem(name, torch.float64)
-    start = starts(net, given, tasks, torch.float64)
+    net, examples, _, _, start = ready(name)
     one = probabilities(net, start, None, examples)
     monkeypatch.setattr("fedrepro.networks.network.PREDICTION_ROWS", 4)
     two = probabilities(net, start, None, examples)
@@ -464,23 +407,21 @@ def test_prediction_draws_nothing_and_does_not_depend_on_the_rows_taken_at_once(
         ("char_lstm", {}, (80,), None),
     ],
 )
-def test_a_network_says_how_many_hidden_units_it_has_where_that_means_something(
+def test_hidden_units_are_counted_in_tensors_where_that_means_something(
     model, values, shape, units
 ):
-    network = components("model")[model].fn(
-        shape, 10, **components("model")[model].spec(values).values
-    )
+    network = network_of(components("model")[model].spec(values), shape, 10)
     for count in (1, 3):
         tensors = {name: np.zeros((count, *form)) for name, form in network.shapes.items()}
-        expected = None if units is None else units * count
-        assert network.hidden_units(tensors) == expected
+        assert network.hidden_units(tensors) == (None if units is None else units * count)
+    if model == "mlp":  # of a merged network, which has more than its spec says
+        wide = {"weight0": np.zeros((1, 784, 181)), "bias0": np.zeros((1, 181)),
+                "weight1": np.zeros((1, 181, 20)), "bias1": np.zeros((1, 20)),
+                "weight2": np.zeros((1, 20, 10)), "bias2": np.zeros((1, 10))}  # fmt: skip
+        assert network.hidden_units(wide) == 201
 
 
-def test_hidden_units_are_those_of_the_tensors_not_of_the_spec():
-    network = components("model")["mlp"].fn((1, 8, 8), 10, hidden=(50,))
-    merged = {"weight0": np.zeros((1, 64, 181)), "bias0": np.zeros((1, 181)),
-              "weight1": np.zeros((1, 181, 10)), "bias1": np.zeros((1, 10))}  # fmt: skip
-    assert network.hidden_units(merged) == 181
+SMALL = {"channels": [2], "kernel": 3, "hidden": [3]}
 
 
 @pytest.mark.parametrize(
@@ -488,12 +429,7 @@ def test_hidden_units_are_those_of_the_tensors_not_of_the_spec():
     [
         ("mlp", {"hidden": [5]}, (6,), 7 * 5 + 6 * CLASSES),
         # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
-        (
-            "cnn",
-            {"channels": [2], "kernel": 3, "hidden": [3]},
-            (4, 4),
-            16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES,
-        ),
+        ("cnn", SMALL, (4, 4), 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES),
     ],
 )
 def test_products_are_weights_times_the_places_they_are_laid_on(model, values, shape, expected):
@@ -521,10 +457,10 @@ def test_a_standard_deviation_is_taken_where_its_squares_are_numbers(name, value
     else:
         net, given = network_of(model.spec({name: value}), (6,), CLASSES), procedure("adam")
         examples, tasks = problem("variational", torch.float32)
+        tasks = [replace(task, steps=1) for task in tasks]
         start = starts(net, given, tasks, torch.float32)
         terms = with_prior(net, [] if name == "prior_sd" else [GaussianPrior()])
-        found = train(net, examples, [replace(task, steps=1) for task in tasks], given, start,
-                      terms=terms)  # fmt: skip
+        found = train(net, examples, tasks, given, start, terms=terms)
         assert found.finite.all()
 
 

@@ -271,7 +271,5 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     snakemake_support.export_settings("", 20.0)  # the environment stays where nothing is configured
     assert plugins.configured_files() == ("mine.py",)
     snakemake_support.export_settings("", 20.0, [path, "more.py"])
-    assert plugins.configured_files() == (
-        "mine.py",
-        "more.py",
-    )  # each file once, however it is written
+    # each file once, however it is written
+    assert plugins.configured_files() == ("mine.py", "more.py")

@@ -61,17 +61,9 @@ def test_a_pair_is_marked_in_legend_and_caption():
 
 
 def row(method, metric, values, **place):
-    return {
-        **place,
-        "method": method,
-        "metric": metric,
-        "split": "test",
-        "mean": sum(values) / len(values),
-        "sd": 0.1,
-        "trials": len(values),
-        "by_trial": " ".join(map(str, values)),
-        "setting": method,
-    }
+    told = {"method": method, "metric": metric, "split": "test", "setting": method, "sd": 0.1}
+    count, text = len(values), " ".join(map(str, values))
+    return {**place, **told, "mean": sum(values) / count, "trials": count, "by_trial": text}
 
 
 def shown(*rows):

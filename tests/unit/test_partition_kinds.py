@@ -207,31 +207,24 @@ def test_balance_stops_a_client_that_holds_its_even_part():
     assert differ
 
 
-def test_redraws_are_counted_and_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
-    labels = np.arange(1437) % 10
-    values = {"clients": 30, "min_examples": 10}
-    before = [split_of("dirichlet", labels, rng=RngKey(0, trial=t), **values) for t in range(20)]
-    assert max(split.redraws for split in before) > 3
-    monkeypatch.setattr(dirichlet_module, "BLOCK", 1)
-    for trial, split in enumerate(before):
-        again = split_of("dirichlet", labels, rng=RngKey(0, trial=trial), **values)
-        assert again.redraws == split.redraws
-        assert np.array_equal(again.owner, split.owner)
-
-
-def test_the_draw_that_is_taken_is_the_first_good_one():
+def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_once(monkeypatch):
     """With n redraws, a limit of n is enough and a limit of n - 1 is not."""
-    labels = np.arange(1437) % 10
-    values = {"clients": 30, "min_examples": 10}
-    redraws = {
-        t: split_of("dirichlet", labels, rng=RngKey(0, trial=t), **values) for t in range(20)
-    }
-    trial, split = max(redraws.items(), key=lambda item: item[1].redraws)
-    rng = RngKey(0, trial=trial)
-    kept = split_of("dirichlet", labels, rng=rng, max_redraws=split.redraws, **values)
-    assert np.array_equal(kept.owner, split.owner)
+
+    def drawn(trial, **values):
+        given = {"clients": 30, "min_examples": 10, "rng": RngKey(0, trial=trial), **values}
+        return split_of("dirichlet", np.arange(1437) % 10, **given)
+
+    before = [drawn(trial) for trial in range(20)]
+    trial, split = max(enumerate(before), key=lambda item: item[1].redraws)
+    assert split.redraws > 3
+    assert np.array_equal(drawn(trial, max_redraws=split.redraws).owner, split.owner)
+    with monkeypatch.context() as patch:
+        patch.setattr(dirichlet_module, "BLOCK", 1)
+        for one, again in zip(before, map(drawn, range(20)), strict=True):
+            assert again.redraws == one.redraws
+            assert np.array_equal(again.owner, one.owner)
     with pytest.raises(FedreproError) as failure:
-        split_of("dirichlet", labels, rng=rng, max_redraws=split.redraws - 1, **values)
+        drawn(trial, max_redraws=split.redraws - 1)
     sentence = str(failure.value)
     assert f"{split.redraws} draws of trial {trial}" in sentence
     assert "lower `clients` or `min_examples`, or raise `alpha` (0.2)" in sentence

@@ -358,21 +358,14 @@ def test_what_nodes_cannot_believe_is_a_failure_that_says_so(
 
 
 @pytest.mark.parametrize(
-    ("method", "graph", "sentence"),
+    ("method", "sentence"),
     [
-        ("fedavg", "ring", "is computed in rounds: its stage is federate, not peer"),
-        ("average", "ring", "is computed at once: its stage is aggregate, not peer"),
-        (
-            "gossip_sgd+rounds~6",
-            "matrix+rows~0.5_0.5@0.5_0.5",
-            "is for 2 nodes, and there are 4 clients",
-        ),
+        ("fedavg", "is computed in rounds: its stage is federate, not peer"),
+        ("average", "is computed at once: its stage is aggregate, not peer"),
     ],
 )
-def test_what_is_not_of_the_stage_or_of_the_clients_is_one_sentence(
-    digits, tmp_path, capsys, method, graph, sentence
-):
-    assert peer(digits, tmp_path, method=method, graph=graph) == 2
+def test_what_is_not_of_the_stage_is_one_sentence(digits, tmp_path, capsys, method, sentence):
+    assert peer(digits, tmp_path, method=method) == 2
     assert sentence in capsys.readouterr().err
 
 

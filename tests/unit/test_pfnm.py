@@ -18,8 +18,9 @@ from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.methods.matching.network_arrays import class_shares, networks_of, tensors_of
+from fedrepro.methods.matching.network_arrays import class_shares, networks_of
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, alone, match_networks
+from fedrepro.methods.pfnm import visiting_orders
 
 D, L, K, J = 6, 5, 3, 4
 
@@ -29,17 +30,9 @@ def clients_of(seed=0, clients=J, hidden=(L,), spread=1.0):
     sizes = (D, *hidden, K)
     tensors = {}
     for layer, shape in enumerate(pairwise(sizes)):
-        weight, bias = (
-            rng.normal(0, spread, (clients, *shape)),
-            rng.normal(size=(clients, shape[1])),
-        )
-        tensors |= {f"weight{layer}": weight.astype("f4"), f"bias{layer}": bias.astype("f4")}
+        tensors[f"weight{layer}"] = rng.normal(0, spread, (clients, *shape)).astype("f4")
+        tensors[f"bias{layer}"] = rng.normal(size=(clients, shape[1])).astype("f4")
     return LocalModels(components("model")["mlp"].spec({"hidden": list(hidden)}), D, K, tensors)
-
-
-def info_of(counts):
-    counts = np.asarray(counts)
-    return ClientInfo(components("training")["adam"].spec(), label_counts=counts)
 
 
 COUNTS = np.array([[9, 0, 3], [1, 2, 0], [0, 5, 4], [2, 2, 2]])
@@ -47,7 +40,8 @@ COUNTS = np.array([[9, 0, 3], [1, 2, 0], [0, 5, 4], [2, 2, 2]])
 
 def made_by(name, clients, counts=COUNTS, rng=None, **values):
     spec = components("method")[name].spec(values)
-    return spec.component.fn(clients, info_of(counts), rng=rng or RngKey(0), **spec.values)
+    info = ClientInfo(components("training")["adam"].spec(), label_counts=np.asarray(counts))
+    return spec.component.fn(clients, info, rng=rng or RngKey(0), **spec.values)
 
 
 pfnm, concatenation = partial(made_by, "pfnm"), partial(made_by, "concatenation")
@@ -153,18 +147,13 @@ def test_the_order_of_visits_comes_from_the_stream_of_the_trial():
     clients = clients_of(2, clients=8, spread=0.5)
     counts = np.ones((8, K), int)
 
-    def weights(trial):
-        made = pfnm(clients, counts, RngKey(0).at(trial=trial), sigma2=0.5)
-        return made.tensors["weight0"]
+    def weights(trial, **values):
+        made = pfnm(clients, counts, RngKey(0).at(trial=trial), sigma2=0.5, **values)
+        return made.tensors["weight0"].tobytes()
 
-    assert np.array_equal(weights(0), weights(0))
-    assert any(not np.array_equal(weights(0), weights(trial)) for trial in range(1, 6))
-    fixed = [
-        pfnm(clients, counts, RngKey(0).at(trial=t), sigma2=0.5, order="fixed") for t in range(6)
-    ]
-    assert all(
-        np.array_equal(fixed[0].tensors["weight0"], made.tensors["weight0"]) for made in fixed
-    )
+    assert weights(0) == weights(0)
+    assert len({weights(trial) for trial in range(6)}) > 1
+    assert len({weights(trial, order="fixed") for trial in range(6)}) == 1
 
 
 def test_parameters_have_ranges_and_stand_in_tokens():
@@ -448,9 +437,6 @@ def test_variances_for_another_number_of_layers_are_refused(name):
 
 
 def test_every_layer_draws_its_own_order_of_visits():
-    from fedrepro.core.rng import RngKey
-    from fedrepro.methods.pfnm import visiting_orders
-
     orders = visiting_orders(6, 3, 4, "random", RngKey(0))
     assert [order.shape for order in orders] == [(4, 6)] * 3
     assert not np.array_equal(orders[0], orders[1])
@@ -483,11 +469,3 @@ def test_numbers_of_several_layers_change_only_with_the_version(hidden):
     for value in made.tensors.values():
         numbers.append(float(f"{np.cos(np.arange(value.size) * 0.7) @ value.ravel():.5g}"))
     np.testing.assert_allclose(numbers, GOLDEN[hidden], rtol=1e-3, atol=1e-3)
-
-
-def test_tensors_and_networks_are_inverse():
-    net = network(np.random.default_rng(0), (3, 2))
-    tensors = tensors_of(net)
-    assert list(tensors) == ["weight0", "bias0", "weight1", "bias1", "weight2", "bias2"]
-    for value, block in zip(networks_of(tensors)[0], net, strict=True):
-        np.testing.assert_allclose(value, block, rtol=1e-6)

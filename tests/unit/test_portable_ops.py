@@ -36,17 +36,12 @@ def test_outputs_and_gradients_are_those_of_grouped_convolutions(padding, kernel
         for shape in shapes
     )
     own = convolved(x, weight, padding)
-    theirs = torch.stack(
-        [torch.conv2d(a, b, padding=padding) for a, b in zip(x, weight, strict=True)]
-    )
+    each = zip(x, weight, strict=True)
+    theirs = torch.stack([torch.conv2d(a, b, padding=padding) for a, b in each])
     torch.testing.assert_close(own, theirs)
     error = torch.randn(own.shape, generator=generator, dtype=torch.float64)
-    for one, other in zip(
-        torch.autograd.grad(own, (x, weight), error),
-        torch.autograd.grad(theirs, (x, weight), error),
-        strict=True,
-    ):
-        torch.testing.assert_close(one, other)
+    slopes = (torch.autograd.grad(made, (x, weight), error) for made in (own, theirs))
+    torch.testing.assert_close(*slopes)
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -51,20 +51,9 @@ METHODS = [
 
 
 def value(**given) -> PrintedValue:
-    base = {
-        "exhibit": "x",
-        "cell": {"clients": "2"},
-        "method": "A",
-        "metric": "accuracy",
-        "split": "test",
-        "value": 0.9,
-        "sd": None,
-        "trials": None,
-        "note": "",
-        "tolerance": None,
-        "where": "file, line 2",
-    }
-    return PrintedValue(**(base | given))
+    place = {"exhibit": "x", "cell": {"clients": "2"}, "method": "A", "where": "file, line 2"}
+    number = {"metric": "accuracy", "split": "test", "value": 0.9, "sd": None, "trials": None}
+    return PrintedValue(**(place | number | {"note": "", "tolerance": None} | given))
 
 
 def written(path: Path, *rows: str) -> Path:
@@ -180,22 +169,13 @@ def test_a_target_that_print_never_reached_is_better_reached():
 
 def numbers_of(exhibit, accuracy: dict[str, float], sd: float = 0.0) -> pd.DataFrame:
     """The numbers of an exhibit in which each method has one accuracy everywhere."""
+    same = {"metric": "accuracy", "split": "test", "sd": sd, "trials": 2, "by_trial": ""}
     rows = [
-        {
-            **point.values,
-            "method": measure.label,
-            "metric": "accuracy",
-            "split": "test",
-            "mean": accuracy[measure.label],
-            "sd": sd,
-            "trials": 2,
-            "by_trial": "",
-            "setting": measure.spec.token,
-        }
+        {**point.values, "method": m.label, "mean": accuracy[m.label], "setting": m.spec.token}
         for point in exhibit.points
-        for measure in point.measures
+        for m in point.measures
     ]
-    return read_csv(csv_text(pd.DataFrame(rows)))
+    return read_csv(csv_text(pd.DataFrame(rows).assign(**same)))
 
 
 def beside(exhibit, *values, stand_ins=None, sd=0.0) -> pd.DataFrame:
@@ -367,11 +347,8 @@ def about_of(exhibit, **table):
     """What a table reads of an exhibit's json."""
     methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
     columns = {"points": exhibit.swept, "settings": exhibit.shown}
-    return {
-        "methods": methods,
-        "columns": columns,
-        "settings": {"drawing": {"name": "table", **table}},
-    }
+    settings = {"drawing": {"name": "table", **table}}
+    return {"methods": methods, "columns": columns, "settings": settings}
 
 
 def test_methods_may_go_across_and_points_down():

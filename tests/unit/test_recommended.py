@@ -57,6 +57,13 @@ def named(board: Path, wanted: Situation) -> set[str]:
     return {one.method for one in recommend(wanted, board / "quick").choices}
 
 
+def advice(board: Path, capsys, *words: str, clients: str = "10") -> str:
+    """What the command says at alpha 0.1."""
+    given = ["recommend", "--clients", clients, "--skew", "0.1", "--scale", "quick", *words]
+    assert main([*given, "--reports", str(board)]) == 0
+    return capsys.readouterr().out
+
+
 def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
     assert named(board, Situation(10, "0.1")) == {"good", "twin", "ensemble"}
     assert named(board, Situation(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
@@ -81,13 +88,10 @@ def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out
     every = {"good", "twin", "images", "ensemble"}
     assert named(board, Situation(10, "0.1", public=True)) == every
     assert named(board, Situation(10, "0.1", public=True, only_models=True)) == {"twin", "images"}
-    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
-    assert main([*given, "--reports", str(board)]) == 0
-    said = capsys.readouterr().out
+    said = advice(board, capsys)
     assert "good: clients also send second moments.\n" in said
     assert "ensemble: clients also send how many examples of each class they have.\n" in said
-    assert main([*given, "--reports", str(board), "--only-models"]) == 0
-    assert "also send" not in capsys.readouterr().out
+    assert "also send" not in advice(board, capsys, "--only-models")
 
 
 def test_accuracies_of_different_data_stand_apart(board):
@@ -136,9 +140,7 @@ def test_what_others_report_is_left_out_and_what_was_verified_says_so(board, cap
     table.loc[table["method"] == "ensemble", "computed"] = "reported"
     table.to_csv(path, index=False)
     assert named(board, Situation(10, "0.1")) == {"good", "twin"}
-    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
-    assert main([*given, "--reports", str(board)]) == 0
-    said = capsys.readouterr().out
+    said = advice(board, capsys)
     assert "good (verified)" in said
     assert "twin (" not in said
     assert "ensemble" not in said
@@ -190,17 +192,14 @@ def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
 
 
 def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
-    given = ["recommend", "--clients", "20", "--skew", "0.1", "--scale", "quick"]
-    assert main([*given, "--reports", str(board)]) == 0
-    said = capsys.readouterr().out
+    said = advice(board, capsys, clients="20")
     assert "D, Dirichlet 0.1, 10 clients" in said
     assert "1.0 doublings" in said
     assert all(name in said for name in ("good", "twin", "ensemble"))
     assert re.search(r"best client │ 0.20 +│ 0.\d+ to 0.\d+ +│ 20.0", said)
     assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1.0 t" in said
-    assert main([*given, "--exchanges", "9", "--reports", str(board)]) == 0
-    assert "With more exchanges" not in capsys.readouterr().out
-    assert main([*given, "--public", "some"]) == 2
+    assert "With more exchanges" not in advice(board, capsys, "--exchanges", "9", clients="20")
+    assert main(["recommend", "--clients", "20", "--skew", "0.1", "--public", "some"]) == 2
 
 
 def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys):
@@ -209,7 +208,5 @@ def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys)
     of_best = (table["method"] == "best client") & (table["metric"] == "score")
     table.loc[of_best, "by_trial"] = "0.6 0.7 0.6 0.7 0.6"
     table.to_csv(path, index=False)
-    given = ["recommend", "--clients", "10", "--skew", "0.1", "--scale", "quick"]
-    assert main([*given, "--reports", str(board)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(advice(board, capsys).split())
     assert "The best client alone, by validation, has a higher score than every one model" in said

@@ -157,36 +157,18 @@ def test_what_different_clients_make_predicts_and_averages_statistics(given, nam
 def test_regmean_of_a_linear_module_is_its_least_squares():
     """One output unit a class, targets W_i x of two clients: the pooled least-squares solution."""
     rng = np.random.default_rng(2)
-    x = [rng.standard_normal((40, 5)).astype(np.float32) for _ in range(2)]
-    y = [rng.standard_normal((40, 3)) for _ in range(2)]
+    x, y = rng.standard_normal((80, 5)).astype(np.float32), rng.standard_normal((80, 3))
+    linear = model_of(lambda shape, classes: nn.Linear(5, classes))
+    own = problem_on(x, np.arange(80) % 3, 2, linear, components("training")["sgd"].spec(), 3)
 
-    def fitted(inputs, targets):
-        return np.linalg.lstsq(np.c_[inputs, np.ones(len(inputs))], targets, rcond=None)[0]
+    def fitted(rows):
+        return np.linalg.lstsq(np.c_[x[rows], np.ones(len(rows))], y[rows], rcond=None)[0]
 
-    each = [fitted(a, b) for a, b in zip(x, y, strict=True)]
-    spec = model_of(lambda shape, classes: nn.Linear(5, classes))
-    tensors = {
-        "weight": np.stack([w[:-1].T for w in each]).astype(np.float32),
-        "bias": np.stack([w[-1] for w in each]).astype(np.float32),
-    }
-    network = network_of(spec, (5,), 3)
-    answers = [
-        input_moments(
-            network, {k: torch.from_numpy(v[j]) for k, v in tensors.items()},
-            Examples(torch.from_numpy(x[j]), torch.zeros(40, dtype=torch.long)),
-        )
-        for j in range(2)
-    ]  # fmt: skip
-    info = fedrepro.api.ClientInfo(
-        training=components("training")["sgd"].spec(), example_counts=np.array([40, 40])
-    )
-    made = components("method")["regmean"].fn(
-        LocalModels(spec, (5,), 3, tensors), info, rng=RngKey(0), prepared=answers, alpha=1.0,
-        ridge=0.0,
-    )  # fmt: skip
-    wanted = fitted(np.concatenate(x), np.concatenate(y))
+    each = np.stack([fitted(rows) for rows in own.rows]).astype(np.float32)
+    tensors = {"weight": each[:, :-1].swapaxes(1, 2), "bias": each[:, -1]}
+    made = merged(own, "regmean", replace(own.models, tensors=tensors))
     found = np.vstack([made.tensors["weight"][0].T, made.tensors["bias"]])
-    assert np.abs(found - wanted).max() < 1e-5
+    assert np.abs(found - fitted(np.arange(80))).max() < 1e-5
 
 
 class Odd(nn.Module):

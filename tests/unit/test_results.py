@@ -106,12 +106,9 @@ def test_the_table_has_every_method_in_every_scenario_with_its_chosen_setting(dr
     assert found == {(point.scenario.clients, name) for point in exhibit.points for name in labels}
     assert len(accuracy) == len(found)
     assert set(table[table["method"] == "PFNM"]["setting"]) == {"pfnm+sigma2~0.5"}
-    first = accuracy.iloc[0]
-    scenario = exhibit.points[0].scenario
-    assert (first["dataset"], first["partition"]) == (
-        scenario.dataset.token,
-        scenario.partition.token,
-    )
+    first, scenario = accuracy.iloc[0], exhibit.points[0].scenario
+    for kind in ("dataset", "partition"):
+        assert first[kind] == getattr(scenario, kind).token
 
 
 def test_it_holds_final_values_and_not_those_of_rounds(workplace):
@@ -242,8 +239,7 @@ def test_two_methods_are_compared_trial_by_trial(drawn):
 
 def test_runs_that_two_exhibits_show_are_compared_once():
     """On the record: figure 2 of PFNM joins the points of 2a to 2d."""
-    record = Path(__file__).parents[2] / "reports/record"
-    found = paired_differences("paper", "PFNM", "U-Ens", record, exhibit="pfnm")
+    found = paired_differences("paper", "PFNM", "U-Ens", ROOT / "reports/record", exhibit="pfnm")
     assert not found.duplicated(["one", "other", "difference"]).any()
     joined = found[found["also"].map(lambda keys: "pfnm/figure-2" in keys)]
     assert set(joined["exhibit"]) >= {"pfnm/figure-2a"}
