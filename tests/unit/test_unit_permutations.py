@@ -80,19 +80,13 @@ def test_arrays_are_the_network_and_a_permuted_one_computes_the_same(name):
     assert all(np.array_equal(a, b) for a, b in zip(again, copies[0], strict=True))
 
 
+@pytest.mark.parametrize(
+    ("match", "how"), [(align_units, np.random.default_rng(0)), (in_common_order, 1e-9)]
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_weight_matching_brings_permuted_copies_together(name):
+def test_permuted_copies_are_brought_together(name, match, how):
     *_, blocks, copies, _ = given(name)
-    matched = align_units(copies, 100, np.random.default_rng(0), blocks.units)
-    for arrays in zip(*matched, strict=True):
-        assert all(np.allclose(arrays[0], other) for other in arrays[1:])
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_common_order_brings_permuted_copies_together(name):
-    *_, blocks, copies, _ = given(name)
-    matched = in_common_order(copies, 100, 1e-9, blocks.units)
-    for arrays in zip(*matched, strict=True):
+    for arrays in zip(*match(copies, 100, how, blocks.units), strict=True):
         assert all(np.allclose(arrays[0], other) for other in arrays[1:])
 
 
