@@ -214,13 +214,21 @@ def measured(data, out, *words, **given):
     return read_table(out / "m.parquet", "metrics").to_pandas()
 
 
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The files of a run that nobody stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert rounds(data, folder) == 0
+    return folder
+
+
 def same_files(whole, stopped):
     for name in ("m.parquet", "global.pt"):
         assert (whole / name).read_bytes() == (stopped / name).read_bytes()
 
 
-def test_rounds_are_measured_one_by_one(data, tmp_path):
-    frame = measured(data, tmp_path)
+def test_rounds_are_measured_one_by_one(whole):
+    frame = read_table(whole / "m.parquet", "metrics").to_pandas()
     each = frame[frame["round"].notna()]
     assert sorted(set(each["round"])) == [1, 2, 3, 4]
     accuracy = frame[frame["metric"] == "accuracy"].set_index("trial")
@@ -232,19 +240,17 @@ def test_rounds_are_measured_one_by_one(data, tmp_path):
     assert costs["messages"] == 4 * 2 * 3
     parameters = 64 * 10 + 10 + 10 * 10 + 10
     assert costs["bytes_up"] == costs["bytes_down"] == 4 * 3 * parameters * 4
-    assert set(load_state(tmp_path / "global.pt")["trials"]) == {"0", "1"}
-    assert not (tmp_path / "checkpoints").exists()
+    assert set(load_state(whole / "global.pt")["trials"]) == {"0", "1"}
+    assert not (whole / "checkpoints").exists()
 
 
-def test_rounds_may_be_measured_seldom_without_another_result(data, tmp_path):
-    frames = [
-        measured(data, tmp_path / "each"),
-        measured(data, tmp_path / "seldom", "--measure-every", 3),
-    ]
+def test_rounds_may_be_measured_seldom_without_another_result(data, whole, tmp_path):
+    each = read_table(whole / "m.parquet", "metrics").to_pandas()
+    seldom = measured(data, tmp_path, "--measure-every", 3)
     # the first and the last are always measured
-    assert sorted(set(frames[1]["round"].dropna())) == [1, 3, 4]
-    kept = frames[0][frames[0]["round"].isna() | frames[0]["round"].isin([1, 3, 4])]
-    assert kept.reset_index(drop=True).equals(frames[1].reset_index(drop=True))
+    assert sorted(set(seldom["round"].dropna())) == [1, 3, 4]
+    kept = each[each["round"].isna() | each["round"].isin([1, 3, 4])]
+    assert kept.reset_index(drop=True).equals(seldom.reset_index(drop=True))
 
 
 def test_a_stream_is_measured_on_training_data_at_its_end(data, tmp_path):
@@ -261,9 +267,10 @@ def test_communication_counts_the_rounds_within_a_step_of_a_stream(data, tmp_pat
     assert costs["messages"] == 2 * 3 * 2 * 3
 
 
-def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(data, tmp_path, capsys):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert rounds(data, whole) == 0
+def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
+    data, whole, tmp_path, capsys
+):
+    stopped = tmp_path / "stopped"
     with killed_after(6):  # in the second trial, after two of four rounds
         assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
     assert not (stopped / "m.parquet").exists()
@@ -276,10 +283,11 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(data, tmp
 
 
 @pytest.mark.parametrize("name", ["save_state", "write_table"])
-def test_a_run_that_is_stopped_between_its_files_is_made_whole(data, tmp_path, monkeypatch, name):
+def test_a_run_that_is_stopped_between_its_files_is_made_whole(
+    data, whole, tmp_path, monkeypatch, name
+):
     """All rounds are done: the file of the model comes first, then times and numbers."""
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert rounds(data, whole) == 0
+    stopped = tmp_path / "stopped"
     place = federate if name == "save_state" else rounds_job
 
     def stop(*_, **__):
@@ -291,16 +299,14 @@ def test_a_run_that_is_stopped_between_its_files_is_made_whole(data, tmp_path, m
     assert not (stopped / "m.parquet").exists()
     assert rounds(data, stopped) == 0
     same_files(whole, stopped)
-    names = [sorted(path.name for path in folder.iterdir()) for folder in (whole, stopped)]
-    assert names[0] == names[1]
+    assert {path.name for path in whole.iterdir()} == {path.name for path in stopped.iterdir()}
 
 
 @pytest.mark.parametrize("part", ["digest", "device", "versions", "damaged"])
 def test_a_checkpoint_of_other_sources_or_a_damaged_one_is_not_continued(
-    data, tmp_path, monkeypatch, capsys, part
+    data, whole, tmp_path, monkeypatch, capsys, part
 ):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert rounds(data, whole) == 0
+    stopped = tmp_path / "stopped"
     with monkeypatch.context() as earlier, killed_after(1):
         earlier.setattr(rounds_job, "origin", lambda device: origin(device) | {part: "earlier"})
         assert rounds(data, stopped, "--checkpoint-seconds", 0) == 130
