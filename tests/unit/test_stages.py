@@ -379,6 +379,18 @@ def test_compute_stages_need_neither_pydantic_nor_typer_nor_snakemake(data, loca
     assert done.returncode == 0, done.stderr
 
 
+def test_component_modules_load_no_heavy_package():
+    code = (
+        "import sys\n"
+        "from fedrepro.core.registry import KINDS, components\n"
+        "[components(kind) for kind in KINDS]\n"
+        "heavy = ('torch', 'torchvision', 'sklearn', 'scipy', 'pandas', 'pydantic')\n"
+        "print([name for name in heavy if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_clients_train_on_inputs_with_the_noise_of_their_partition(data, tmp_path):
     """`feature_noise` splits as `homogeneous` does, so only the noise can make models differ."""
     found = []

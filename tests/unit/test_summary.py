@@ -261,6 +261,11 @@ def test_rows_that_are_missing_are_named(rule, cut, sentence):
         summarise(made.exhibit(KEY), tables)
 
 
+def test_a_missing_file_of_a_run_is_a_sentence():
+    with pytest.raises(FedreproError, match="missing or damaged"):
+        read_metrics(plan().metrics_files(plan().exhibit(KEY))[:1])
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_a_criterion_that_is_not_a_number_is_never_chosen(first):
     lost = "pfnm+sigma2~0.01" if first else "pfnm+sigma2~10"
