@@ -91,6 +91,22 @@ def here(page, monkeypatch):
     return page[0]
 
 
+@pytest.fixture
+def only(monkeypatch):
+    """Leaves these methods alone to be combined, and some that are given."""
+
+    def restrict(*names, **others):
+        some = {name: components("method")[name] for name in names} | others
+        monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
+
+    return restrict
+
+
+def perceptron(*widths):
+    parts = [part for pair in pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
+    return nn.Sequential(*parts[:-1])
+
+
 def table_in(folder):
     return pd.read_csv(folder / "combined/table.csv", keep_default_na=False).set_index("method")
 
@@ -134,10 +150,9 @@ def test_costs_are_those_of_what_was_sent(page):
     # K-FAC: halves of the two factors of both layers
     halves = [n * (n + 1) // 2 for n in (65, 32, 33, 10)]
     assert sent["fedfisher_kfac"] == once + 5 * 4 * sum(halves)
-    assert float(table.loc["fedfisher_kfac", "passes"]) == 1
-    assert table.loc["fedfisher_kfac", "sees"].endswith(
-        "Kronecker factors of the Fisher information"
-    )
+    kfac = table.loc["fedfisher_kfac"]
+    assert float(kfac["passes"]) == 1
+    assert kfac["sees"].endswith("Kronecker factors of the Fisher information")
     assert float(table.loc["uniform_ensemble", "parameters"]) == 5 * numbers
     assert float(table.loc["local", "bytes_up"]) == 0
 
@@ -170,7 +185,7 @@ def test_models_that_it_writes_are_those_of_the_table(page, here):
         share = 100 * float(table.loc[name, "accuracy"])
         (line,) = re.findall(rf"^│ combined/{name}.pt +│ ([\d.]+) % +│ ([\d.]+)", out, re.M)
         assert float(line[0]) == pytest.approx(share, abs=0.006)
-    plain = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+    plain = perceptron(64, 32, 10)
     plain.load_state_dict(torch.load("client0.pt", weights_only=True))
     data = np.load("test.npz")
     with torch.no_grad():
@@ -183,15 +198,13 @@ def test_models_that_it_writes_are_those_of_the_table(page, here):
     )
 
 
-def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
+def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch, only):
     from rich.console import Console
 
     screen = io.StringIO()
     console = Console(file=screen, width=80, force_terminal=True, highlight=False)
     monkeypatch.setattr(printing, "console", console)
-    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: {
-        name: components("method")[name] for name in ("average", "uniform_ensemble", "pooled")
-    })  # fmt: skip
+    only("average", "uniform_ensemble", "pooled")
     assert main(["combine", "--method", "all", "--evaluate", "test.npz", *DATA, *CLIENTS]) == 0
     bare = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue())
     lines = bare.splitlines()
@@ -208,12 +221,9 @@ def test_the_table_fits_a_terminal_and_loses_no_letter(here, monkeypatch):
 # ------------------------------------------------------------------------------------- starts
 
 
-def trained(start, data, hidden=(16,)):
+def trained(start, data):
     torch.manual_seed(start)
-    widths = (8, *hidden, 3)
-    layers = [nn.Linear(a, b) for a, b in pairwise(widths)]
-    parts = [part for layer in layers for part in (layer, nn.ReLU())][:-1]
-    network = nn.Sequential(*parts)
+    network = perceptron(8, 16, 3)
     torch.manual_seed(100 + data)
     x = torch.randn(200, 8)
     y = (x[:, :3] + 0.1 * torch.randn(200, 3)).argmax(1)
@@ -254,7 +264,7 @@ def test_methods_of_one_start_say_so_unless_one_is_given_or_said(strangers):
 # -------------------------------------------------------------------------- what may be looked at
 
 
-def test_what_is_measured_on_chooses_nothing(here):
+def test_what_is_measured_on_chooses_nothing(here, only):
     """With other labels of the same examples every setting and every model stays as it was."""
     ground, examples, _ = read_context(
         ModelFiles(
@@ -265,12 +275,9 @@ def test_what_is_measured_on_chooses_nothing(here):
             start=Path("start.pt"),
         )
     )
-    names = ("ties", "fisher_merge", "best_client", "task_arithmetic")
-    some = {name: components("method")[name] for name in names}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
-        found = list(entries(ground, examples))
-        other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
+    only("ties", "fisher_merge", "best_client", "task_arithmetic")
+    found = list(entries(ground, examples))
+    other = list(entries(ground, replace(examples, targets=examples.targets.flip(0))))
     for one, two in zip(found, other, strict=True):
         assert one.setting == two.setting
         assert one.numbers["accuracy"] != two.numbers["accuracy"]
@@ -278,9 +285,8 @@ def test_what_is_measured_on_chooses_nothing(here):
             assert np.array_equal(value, two.made.tensors[name])
 
 
-def test_a_model_that_overflows_gets_no_accuracy(odd, monkeypatch):
-    some = {"average": components("method")["average"]}
-    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
+def test_a_model_that_overflows_gets_no_accuracy(odd, only):
+    only("average")
     shutil.copy("huge.pt", "huge2.pt")
     models = [Path("huge.pt"), Path("huge2.pt")]
     ground, examples, _ = read_context(ModelFiles(models, evaluate=Path("test.npz")))
@@ -321,19 +327,15 @@ def odd(here):
     np.savez("words.npz", x=x, y=np.array(list("abcd")))
     np.savez("image.npz", x=np.zeros((4, 4, 16), np.float32), y=y)
     Path("data.txt").write_text("1")
-    torch.save(nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)).state_dict(), "slim.pt")
-    torch.save(
-        nn.Sequential(nn.Linear(63, 32), nn.ReLU(), nn.Linear(32, 10)).state_dict(), "short.pt"
-    )
+    torch.save(perceptron(64, 8, 10).state_dict(), "slim.pt")
+    torch.save(perceptron(63, 32, 10).state_dict(), "short.pt")
     torch.save({"fc.weight": torch.ones(10, 64), "fc.bias": torch.ones(10)}, "flat.pt")
-    spoiled = torch.load("client0.pt", weights_only=True)
-    spoiled["0.bias"][3] = torch.nan
-    torch.save(spoiled, "spoiled.pt")
-    huge = torch.load("client0.pt", weights_only=True)
-    torch.save({name: 1e38 * value for name, value in huge.items()}, "huge.pt")
+    own = torch.load("client0.pt", weights_only=True)
+    torch.save({name: 1e38 * value for name, value in own.items()}, "huge.pt")
+    own["0.bias"][3] = torch.nan
+    torch.save(own, "spoiled.pt")
     Path("there").mkdir(exist_ok=True)
-    rows = "\n".join([",".join("1" * 10)] * 5)
-    Path("wrong.csv").write_text(rows)
+    Path("wrong.csv").write_text("\n".join([",".join("1" * 10)] * 5))
     for name in ("pipe.csv", "pipe.npz"):
         if not Path(name).exists():
             os.mkfifo(name)
@@ -494,14 +496,11 @@ def test_files_in_a_folder_of_each_client_are_paired_by_folder(tmp_path):
     assert found == [tmp_path / name / "data.npz" for name in "abc"]
 
 
-def test_a_method_that_fails_costs_its_own_row_alone(here, monkeypatch):
+def test_a_method_that_fails_costs_its_own_row_alone(here, only):
     def broken(clients, info, *, rng):
         return {}["no such key"]
 
-    known = dict(components("method"))
-    some = {name: known[name] for name in ("average", "uniform_ensemble")}
-    some["average"] = replace(known["average"], fn=broken)
-    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
+    only("uniform_ensemble", average=replace(components("method")["average"], fn=broken))
     status, out, err = said_by([*ALL, *ON, *DATA])
     assert status == 0, err
     (why,) = re.findall(r"^not applied: average failed: (.*)$", out, re.M)
@@ -522,14 +521,14 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
             state = torch.load(path, weights_only=True)
             paths[j] = Path(f"bare{j}.pt")
             torch.save({k: v for k, v in state.items() if k.endswith("weight")}, paths[j])
-    beside = {"validation": [Path("validation.npz")], "public": Path("validation.npz")}
     files = ModelFiles(
         paths,
         data=[Path(f"client{j}.npz") for j in range(count)],
         evaluate=Path("test.npz"),
         one_start=True,
         in_order=True,
-        **beside,
+        validation=[Path("validation.npz")],
+        public=Path("validation.npz"),
     )
     ground, examples, _ = read_context(files)
     found = {entry.item.name: entry for entry in entries(ground, examples)}
@@ -541,9 +540,8 @@ def test_every_method_takes_one_model_and_models_without_biases_or_says_why(
         assert "GEMS merges units with their biases" in found["gems_neural"].why
 
 
-def test_a_write_that_fails_leaves_no_folder(here, monkeypatch):
-    some = {"average": components("method")["average"]}
-    monkeypatch.setattr("fedrepro.stages.user_models.combine.components", lambda _: some)
+def test_a_write_that_fails_leaves_no_folder(here, monkeypatch, only):
+    only("average")
 
     def broken(*_):
         raise FedreproError("the disk is full")

@@ -74,12 +74,6 @@ def test_every_kind_is_a_crop_of_the_padded_image_or_its_mirror_image():
         assert np.array_equal(after.numpy().reshape(SHAPE), cropped(before.view(SHAPE), each))
 
 
-def test_one_of_the_kinds_changes_nothing():
-    x = torch.rand(1, 1, int(np.prod(SHAPE)))
-    middle = MARGIN * SHIFTS + MARGIN
-    assert torch.equal(Crops(network()).moved(x, torch.tensor([[middle]])), x)
-
-
 def by_example(task, chunks):
     """What is done to each example in each epoch, whatever the minibatch."""
     crops = Crops(network())

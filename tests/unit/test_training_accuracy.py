@@ -47,16 +47,12 @@ def test_one_network_has_one_training_accuracy(tmp_path, monkeypatch):
     in_rounds = Component("method", "one_round", 1, OneRound, {**meta, "kind": "federated"})
     monkeypatch.setitem(known, "one_round", in_rounds)
     monkeypatch.setitem(known, "uniform_ensemble", dataclasses.replace(ensemble, meta=meta))
-    data, members = tmp_path / "data", tmp_path / "p"
-    split = ["--partition", "feature_noise+clients~3+sigma~5", "--trials", "0-1"]
-    scenario = ["--dataset", "digits", "--model", "mlp+hidden~10", "--training", "adam+epochs~2"]
-    made = ["--members", members, "--timings", tmp_path / "t", "--data", data, *split, *scenario]
+    made = jobs.divided(tmp_path, "feature_noise+clients~3+sigma~5")
+    made += ["--model", "mlp+hidden~10", "--training", "adam+epochs~2", "--timings", tmp_path / "t"]
 
     def stage(*words):
         assert jobs.stage(*words) == 0
 
-    stage("prepare", "--dataset", "digits", "--out", data)
-    stage("partition", *split, "--data", data, "--out", members)
     stage("train", *made, "--clients", "0-2", "--out", tmp_path / "local")
     words = ["--method", "uniform_ensemble", "--local", tmp_path / "local"]
     stage("aggregate", *made, *words, "--out", tmp_path / "one")

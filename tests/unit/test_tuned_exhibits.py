@@ -118,11 +118,7 @@ def test_files_of_exhibits_without_tuning_do_not_speak_of_it():
 def folder(tmp_path_factory):
     """Digits among three clients in two trials, and their models."""
     found = tmp_path_factory.mktemp("exhibits")
-    data = ["--data", str(found / "data")]
-    words = ["--dataset", "digits+validation~200", "--out", str(found / "data")]
-    assert jobs.stage("prepare", *words) == 0
-    words = ["--partition", "by_label+clients~3", *data, "--out", str(found / "p")]
-    assert jobs.stage("partition", *words, "--trials", "0-1") == 0
+    jobs.divided(found, "by_label+clients~3", dataset="digits+validation~200")
     assert compute("train", found, "local", "--clients", "0-2") == 0
     return found
 
@@ -133,7 +129,7 @@ def compute(stage, folder, out, *words, scenario=None):
         "model": "mlp+hidden~10", "training": "adam+epochs~2",
     }  # fmt: skip
     given = [word for kind, token in tokens.items() for word in (f"--{kind}", token)]
-    given += ["--data", folder / "data", "--members", folder / "p", "--trials", "0-1"]
+    given += ["--data", folder / "data", "--members", folder / "members", "--trials", "0-1"]
     given += ["--out", folder / out, "--timings", folder / f"{out}.times", *words]
     return jobs.stage(stage, *given)
 

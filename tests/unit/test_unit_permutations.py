@@ -62,37 +62,40 @@ def stacked(blocks, copies):
     return {name: np.concatenate([one[name] for one in each]) for name in each[0]}
 
 
-def logits(network, tensors, x):
-    return network.logits({k: torch.from_numpy(v) for k, v in tensors.items()}, x).numpy()
+def logits(network, tensors):
+    """Of the first of some networks, for the same inputs each time."""
+    x = np.random.default_rng(0).normal(size=(9, int(np.prod(network.shape)))).astype(np.float32)
+    first = {k: torch.from_numpy(v[0]) for k, v in tensors.items()}
+    return network.logits(first, torch.from_numpy(x)).numpy()
+
+
+def applied(name, method, **values):
+    """The copies as models of clients, and what a method makes of them."""
+    model, _, shape, blocks, copies, _ = given(name)
+    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
+    counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
+    info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
+    item = components("method")[method]
+    return models, item.fn(models, info, rng=RngKey(0), **item.spec(values).own)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_arrays_are_the_network_and_a_permuted_one_computes_the_same(name):
-    _, network, shape, blocks, copies, _ = given(name)
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape)))))
-    each = [
-        logits(network, {k: v[0] for k, v in blocks.tensors(copy).items()}, x.float())
-        for copy in copies
-    ]
+    _, network, _, blocks, copies, _ = given(name)
+    each = [logits(network, blocks.tensors(copy)) for copy in copies]
     assert each[0].std() > 0.1
     assert all(np.allclose(each[0], other, atol=1e-4) for other in each[1:])
     (again,) = blocks.networks(blocks.tensors(copies[0]))
     assert all(np.array_equal(a, b) for a, b in zip(again, copies[0], strict=True))
 
 
+@pytest.mark.parametrize(
+    ("match", "how"), [(align_units, np.random.default_rng(0)), (in_common_order, 1e-9)]
+)
 @pytest.mark.parametrize("name", MODELS)
-def test_weight_matching_brings_permuted_copies_together(name):
+def test_permuted_copies_are_brought_together(name, match, how):
     *_, blocks, copies, _ = given(name)
-    matched = align_units(copies, 100, np.random.default_rng(0), blocks.units)
-    for arrays in zip(*matched, strict=True):
-        assert all(np.allclose(arrays[0], other) for other in arrays[1:])
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_common_order_brings_permuted_copies_together(name):
-    *_, blocks, copies, _ = given(name)
-    matched = in_common_order(copies, 100, 1e-9, blocks.units)
-    for arrays in zip(*matched, strict=True):
+    for arrays in zip(*match(copies, 100, how, blocks.units), strict=True):
         assert all(np.allclose(arrays[0], other) for other in arrays[1:])
 
 
@@ -125,17 +128,8 @@ def test_the_agreement_of_networks_never_falls():
 @pytest.mark.parametrize("name", MODELS)
 def test_a_method_that_matches_gives_permuted_copies_back_as_one(method, name):
     """Also convolutions, whose channels are units."""
-    model, network, shape, blocks, copies, _ = given(name)
-    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
-    counts = np.array([[3, 1, 2], [1, 1, 1], [5, 0, 4]])
-    info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
-    item = components("method")[method]
-    made = item.fn(models, info, rng=RngKey(0), **item.spec().own)
-    x = torch.from_numpy(np.random.default_rng(0).normal(size=(9, int(np.prod(shape))))).float()
-    first, found = (
-        logits(network, {k: v[0] for k, v in tensors.items()}, x)
-        for tensors in (models.tensors, made.tensors)
-    )
+    models, made = applied(name, method)
+    first, found = (logits(given(name)[1], one.tensors) for one in (models, made))
     assert np.allclose(first, found, atol=1e-3)
 
 
@@ -164,13 +158,8 @@ def test_moments_of_a_permuted_network_are_those_permuted(name):
 
 
 def test_a_convolutional_network_is_fused_at_its_own_width_only():
-    model, _, shape, blocks, copies, _ = given("cnn")
-    models = LocalModels(model, shape, CLASSES, stacked(blocks, copies))
-    counts = np.ones((3, 3), int)
-    info = ClientInfo(model, example_counts=counts.sum(1), label_counts=counts)
-    item = components("method")["ot_fusion"]
     with pytest.raises(FedreproError, match="leave out units"):
-        item.fn(models, info, rng=RngKey(0), **item.spec({"units": 5}).own)
+        applied("cnn", "ot_fusion", units=5)
 
 
 def test_permuting_twice_is_permuting_once_by_both():

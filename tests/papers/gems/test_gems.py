@@ -69,11 +69,19 @@ def told(model):
     return model.diagnostics
 
 
+def each_of(given, values):
+    """Every setting for softmax regressions, what comes of it in one job, and its spaces."""
+    info = allowed(given.info, CONVEX)
+    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
+    for one in CONVEX.spec(values).expand():
+        ready = costly(one)
+        made_of_it = CONVEX.fn(given.models, info, rng=RngKey(0), **one.values, **ready)
+        yield one, made_of_it, ready["prepared"]
+
+
 def with_spaces(given, values):
-    """What a setting of GEMS for softmax regressions makes, and the spaces that it has."""
-    info, spec = allowed(given.info, CONVEX), CONVEX.spec(values)
-    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))(spec)
-    return CONVEX.fn(given.models, info, rng=RngKey(0), **spec.values, **costly), costly["prepared"]
+    ((_, found, spaces),) = each_of(given, values)
+    return found, spaces
 
 
 # --- softmax regressions
@@ -153,39 +161,26 @@ def test_published_balls_weigh_distances_by_the_centres(linear):
     assert not np.array_equal(plain.tensors["weight0"], slip.tensors["weight0"])
 
 
-def each_of(given, values):
-    """Every setting of GEMS for softmax regressions, and what comes of it in one job."""
-    info = allowed(given.info, CONVEX)
-    costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
-    return [
-        (one, CONVEX.fn(given.models, info, rng=RngKey(0), **one.values, **costly(one)))
-        for one in CONVEX.spec(values).expand()
-    ]
-
-
 def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
     """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
-    searched, drawn = [], []
-    whole, along = softmax_spaces.GoodEnough._searched, softmax_spaces.Softmax.right_within
-    monkeypatch.setattr(
-        softmax_spaces.GoodEnough,
-        "_searched",
-        lambda self, *key: searched.append(key) or whole(self, *key),
-    )
-    monkeypatch.setattr(
-        softmax_spaces.Softmax,
-        "right_within",
-        lambda self, *given: drawn.append(1) or along(self, *given),
-    )
+    calls = {}
+    for kind, name in (
+        (softmax_spaces.GoodEnough, "_searched"),
+        (softmax_spaces.Softmax, "right_within"),
+    ):
+        seen, whole = calls.setdefault(name, []), getattr(kind, name)
+        monkeypatch.setattr(
+            kind, name, lambda self, *key, s=seen, w=whole: s.append(key) or w(self, *key)
+        )
     levels = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8]
     values = {"epsilon": levels, "epsilon_first": levels, "points": 20}
-    assert len(each_of(problem(hidden=(), count=2), values)) == 64
-    assert sorted(searched) == sorted((j, level) for j in (0, 1) for level in levels)
-    assert len(drawn) == 2
+    assert len(list(each_of(problem(hidden=(), count=2), values))) == 64
+    assert sorted(calls["_searched"]) == [(j, level) for j in (0, 1) for level in levels]
+    assert len(calls["right_within"]) == 2
 
 
 def test_settings_that_share_spaces_get_what_they_would_alone(linear):
-    for setting, together in each_of(linear, {"epsilon": [0.3, 0.8], "points": 20}):
+    for setting, together, _ in each_of(linear, {"epsilon": [0.3, 0.8], "points": 20}):
         alone = made(linear, CONVEX, **setting.values)
         assert together.diagnostics == alone.diagnostics
         assert np.array_equal(together.tensors["weight0"], alone.tensors["weight0"])

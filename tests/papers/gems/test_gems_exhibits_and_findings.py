@@ -21,7 +21,7 @@ from test_real_data import ham_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Metric
 from fedrepro.core.registry import components, parse_token
-from fedrepro.drawings.canvas import figure, render, rules
+from fedrepro.drawings.canvas import figure, rules
 from fedrepro.numbers.exhibit_metadata import of_features
 from fedrepro.numbers.verdicts.claims import load_claims
 from fedrepro.numbers.verdicts.printed_verdicts import (
@@ -59,10 +59,7 @@ def exhibit(name, scale="paper"):
 def test_every_claim_is_there_with_a_bound():
     assert [claim.id for claim in CLAIMS] == [f"G{n}" for n in range(1, 39)]
     assert not [claim.id for claim in CLAIMS if claim.untested]
-
-
-def test_every_claim_says_whether_it_rests_on_an_identity():
-    for claim in CLAIMS:
+    for claim in CLAIMS:  # each says whether it rests on an identity
         assert ("Identity: " in claim.reason) or ("Rests on no identity" in claim.reason), claim.id
     assert {claim.id for claim in CLAIMS if claim.label} == {"G10", "G12", "G17", "G20"}
 
@@ -107,16 +104,12 @@ def test_every_exhibit_has_the_papers_trials_training_and_networks():
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_nothing_is_chosen_and_every_exhibit_is_planned(scale):
+def test_nothing_is_chosen_every_exhibit_is_planned_and_small_scales_are_on_digits(scale):
     for own in plan(scale).exhibits.values():
         assert own.runs
         assert not [m for p in own.points for m in p.measures if m.chosen]
-
-
-@pytest.mark.parametrize("scale", ["tiny", "quick"])
-def test_small_scales_are_on_digits(scale):
-    points = [point for own in plan(scale).exhibits.values() for point in own.points]
-    assert {point.scenario.dataset.name for point in points} == {"digits"}
+        data = {point.scenario.dataset.name for point in own.points}
+        assert scale == "paper" or data == {"digits"}
 
 
 def runs_of(names):
@@ -208,33 +201,23 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     said = [text.get_text() for text in axes.texts]
     assert sorted(said) == sorted(["50.0", "51.0", "52.0", "60.0", "61.0", "62.0", "1 of 2"])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("σ²", "γ₀")
+    nowhere = drawn(dict.fromkeys(met, "0 nan")).axes[0]
+    assert len(nowhere.lines) == 6
 
 
-@pytest.mark.usefixtures("telling")
-def test_no_common_point_anywhere_is_drawn_too_and_equal_numbers_give_equal_pictures():
-    met = {(first, other): "0 nan" for first in FIRST for other in OTHER}
-    axes = drawn(met).axes[0]
-    assert len(axes.lines) == 6
-    exhibit, numbers = small(methods=[METHOD], **MAP_SETTINGS), pd.DataFrame(rows(met))
-    assert render(exhibit, numbers) == render(exhibit, numbers)
-
-
-@pytest.mark.usefixtures("telling")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "need two parameters"),
         ({"methods": [{"name": "average"}]}, "heat maps are of one method that shows"),
+        ({}, "'pfnm' does not report common_point"),
     ],
 )
-def test_what_cannot_be_such_a_map_is_a_sentence(change, told):
+def test_what_cannot_be_such_a_map_is_a_sentence(change, told, request):
+    if change:
+        request.getfixturevalue("telling")
     with pytest.raises(FedreproError, match=told):
         small(**{"methods": [METHOD], **MAP_SETTINGS, **change})
-
-
-def test_a_method_that_does_not_say_whether_spaces_meet_is_refused():
-    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
-        small(methods=[METHOD], **MAP_SETTINGS)
 
 
 def test_trials_are_dots_at_each_client_beside_the_accuracy_asked_for():

@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.drawings.canvas import figure, render, rules
+from fedrepro.drawings.canvas import figure, rules
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.papers.p2p.methods import regression_beliefs
 from fedrepro.papers.p2p.methods.finite_beliefs import (
@@ -311,12 +311,6 @@ def test_a_block_of_trials_has_a_row_for_each_node_and_step_and_the_same_bytes_t
     pd.testing.assert_frame_equal(rows[rows["trial"] == 1].reset_index(drop=True), one)
 
 
-def test_what_is_no_simulation_is_a_sentence(tmp_path, capsys):
-    assert stage(tmp_path, "average") == 2
-    said = "'average' is computed at once: its stage is aggregate, not simulate"
-    assert said in capsys.readouterr().err
-
-
 # ---------------------------------------------------------------------------------- an exhibit
 
 
@@ -327,13 +321,11 @@ def panels(**settings):
     return PANELS | {"panels": [{"metric": "squared_error"} | settings]}
 
 
-def steps(**settings):
-    given = {"drawing": PANELS, "methods": NODES}
-    return {"defaults": NOTHING} | given | settings
+STEPS = {"defaults": NOTHING, "drawing": PANELS, "methods": NODES}
 
 
 def test_nodes_of_one_run_are_shown_by_several_entries():
-    exhibit = small(**steps())
+    exhibit = small(**STEPS)
     assert len(exhibit.runs) == 1
     assert exhibit.points[0].scenario is None
     table = Table(())
@@ -352,7 +344,7 @@ def test_nodes_of_one_run_are_shown_by_several_entries():
 
 
 def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
-    plan = Plan(Config(), {"small": file_of(**steps())}, "tiny")
+    plan = Plan(Config(), {"small": file_of(**STEPS)}, "tiny")
     (exhibit,) = plan.exhibits.values()
     (path,) = plan.metrics_files(exhibit)
     assert path.startswith("results/tiny/simulate/regression_beliefs-")
@@ -374,16 +366,15 @@ def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
         ({"drawing": panels(along="steps")}, "along 'steps', which it neither sweeps nor shows"),
         ({"drawing": panels(along="case")}, "the number in each case's label, which not all have"),
         ({"methods": [{**ALONE, "training": {"lr": 1}}]}, "changes the training, which is not"),
+        (
+            {"defaults": {}, "drawing": "table", "sweep": {}},
+            "is a simulation, which has neither data nor a model",
+        ),
     ],
 )
 def test_a_mistake_is_a_sentence(settings, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        small(**steps(**settings))
-
-
-def test_a_simulation_beside_data_is_a_sentence():
-    with pytest.raises(FedreproError, match="is a simulation, which has neither data nor a model"):
-        small(methods=NODES, sweep={})
+        small(**STEPS | settings)
 
 
 # ------------------------------------------------------------------------------------- drawings
@@ -410,7 +401,6 @@ def test_a_panel_has_a_line_for_each_node_with_what_the_csv_has():
         assert [list(line.get_ydata()) for line in lines] == [
             [at + n for n in (1, 2, 4)] for at in range(len(labels))
         ]
-    assert render(exhibit, numbers) == render(exhibit, numbers)
 
 
 def test_bounds_stand_where_the_csv_has_them():

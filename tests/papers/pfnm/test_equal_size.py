@@ -15,10 +15,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.network_arrays import networks_of, tensors_of
 from fedrepro.methods.matching.unit_fusion import barycentre, k_means, merge_similar_units
-from fedrepro.methods.matching.unit_permutations import (
-    chain,
-    fitted,
-)
+from fedrepro.methods.matching.unit_permutations import chain, fitted
 from fedrepro.networks.network import widths
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.pfnm.methods.networks_of_equal_size import network_of_size
@@ -222,13 +219,11 @@ def test_all_mass_arrives():
 # --------------------------------------------------------------------------------- permutations
 
 
-def test_permuting_units_changes_no_output(given):
-    own = networks_of(given.models.tensors)
-    moved = with_networks(given, [shuffled(network, 7) for network in own])
-    plain = with_networks(given, own)
-    assert np.allclose(
-        logits(moved.models.tensors, plain), logits(plain.models.tensors, plain), atol=1e-4
-    )
+def exchanges(count):
+    for one, two in combinations(range(count), 2):
+        order = np.arange(count)
+        order[[one, two]] = two, one
+        yield order
 
 
 def test_fitting_never_lowers_agreement(given):
@@ -242,18 +237,11 @@ def test_fitting_never_lowers_agreement(given):
     assert products(made) >= products(network) - 1e-9
     for layer in range(len(network) // 2 - 1):
         worth = units.agreement(model, made, layer)
-        swaps = list(_swaps(len(worth)))
+        swaps = list(exchanges(len(worth)))
         gains = [products(units.permuted(made, layer, order)) - products(made) for order in swaps]
         assert max(gains) <= 1e-9
         said = [worth[np.arange(len(worth)), order].sum() - np.trace(worth) for order in swaps]
         assert gains == pytest.approx(said, abs=1e-5)
-
-
-def _swaps(count):
-    for one, two in combinations(range(count), 2):
-        order = np.arange(count)
-        order[[one, two]] = two, one
-        yield order
 
 
 # --------------------------------------------------------------------------------- PFNM

@@ -30,11 +30,8 @@ def parameters(**settings):
     return [tuple(spec[key] for key in ("rounds", "epochs", "fraction")) for spec in specs]
 
 
-def test_a_parameter_of_an_exhibit_is_for_all_methods_that_have_it_and_do_not_set_it():
+def test_a_parameter_is_for_all_methods_but_where_a_case_a_method_or_its_settings_say_otherwise():
     assert parameters(parameters={"rounds": 7, "fraction": 1.0}) == [(7, 1, 0.5)]
-
-
-def test_a_case_says_otherwise_and_a_listed_setting_too():
     assert parameters(parameters={"rounds": 7}, cases=CASES) == [(7, 1, 0.5), (4, 2, 0.5)]
     listed = {"settings": [{"rounds": 2}, {"rounds": 3}], "choose": "server"}
     assert parameters(methods=[TWO[0] | listed], parameters={"rounds": 7, "epochs": 3}) == [
