@@ -20,7 +20,7 @@ def row_of(columns: int) -> int:
     """Return the row stride, in numbers, to use for a matrix with this number of columns.
 
     Rows are padded to a multiple of 8 numbers. Rows that are multiples of 2 KiB apart share few
-    sets of the L1 cache, which makes products up to three times slower, so their stride is 16 more.
+    sets of the L1 cache, which makes products up to three times slower: 16 numbers are added.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width

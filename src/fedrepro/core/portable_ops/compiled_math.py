@@ -183,7 +183,7 @@ def _tile_of(
             return at if known else builder.asm(kind, "", "=r,0", [at], False)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Write code for pointers to the vectors of a row that begins `at` after `pointer`."""
+            """Write code for pointers to a row's vectors, `at` numbers and more after `pointer`."""
             starts = range(0, width, vector.lanes)
             return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
 
@@ -247,7 +247,7 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write LLVM code for a loop of values = body(values, k), for k from `first` to `end`.
+    """Write LLVM code for a loop that sets values = body(values, k), for k from `first` to `end`.
 
     Returns the last values and the last k. The loop is unrolled: one iteration of the machine code
     computes `times` values of k.

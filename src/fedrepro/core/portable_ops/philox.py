@@ -34,7 +34,7 @@ def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
     """Fill `out`, uint64 (n,), with random numbers `first`, first + 1, … of a stream, compiled.
 
     The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
-    piece, 0). So each minibatch (number `inside` of an epoch) and each part `piece` of it has one.
+    piece, 0): one stream for each part (number `piece`) of each minibatch (number `inside`).
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

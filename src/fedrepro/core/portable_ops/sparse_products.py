@@ -62,7 +62,7 @@ class _Tile(Vectors):
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
         """Write code for pointers to the vectors `part` (indices) of a tile.
 
-        `first` points to the tile; `kind` is the tile's form, as in `_lay`; `apart` the row stride.
+        `first` points to the tile, `kind` is its form, as in `_lay`, and `apart` is the row stride.
         """
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
