@@ -218,7 +218,7 @@ def test_what_others_report_changes_no_other_row() -> None:
         assert about["label"] == label
         return ExternalEntry(computed, [sent])
 
-    sent = [entry(f"sent {number}", "reported") for number in range(12)]
+    sent = [entry(f"sent {number}", "reported") for number in range(4)]
     sent += [entry("sent votes", "reported")]
     beside = {row.method.label: row for row in board_rows(board_data(BOARD, parts, entered=sent))}
     assert {label: beside[label] for label in alone} == alone
@@ -229,7 +229,7 @@ def test_what_others_report_changes_no_other_row() -> None:
     )
     assert "group 1" in beside["sent votes"].unranked_reason
 
-    sent = [entry("sent votes", "verified"), *(entry(f"sent {n}", "verified") for n in range(12))]
+    sent = [entry("sent votes", "verified"), *(entry(f"sent {n}", "verified") for n in range(4))]
     verified = {row.method.label: row for row in board_rows(board_data(BOARD, parts, entered=sent))}
     assert verified["votes"].unranked_reason == ""  # and not "run in 3 of 4 scenarios"
     assert verified["sent votes"].standing is not None
