@@ -371,7 +371,7 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift_problem
     own = replace(own, info=replace(own.info, example_counts=np.full(4, 10)))  # equal shares
 
     def slope(name, **values):
-        *_, state = after(own, name, rounds=150, fraction=1.0, epochs=10, **values)
+        *_, state = after(own, name, rounds=80, fraction=1.0, epochs=10, **values)
         after_one = alone(own, state["weights"], steps=1).tensors
         steps = (v.mean(0) - state["weights"][k][0] for k, v in after_one.items())
         return max(float(np.abs(step).max()) for step in steps)
