@@ -100,7 +100,6 @@ def test_training_small(tmp_path):
     assert found["minibatches"] == 45
 
 
-@pytest.mark.nightly
 def test_gems_small(tmp_path):
     words = ("--runs", 1, "--dataset", "digits+validation~200", "--points", 5, "--clusters", 9, 7)
     _, found = bench("gems", tmp_path, *words)
@@ -134,7 +133,6 @@ def test_rounds_without_peers(tmp_path, monkeypatch):
         assert found["contenders"][name]["values"]["accuracy"] > 0.5
 
 
-@pytest.mark.nightly
 def test_revisions_small(tmp_path):
     words = ("--runs", 1, "--before", ROOT, "--works", "lr-mnist")
     _, found = bench("revisions", tmp_path, *words)

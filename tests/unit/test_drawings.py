@@ -368,7 +368,6 @@ def test_what_a_drawing_cannot_show_is_refused_when_it_is_planned(change, told):
         small("tiny", **CLOSE | change)
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_the_stage_and_the_page_take_every_kind(name):
     base = draw(plan(), f"pfnm/{name}")
