@@ -19,6 +19,7 @@ MEDIAN = next(code for code in CODE if '@method("median"' in code)
 ROUNDS = next(code for code in CODE if '@method("my_fedavg"' in code)
 PEER = next(code for code in CODE if "class MyNeighbours" in code)
 WALK = next(code for code in CODE if '"my_walk"' in code)
+SAM = next(code for code in CODE if '@method("my_sam"' in code)
 
 
 @pytest.fixture
@@ -41,9 +42,20 @@ def changed(text: str, old: str, new: str) -> str:
     return text.replace(old, new)
 
 
-@pytest.mark.parametrize("text", [MEDIAN, ROUNDS, PEER, WALK], ids=["once", "rounds", "peer", "s"])
-def test_the_methods_of_the_page_pass(found, text):
-    for findings in found(text).values():
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (MEDIAN, {"median"}),
+        (ROUNDS, {"my_fedavg", "my_fedavgm"}),
+        (SAM, {"my_sam"}),
+        (PEER, {"my_neighbours"}),
+        (WALK, {"my_walk"}),
+    ],
+)
+def test_the_methods_of_the_page_pass(found, text, names):
+    checked = found(text)
+    assert set(checked) == names
+    for findings in checked.values():
         assert len(findings) >= 2
         assert not any(findings.values()), findings
 

@@ -52,30 +52,6 @@ def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discl
         assert choice.words
 
 
-def test_a_value_at_the_end_is_that_of_the_final_model():
-    series = {("accuracy", "server_validation"): [0.3, 0.4]}
-    rows = curves("accuracy", "server_validation", {1: 0.9}, {1: 0.9})
-    assert read(rows, rule(), 2, series) == [0.3, 0.4]
-
-
-def test_the_best_round_of_each_trial():
-    rows = curves("accuracy", "server_validation", {1: 0.2, 2: 0.6, 3: 0.5}, {1: 0.1, 2: 0.3})
-    assert read(rows, rule(over="best"), 2) == [0.6, 0.3]
-
-
-def test_the_best_of_what_should_be_small_is_the_smallest():
-    rows = curves("bytes_up", "server_validation", {1: 5.0, 2: 2.0, 3: 3.0})
-    assert read(rows, rule(metric="bytes_up", over="best"), 1) == [2.0]
-
-
-def test_the_area_weighs_a_value_by_the_rounds_that_it_stands_for():
-    """A straight line has the mean of its ends, however densely it is measured."""
-    sparse = {1: 0.1, 11: 0.6}
-    dense = {done: 0.1 + 0.05 * (done - 1) for done in (1, 2, 3, 7, 11)}
-    rows = curves("accuracy", "server_validation", sparse, dense, {4: 0.7})
-    assert read(rows, rule(over="area"), 3) == pytest.approx([0.35, 0.35, 0.7])
-
-
 def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
     """What the second setting reaches after the first has ended does not count, nor does what
     either was before half of those rounds; one that diverged shortens nothing, and is lost."""
@@ -119,6 +95,26 @@ def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")
     assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
+
+
+# a straight line has the mean of its ends, however densely it is measured
+SPARSE, DENSE = {1: 0.1, 11: 0.6}, {done: 0.1 + 0.05 * (done - 1) for done in (1, 2, 3, 7, 11)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "lines", "wanted"),
+    [
+        ({}, [{1: 0.9}, {1: 0.9}], [0.3, 0.4]),  # of the final model
+        ({"over": "best"}, [{1: 0.2, 2: 0.6, 3: 0.5}, {1: 0.1, 2: 0.3}], [0.6, 0.3]),
+        ({"over": "best", "metric": "bytes_up"}, [{1: 5.0, 2: 2.0, 3: 3.0}], [2.0]),
+        ({"over": "area"}, [SPARSE, DENSE, {4: 0.7}], [0.35, 0.35, 0.7]),
+    ],
+)
+def test_a_rule_reads_a_number_of_each_trial(changes, lines, wanted):
+    choice = rule(**changes)
+    series = {(choice.metric, choice.split): [0.3, 0.4, 0.5][: len(lines)]}
+    rows = curves(choice.metric, choice.split, *lines)
+    assert read(rows, choice, len(lines), series) == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize("over", ["best", "area"])

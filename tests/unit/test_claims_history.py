@@ -296,13 +296,6 @@ def test_what_is_not_committed_came_after_all_numbers(repository, tmp_path):
     assert not before(tmp_path)
 
 
-def test_a_renamed_file_keeps_its_history(repository, tmp_path):
-    first = repository(old=claims())
-    (tmp_path / "old.txt").rename(tmp_path / "claims.txt")
-    repository(e=numbers(first))
-    assert before(tmp_path)
-
-
 def test_a_shallow_clone_and_a_plain_folder_say_why_they_cannot_tell(repository, tmp_path):
     repository(claims=claims())
     repository(e=numbers("unknown"))

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from fedrepro.core.artifacts import read_json
 from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.verdicts.claims import Rules, load_claims, rows
-from fedrepro.numbers.verdicts.exhibit_values import Numbers, Range, grids
+from fedrepro.numbers.verdicts.exhibit_values import Numbers, Range
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"
@@ -194,14 +194,3 @@ def test_a_size_that_a_method_gives_nowhere_in_one_exhibit_is_judged_by_the_othe
     assert judged(one, whole | {"y": Numbers(frame, {}, {})}).verdict == "incomplete"
     alone = judged(one.model_copy(update={"exhibits": ["y"]}), {"y": said})
     assert alone.missing == ["a point to judge by in y"]
-
-
-def test_the_json_of_an_exhibit_says_what_its_table_should_hold():
-    about = read_json(RECORD / "s-figure-4d.json")
-    assert grids(about)["PFNM"]["clients"] == [25]
-    assert grids(about)["PFNM"]["sigma02"] == [1.0, 5.0, 10.0, 50.0]
-    depths = grids(read_json(RECORD / "figure-3a.json"))["U-Ens"]["hidden"]
-    assert depths[:2] == ["50", "50@50"]
-    cases = grids(read_json(RECORD / "wider-downpour.json"))["D-SGD"]
-    assert list(cases) == ["case", "clients", "hidden"]
-    assert cases["case"] == ["homogeneous", "heterogeneous"]

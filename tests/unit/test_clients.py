@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import plain
@@ -18,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Pass
-from fedrepro.networks.network import dense, hidden_layers
+from fedrepro.networks.network import dense
 from fedrepro.networks.network import split as split_network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
@@ -47,25 +46,13 @@ def trained(clients, start, rng, **options):
     return np.concatenate([value.ravel() for value in found.tensors.values()])
 
 
-def test_a_method_that_names_its_round_has_other_minibatches_in_each(clients, start):
+def test_each_call_in_each_round_has_minibatches_of_its_own(clients, start):
     """From the same weights, so only the order of the examples can make a difference."""
-    rounds = [trained(clients, start, RngKey(0).at(round=r), epochs=2) for r in range(4)]
-    assert not any(np.array_equal(one, two) for one, two in combinations(rounds, 2))
-    assert np.array_equal(rounds[2], trained(clients, start, RngKey(0).at(round=2), epochs=2))
-
-
-def test_another_call_in_the_same_round_has_other_minibatches(clients, start):
-    here = RngKey(0).at(round=3)
-    first, again, other = (trained(clients, start, rng) for rng in (here, here, here.at(call=1)))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-def test_clients_do_not_train_outside_a_round(clients, start):
-    for work in (clients.train, lambda *a, **k: clients.average(*a, [0.25] * 4, **k)):
-        with pytest.raises(FedreproError, match="clients train in a round"):
-            work(start, RngKey(0), epochs=1)
-        work(start, RngKey(0).at(round=0, call=1), epochs=1)
+    places = [RngKey(0).at(round=r) for r in range(4)]
+    places.append(places[3].at(call=1))
+    found = [trained(clients, start, place, epochs=2) for place in places]
+    assert not any(np.array_equal(one, two) for one, two in combinations(found, 2))
+    assert np.array_equal(found[2], trained(clients, start, places[2], epochs=2))
 
 
 def test_a_client_trains_the_same_in_any_company(clients, start):
@@ -118,6 +105,7 @@ def test_gradients_together_need_equally_many_examples(clients, start):
     assert unlike.gradients(weights, [0, 2])
 
 
+SIZES = {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}
 WEIGHTS = 4 * (FEATURES * 8 + 8)  # bytes of the first layer of a perceptron of 8 units
 
 
@@ -180,14 +168,14 @@ def test_what_some_clients_have_is_sent_again_to_all(given):
 
 
 @pytest.mark.parametrize(
-    ("shape", "numbers"), [((3,), 3), ((4, 4), 10), ((2, 3), 6), ((2, 2, 2), 8)]
+    ("value", "numbers"),
+    [
+        *((np.ones(shape), count) for shape, count in SIZES.items()),
+        (np.arange(9.0).reshape(3, 3), 9),
+    ],
 )
-def test_of_a_symmetric_matrix_half_is_sent(shape, numbers):
-    assert size_of(np.ones(shape, np.float32)) == 4 * numbers
-
-
-def test_a_matrix_that_is_not_symmetric_is_sent_whole():
-    assert size_of(np.arange(9.0).reshape(3, 3)) == 72
+def test_of_a_symmetric_matrix_half_is_sent(value, numbers):
+    assert size_of(value) == 8 * numbers
 
 
 def test_validation_examples_are_a_need_of_their_own(given):
@@ -324,11 +312,17 @@ def test_the_body_goes_down_and_output_layers_come_up():
     assert all(np.array_equal(before[name], value) for name, value in BODY.items())
 
 
-def test_clients_train_heads_only_for_who_declares_it_and_in_a_round():
+def test_clients_train_only_for_who_declares_it_and_in_a_round(clients, start):
     with pytest.raises(FedreproError, match="'mine' wants to let clients train"):
         clients_of(needs=()).train_heads(BODY, HERE, epochs=1)
-    with pytest.raises(FedreproError, match="clients train in a round"):
-        clients_of().train_heads(BODY, RngKey(0), epochs=1)
+    for work, given in (
+        (clients.train, start),
+        (lambda *a, **k: clients.average(*a, [0.25] * 4, **k), start),
+        (clients_of().train_heads, BODY),
+    ):
+        with pytest.raises(FedreproError, match="clients train in a round"):
+            work(given, RngKey(0), epochs=1)
+        work(given, HERE, epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -366,10 +360,6 @@ def test_a_network_is_its_hidden_layers_and_its_output_layer(token):
 def test_a_network_without_such_an_output_layer_is_refused(token):
     with pytest.raises(FedreproError, match="cannot be trained alone; train all layers"):
         split_network(network_of(parse_token("model", token), (8,), CLASSES))
-
-
-def test_hidden_layers_are_as_wide_as_their_tensors():
-    assert hidden_layers(FEATURES, BODY).shapes == {k: v.shape[1:] for k, v in BODY.items()}
 
 
 ROUND = RngKey(0).at(round=2)
@@ -482,15 +472,13 @@ def test_terms_see_what_was_received(clients, start):
 
 
 def test_private_tensors_are_asked_for_by_name_and_shape(clients, start):
-    def train(private):
-        clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
-
-    with pytest.raises(FedreproError, match=r"have private tensors \['shift'\], but \[\] were"):
-        train(None)
-    with pytest.raises(FedreproError, match=r"\['other', 'shift'\] were handed over"):
-        train({**shifts(clients), "other": np.zeros((4, 1))})
-    with pytest.raises(FedreproError, match=r"'shift' must have shape \(4, 3\), .* not \(1, 3\)"):
-        train({"shift": np.zeros((1, 3), np.float32)})
+    for private, words in (
+        (None, r"have private tensors \['shift'\], but \[\] were"),
+        ({**shifts(clients), "other": np.zeros((4, 1))}, r"\['other', 'shift'\] were handed over"),
+        ({"shift": np.zeros((1, 3))}, r"'shift' must have shape \(4, 3\), .* not \(1, 3\)"),
+    ):
+        with pytest.raises(FedreproError, match=words):
+            clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
 
 
 WINDOW, CODES, COUNT = 6, 5, 24
@@ -544,30 +532,3 @@ def test_clients_evaluate_and_differentiate_over_all_characters(split, weights):
     halves = np.split(np.arange(COUNT), 2)
     _, losses = gradients_at(NETWORK, split.examples, halves, weights)
     assert losses == pytest.approx([float(each[rows].mean()) for rows in halves], abs=1e-6)
-
-
-def arrays_of(token: str):
-    spec = parse_token("dataset", token)
-    return spec.component.fn(Path(), **spec.values)
-
-
-def test_speeches_are_the_same_in_all_runs_and_roles_differ():
-    first, second = arrays_of("speeches"), arrays_of("speeches")
-    assert np.array_equal(first.x["train"], second.x["train"])
-    assert len(first.group_names) == 20
-    assert "generated" in first.stand_in
-    shares = np.array(
-        [
-            np.bincount(first.x["train"][first.group("train") == role].ravel(), minlength=30)
-            for role in range(20)
-        ]
-    )
-    shares = shares / shares.sum(1, keepdims=True)
-    assert np.abs(shares[0] - shares[1]).sum() > 0.05
-
-
-def test_windows_of_speeches_lie_end_to_end():
-    arrays = arrays_of("speeches")
-    own = arrays.group("train") == 3
-    x, y = arrays.x["train"][own], arrays.y["train"][own]
-    assert np.array_equal(x[1:, 0], y[:-1])  # a window begins with what the last one asked for

@@ -73,14 +73,10 @@ def files(trained, tmp_path, monkeypatch):
 def by_the_pipeline(trained, **values) -> GlobalModel:
     """What the method gives on the same arrays, called as the workflow's stage calls it."""
     states, counts = trained
-    tensors = {
-        f"{part}{layer}": np.stack([
-            state[f"{key}.{part}"].T.numpy() if part == "weight" else state[f"{key}.{part}"].numpy()
-            for state in states
-        ])
-        for layer, key in ((0, "0"), (1, "2"))
-        for part in ("weight", "bias")
-    }  # fmt: skip
+    tensors = {}
+    for layer, key in enumerate("02"):
+        tensors[f"weight{layer}"] = np.stack([state[f"{key}.weight"].T for state in states])
+        tensors[f"bias{layer}"] = np.stack([state[f"{key}.bias"] for state in states])
     model = components("model")["mlp"].spec({"hidden": [UNITS]})
     info = ClientInfo(training=components("training")["adam"].spec(), label_counts=counts)
     spec = components("method")["pfnm"].spec(values)
@@ -123,7 +119,7 @@ def test_models_of_plain_pytorch_are_combined_from_the_command_line(trained, fil
     require_equal_predictions(state, by_the_pipeline(trained, sigma2=0.1), digits[0])
 
 
-def test_a_token_and_set_say_the_same(files, capsys):
+def test_a_token_and_set_say_the_same(files):
     labels = ["--labels", "counts.csv"]
     assert main(["combine", "pfnm+sigma2~0.5", *files, *labels, "--out", "a.pt"]) == 0
     settings = ["--set", "sigma2=0.5", "--set", "passes=5"]
@@ -172,7 +168,7 @@ def test_no_file_that_is_read_is_written(files, capsys):
     assert before == {path: path.read_bytes() for path in Path().iterdir() if path.is_file()}
 
 
-def test_files_have_the_form_that_their_names_say(files, capsys):
+def test_files_have_the_form_that_their_names_say(files):
     from safetensors.torch import load_file, save_file
 
     words = ["combine", "average", "--labels", "counts.csv"]
@@ -193,16 +189,6 @@ def test_files_have_the_form_that_their_names_say(files, capsys):
         others = [f"client{place}{suffix}" for place in range(CLIENTS)]
         assert main([*words, *others, "--out", "b.pt"]) == 0
         assert Path("b.pt").read_bytes() == Path("a.pt").read_bytes()
-    capsys.readouterr()
-    for name in ("a.bin", "a", "a.csv"):
-        assert main([*words, *files, "--out", name]) == 2
-        assert "must end in .pt, .pth, .safetensors or .npz" in capsys.readouterr().err
-    ensemble = ["combine", "uniform_ensemble", *files, "--out", "e.npz"]
-    assert main(ensemble) == 2
-    assert "several networks with their weights go into one .pt file" in capsys.readouterr().err
-    Path("broken.safetensors").write_bytes(b"no")
-    assert main(["combine", "average", "broken.safetensors", "--out", "b.pt"]) == 2
-    assert "broken.safetensors cannot be read as a state dict" in capsys.readouterr().err
 
 
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
@@ -215,7 +201,7 @@ def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
     assert list(read_state(tmp_path / "deep.safetensors")) == list(state)
 
 
-def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files, capsys):
+def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files):
     words = ["combine", "average", "--labels", "counts.csv"]
     assert main([*words, *files, "--out", "one.pt"]) == 0
     for folder in ("runs [1]", "a,b"):
@@ -226,15 +212,6 @@ def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files, 
         assert main([*words, pattern, "--out", "two.pt"]) == 0
         assert Path("one.pt").read_bytes() == Path("two.pt").read_bytes()
     assert main([*words, *(f"a,b/{name}" for name in files), "--out", "two.pt"]) == 0
-    capsys.readouterr()
-    for pattern, sentence in (
-        ("client*.pth", "models: no file fits 'client*.pth'"),
-        ("gone.pth", "gone.pth is missing"),
-    ):
-        assert main(["combine", "average", pattern, "--out", "two.pt"]) == 2
-        assert sentence in capsys.readouterr().err
-    assert main(["combine", "client*.pth", "--out", "two.pt"]) == 2
-    assert "is a file: name the method before it" in capsys.readouterr().err
 
 
 def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_the_same(
@@ -261,7 +238,7 @@ def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_t
         fedrepro.combine(models, "average")
 
 
-def test_a_client_without_examples_counts_for_nothing(files, trained, capsys):
+def test_a_client_without_examples_counts_for_nothing(files, trained):
     rows = [",".join(map(str, row)) for row in trained[1]]
     Path("none.csv").write_text("\n".join([",".join("0" * CLASSES), *rows[1:]]))
     Path("less.csv").write_text("\n".join(rows[1:]))
@@ -289,7 +266,7 @@ def test_a_model_that_is_not_finite_is_refused(trained, part):
         fedrepro.combine(models, odd)
 
 
-def test_a_mixture_is_kept_with_its_weights(trained, files, capsys):
+def test_a_mixture_is_kept_with_its_weights(trained, files):
     assert main(["combine", "weighted_ensemble", *files, "--labels", "counts.csv",
                  "--out", "ensemble.pt"]) == 0  # fmt: skip
     kept = torch.load("ensemble.pt", weights_only=True)
@@ -301,7 +278,7 @@ def test_a_mixture_is_kept_with_its_weights(trained, files, capsys):
         fedrepro.combine(models, "uniform_ensemble").state_dict()
 
 
-def test_the_page_says_what_works(trained, files, digits, capsys):
+def test_the_page_says_what_works(trained, files):
     """docs/combine.md, word for word: the command, and the block in Python."""
     page = (ROOT / "docs/combine.md").read_text()
     (command,) = re.findall(r"^    fedrepro (combine .*)$", page, re.M)
@@ -371,21 +348,14 @@ def test_networks_without_biases_are_read_and_written_without():
         assert all(torch.allclose(found[k], v, atol=1e-6) for k, v in own.state_dict().items())
     with pytest.raises(FedreproError, match="these networks have no biases"):
         fedrepro.combine(models, "pfnm")
-
-
-@pytest.mark.parametrize(
-    ("bias", "token"), [(True, "mlp+bias~false+hidden~5"), (False, "mlp+hidden~5")]
-)
-def test_a_model_that_says_otherwise_of_biases_is_refused(bias, token):
-    own = nn.Sequential(nn.Linear(6, 5, bias=bias), nn.ReLU(), nn.Linear(5, 3, bias=bias))
-    with pytest.raises(FedreproError, match=f"bias~{str(bias).lower()} in the model"):
-        LocalModels.from_state_dicts([own.state_dict()], model=token)
-
-
-def test_clients_of_whom_some_have_biases_are_refused():
-    one, two = (nn.Sequential(nn.Linear(6, 5, bias=b), nn.Linear(5, 3, bias=b)) for b in (0, 1))
-    with pytest.raises(FedreproError, match=r"where state dict 0 has 0 \(5, 6\) without bias"):
-        LocalModels.from_state_dicts([one.state_dict(), two.state_dict()])
+    without, with_ = own.state_dict(), layers((5, 6), (3, 5), names="02")
+    for states, model, sentence in (
+        ([with_], "mlp+bias~false+hidden~5", "bias~true in the model"),
+        ([without], "mlp+hidden~5", "bias~false in the model"),
+        ([without, with_], None, r"where state dict 0 has 0 \(5, 6\) without bias"),
+    ):
+        with pytest.raises(FedreproError, match=sentence):
+            LocalModels.from_state_dicts(states, model=model)
 
 
 # ------------------------------------------------------------------------- what is refused
@@ -480,6 +450,12 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["average", "--shape", "9" * 5000], "is not of the form 28,28"),
         (["average", "client0.pt"], "is given twice"),
         (["client0.pt"], "client0.pt is a file: name the method before it"),
+        (["client*.pth"], "client*.pth is a file: name the method before it"),
+        (["average", "client*.pth"], "models: no file fits 'client*.pth'"),
+        (["average", "--out", "a.bin"], "must end in .pt, .pth, .safetensors or .npz"),
+        (["average", "--out", "a"], "must end in .pt, .pth, .safetensors or .npz"),
+        (["uniform_ensemble", "--out", "e.npz"], "networks with their weights go into one .pt"),
+        (["average", "bad.safetensors"], "bad.safetensors cannot be read as a state dict"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv cannot be read as a state dict"),
         (["average", "cut.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
@@ -503,9 +479,10 @@ def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, t
         Path(f"{name}.csv").write_text("\n".join(lines))
     os.mkfifo("pipe")
     torch.save(torch.nn.Linear(2, 2), "whole.pt")
-    stored = Path(files[0]).read_bytes()
-    for name, held in (("cut", stored[: len(stored) // 2]), ("text", b"hello"), ("empty", b"")):
-        Path(f"{name}.pt").write_bytes(held)
+    half = Path(files[0]).read_bytes()[:500]
+    named = {"cut.pt": half, "text.pt": b"hello", "empty.pt": b"", "bad.safetensors": b"no"}
+    for name, held in named.items():
+        Path(name).write_bytes(held)
     out = [] if "--out" in words else ["--out", "global.pt"]
     assert main(["combine", words[0], *files, *words[1:], *out]) == 2
     assert not Path("global.pt").exists()

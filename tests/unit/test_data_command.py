@@ -124,7 +124,6 @@ def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, ca
         (["fetch", "digits", "--all"], "name one or more data sets, or give --all"),
         (["fetch", "minst"], "did you mean 'mnist'"),
         (["fetch", "mnist+features~lite1"], "did you mean 'lite0'"),
-        (["list", "--scale", "big"], "scale must be tiny, quick or paper, not 'big'"),
     ],
 )
 def test_a_mistake_is_one_sentence(workplace, capsys, words, sentence):
@@ -135,6 +134,7 @@ def test_a_mistake_is_one_sentence(workplace, capsys, words, sentence):
 # ------------------------------------------------------------------------------------- memory
 
 
+@pytest.mark.nightly
 def test_the_rows_of_some_clients_are_read_without_the_others(tmp_path: Path):
     """10 of 1000 clients out of 240 MB: the array is mapped, and only their rows are copied."""
     code = (

@@ -506,3 +506,20 @@ def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
         assert colours.shape[1] == 2
         assert np.ptp(colours, axis=1).max() >= 0.3 * 255 - 1
     assert not np.array_equal(arrays.x["train"], arrays.x["test"])
+
+
+def test_speeches_are_the_same_in_all_runs_and_roles_differ():
+    first, second = arrays_of("speeches"), arrays_of("speeches")
+    assert np.array_equal(first.x["train"], second.x["train"])
+    assert len(first.group_names) == 20
+    assert "generated" in first.stand_in
+    own = (first.x["train"][first.group("train") == role].ravel() for role in (0, 1))
+    one, other = (np.bincount(codes, minlength=30) / codes.size for codes in own)
+    assert np.abs(one - other).sum() > 0.05
+
+
+def test_windows_of_speeches_lie_end_to_end():
+    arrays = arrays_of("speeches")
+    own = arrays.group("train") == 3
+    x, y = arrays.x["train"][own], arrays.y["train"][own]
+    assert np.array_equal(x[1:, 0], y[:-1])  # a window begins with what the last one asked for

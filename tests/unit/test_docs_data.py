@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import loaded
 import pytest
 import yaml
+from synthetic import plan
 
 from fedrepro.core.registry import components
 from fedrepro.data.raw_files import raw_files
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits
+from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.jobs import public_data_of
 from fedrepro.planning.plan import Plan
 
@@ -44,9 +43,8 @@ def listed(folder: Path, file: str, code: str, name: str) -> str:
         "from fedrepro.cli.main import main\n"
         "sys.exit(main(['data', 'fetch', sys.argv[2]]) or main(['data', 'list']))\n"
     )
-    command = [sys.executable, "-c", start, str(folder), name]
     env = {k: v for k, v in os.environ.items() if k != "FEDREPRO_MIRROR"}
-    run = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    run = loaded.python(["-c", start, str(folder), name], folder, env)
     assert run.returncode == 0, run.stderr
     return run.stdout
 
@@ -99,7 +97,7 @@ def test_every_data_set_and_extractor_has_its_place() -> None:
 @pytest.mark.parametrize("scale", ["quick", "tiny"])
 def test_small_scales_download_nothing(scale: str) -> None:
     """As docs/using.md says of them, whatever exhibits are drawn."""
-    exhibits = Plan(Config(exhibits="all"), load_exhibits(), scale).exhibits
+    exhibits = plan(scale, exhibits="all").exhibits
     scenarios = {(e.key, run) for e in exhibits.values() for run in e.runs if run.scenario}
     needed = {
         (key, data.token)

@@ -46,13 +46,6 @@ def test_the_page_has_a_file_of_each_kind():
     assert [name for name, _ in FILES] == files
 
 
-def test_the_methods_of_the_page_pass_the_contract(own):
-    words = ["-m", "pytest", "-p", "own_methods", "-p", "no:cacheprovider", "-rN"]
-    said = python(own, *words, "tests/unit/test_contract.py", "-k", " or ".join(NAMES))
-    # each says what it is; the median has two tests more, methods in rounds two each
-    assert "16 passed" in said
-
-
 STAGES = """
 import own_methods
 import jobs
@@ -89,19 +82,6 @@ def test_the_methods_of_the_page_run(own, tmp_path):
     said = dict(line.split(" ", 1) for line in python(own, "-c", STAGES, cwd=tmp_path).splitlines())
     assert all(float(said[name]) > 0.5 for name in NAMES), said
     assert said["steps"] == "8 True"
-
-
-def test_a_changed_file_of_a_method_is_another_job(own):
-    """Its digest stands in what Snakemake compares."""
-    code = (
-        "import own_methods; from fedrepro.core.registry import components\n"
-        "print(components('method')['median'].digest)\n"
-    )
-    before = python(own, "-c", code)
-    path = own / "median.py"
-    path.write_text(path.read_text() + "# another line\n")
-    assert re.fullmatch(r"[0-9a-f]{16}", before.strip())
-    assert python(own, "-c", code) != before
 
 
 def test_the_page_names_what_clients_do_and_what_that_needs():

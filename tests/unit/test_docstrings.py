@@ -81,17 +81,15 @@ def test_a_room_is_said_plainly(room):
     } == {}
 
 
+ADD = 'def f(a):\n    """Add.\n\n    {}a: a number.\n    """'
+
+
 @pytest.mark.parametrize(
     ("source", "hits"),
     [
-        ('"""Sums."""', []),
-        ('"""What comes of sums."""', ["1: What"]),
-        ('"""Sums. The same of rows."""', ["1: . The same"]),
-        (
-            'def f(a):\n    """Add.\n\n    a: a number.\n    """',
-            ["1: arguments are a list, under Args:"],
-        ),
-        ('def f(a):\n    """Add.\n\n    Args:\n        a: a number.\n    """', []),
+        ('"""What comes of sums. The same of rows."""', ["1: What", "1: . The same"]),
+        (ADD.format(""), ["1: arguments are a list, under Args:"]),
+        (ADD.format("Args:\n        "), []),
         ('def f(a):\n    """Add. Errors: never."""', ["1: errors are a list, under Raises:"]),
         ('def _f():\n    """Add."""\n    return 1', ["1: private, of one statement"]),
         ("a = 1  # so many rows", ["1: so many"]),

@@ -13,12 +13,6 @@ from fedrepro.cli.main import main
 from fedrepro.core.diagnostics.machine_facts import Observation
 
 
-def examined(monkeypatch, *parts):
-    monkeypatch.setattr(doctor, "PARTS", parts)
-    lines = []
-    return doctor.examine(lines.append), lines
-
-
 def well():
     yield Observation("cores", "2")
 
@@ -28,10 +22,11 @@ def ill():
 
 
 def test_the_last_line_says_whether_all_is_well(monkeypatch):
-    status, lines = examined(monkeypatch, well)
-    assert (status, lines[-1]) == (0, "All is well.")
-    status, lines = examined(monkeypatch, well, ill)
-    assert (status, lines[-1]) == (1, "Not all is well: see disk.")
+    lines = []
+    for parts, told in (((well,), "All is well."), ((well, ill), "Not all is well: see disk.")):
+        monkeypatch.setattr(doctor, "PARTS", parts)
+        assert doctor.examine(lines.append) == len(parts) - 1
+        assert lines[-1] == told
 
 
 # --------------------------------------------------------------------- what computes, apart

@@ -36,19 +36,10 @@ __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
 
 ONE_OF_EACH = (
-    "figure-2b",
-    "figure-2",
-    "s-figure-3a",
-    "s-figure-3b",
-    "matching-or-size",
-    "equal-size",
-    "s-figure-4a",
-    "s-figure-5a",
-    "s-figure-2a",
-    "s-figure-2b",
-    "ensemble-readings",
-    "wider-downpour",
+    *("figure-2b", "figure-2", "s-figure-3a", "s-figure-3b", "matching-or-size", "equal-size"),
+    *("s-figure-4a", "s-figure-5a", "ensemble-readings", "wider-downpour"),
 )
+NAMES = (*ONE_OF_EACH, "s-figure-2a", "s-figure-2b")
 
 
 @cache
@@ -61,10 +52,9 @@ def numbers_of(name, values=plausible, scale="tiny"):
     return plan(scale).exhibit(f"pfnm/{name}"), read_csv(csv_of(name, values, scale))
 
 
-def figure_of(name, values=plausible) -> Figure:
-    exhibit, numbers = numbers_of(name, values)
+def figure_of(name, values=plausible, scale="tiny") -> Figure:
     with rules():
-        return figure(exhibit, numbers)
+        return figure(*numbers_of(name, values, scale))
 
 
 def drawn(name) -> tuple[Figure, set[float]]:
@@ -73,15 +63,13 @@ def drawn(name) -> tuple[Figure, set[float]]:
 
 
 def test_there_is_an_exhibit_of_every_kind():
-    kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in ONE_OF_EACH}
+    kinds = {plan().exhibit(f"pfnm/{name}").settings.drawing.name for name in NAMES}
     # in tests of their own
     elsewhere = {"confusion", "accuracy-and-bytes"}
     assert kinds | elsewhere == set(components("drawing")) - {"table"}
 
 
-@pytest.mark.parametrize(
-    "name", [n for n in ONE_OF_EACH if n not in ("s-figure-2a", "s-figure-2b")]
-)
+@pytest.mark.parametrize("name", ONE_OF_EACH)
 def test_every_drawn_number_is_in_the_csv(name):
     found, means = drawn(name)
     caps = ("_", "|")  # ends of error bars
@@ -120,10 +108,9 @@ def test_maps_are_of_every_pair_and_hold_the_rest_at_its_default():
     pairs = list(itertools.combinations(("sigma2", "sigma02", "gamma0"), 2))
     assert [(one.across, one.up) for one in maps] == pairs
     assert [one.held for one in maps] == [{"gamma0": 1.0}, {"sigma02": 10.0}, {"sigma2": 1.0}]
-    with rules():
-        found = figure(exhibit, numbers)
-    assert len(found.axes) == 6
-    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in found.axes)
+    drawn_maps = figure_of("s-figure-4a", scale="quick").axes
+    assert len(drawn_maps) == 6
+    assert all(axes.get_xlabel() and axes.get_ylabel() for axes in drawn_maps)
 
 
 def test_paths_go_through_settings_in_order():
@@ -150,8 +137,7 @@ def test_a_path_goes_through_what_was_not_left_out():
     assert paths["PFNM"][0] == [50, 200, 400]
     assert paths["OT fusion"][0] == paths["OT fusion"][1].mean == []
     assert len(paths["k-means of units"][1].mean) == 4
-    with rules():
-        assert figure(exhibit, numbers)
+    assert figure_of("equal-size", values)
 
 
 @pytest.mark.parametrize("factor", [1, 2])
@@ -181,13 +167,10 @@ def test_panels_of_a_row_have_one_scale():
             return plausible(token, clients, trial, metric, split)
         return 0.75 + 0.03 * clients + 0.001 * trial
 
-    exhibit, numbers = numbers_of("equal-size", values)
-    with rules():
-        found = figure(exhibit, numbers)
     rows: dict[float, list[tuple[float, float]]] = {}
-    for panel in found.axes:
+    for panel in figure_of("equal-size", values).axes:
         rows.setdefault(round(panel.get_position().y0, 4), []).append(panel.get_ylim())
-    assert len(rows) == len(cases(numbers))
+    assert len(rows) == len(cases(numbers_of("equal-size")[1]))
     for limits in rows.values():
         assert len(limits) > 1
         assert len(set(limits)) == 1
@@ -196,9 +179,7 @@ def test_panels_of_a_row_have_one_scale():
 def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():
     def values(token, clients, trial, metric, split):
         if metric == "hidden_units":
-            return {"pfnm+sigma2~10": 20.0, "pfnm+sigma2~5": 21.0, "pfnm+sigma2~2": 90.0}.get(
-                token, 200.0
-            )
+            return {"sigma2~10": 20.0, "sigma2~5": 21.0, "sigma2~2": 90.0}.get(token[5:], 200.0)
         return 0.3 if token == "average" else 0.9
 
     found = figure_of("matching-or-size", values)
@@ -225,11 +206,8 @@ def test_the_head_of_a_column_has_its_data_and_what_varies():
     cases = ("Digits (8×8), heterogeneous", "Coloured shapes, heterogeneous")
     assert table.heads == tuple((case,) for case in cases)
     assert "J = 4 · hidden = 2 × 50 · 2 trials" in table.caption
-    assert [widths_text(text) for text in ("50@50@50", "50@20", "50")] == [
-        "3 × 50",
-        "50 + 20",
-        "50",
-    ]
+    told = {"50@50@50": "3 × 50", "50@20": "50 + 20", "50": "50"}
+    assert [*map(widths_text, told)] == [*told.values()]
 
 
 def written(name):
@@ -277,10 +255,15 @@ ROUNDS = {
 }
 
 
-def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
+def against_rounds():
     made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
     exhibit = made.exhibit("small/x")
-    numbers = read_csv(csv_text(summarise(exhibit, tables_of(made, "small/x", plausible)).numbers))
+    found = summarise(exhibit, tables_of(made, "small/x", plausible)).numbers
+    return exhibit, read_csv(csv_text(found))
+
+
+def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
+    exhibit, numbers = against_rounds()
     with rules():
         found = figure(exhibit, numbers)
     titles = [axes.get_title(loc="left") for axes in found.axes]
@@ -295,14 +278,12 @@ def test_a_figure_against_rounds_has_a_column_of_panels_for_each_case():
 
 
 def test_a_figure_of_the_best_so_far_never_falls():
-    made = Plan(Config(), {"small": file_of(**ROUNDS)}, "tiny")
-    exhibit = made.exhibit("small/x")
-    numbers = summarise(exhibit, tables_of(made, "small/x", plausible)).numbers
-    numbers = of_case(read_csv(csv_text(numbers)), "alike")
+    exhibit, numbers = against_rounds()
+    numbers = of_case(numbers, "alike")
     rounds = (numbers["method"] != "once") & (numbers["metric"] == "accuracy")
     numbers.loc[rounds & (numbers["round"] == numbers["round"].max()), "mean"] = 0.0
-    told = {**ROUNDS, "drawing": {"name": "accuracy-against-rounds", "best_so_far": True}}
-    asked = Plan(Config(), {"small": file_of(**told)}, "tiny").exhibit("small/x")
+    drawing = {"name": "accuracy-against-rounds", "best_so_far": True}
+    asked = small("tiny", **ROUNDS | {"drawing": drawing})
     with rules():
         fallen, never = (figure(one, numbers).axes[0] for one in (exhibit, asked))
     assert any((np.diff(line.get_ydata()) < 0).any() for line in fallen.lines)
@@ -310,26 +291,23 @@ def test_a_figure_of_the_best_so_far_never_falls():
         assert list(line.get_ydata()) == list(np.maximum.accumulate(before.get_ydata()))
 
 
+NINE = {f"c{k}": {"label": f"{k}", "training": {"lr": k / 9}} for k in range(1, 10)}
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"sweep": {"partition.clients": [3, 4]}}, "so its sweep has one value"),
-        (
-            {
-                "cases": {
-                    f"c{k}": {"label": str(k), "training": {"lr": k / 9}} for k in range(1, 10)
-                }
-            },
-            "at most 8, not 9",
-        ),
+        ({"cases": NINE}, "at most 8, not 9"),
     ],
 )
 def test_a_figure_against_rounds_with_more_is_refused_when_it_is_planned(change, told):
     with pytest.raises(FedreproError, match=told):
-        Plan(Config(), {"small": file_of(**ROUNDS | change)}, "tiny").exhibit("small/x")
+        small("tiny", **ROUNDS | change)
 
 
 PAIR = [{"name": "average", "label": "A"}, {"name": "uniform_ensemble", "label": "B"}]
+CLOSE = {"drawing": "accuracy-close-up", "methods": PAIR}
 
 
 def near(mean: float, sd: float = 0.0) -> Line:
@@ -386,15 +364,11 @@ def test_data_and_trials_are_told_once(key, told):
     ],
 )
 def test_what_a_drawing_cannot_show_is_refused_when_it_is_planned(change, told):
-    given = {"drawing": "accuracy-close-up", "methods": PAIR} | change
     with pytest.raises(FedreproError, match=told):
-        Plan(Config(), {"small": file_of(**given)}, "tiny").exhibit("small/x")
+        small("tiny", **CLOSE | change)
 
 
-KIND_OF = {str(plan().exhibit(f"pfnm/{name}").settings.drawing): name for name in ONE_OF_EACH}
-
-
-@pytest.mark.parametrize("name", KIND_OF.values())
+@pytest.mark.parametrize("name", NAMES)
 def test_the_stage_and_the_page_take_every_kind(name):
     base = draw(plan(), f"pfnm/{name}")
     assert f"pfnm/{name}.svg" in page_of(name)
@@ -404,14 +378,14 @@ def test_the_stage_and_the_page_take_every_kind(name):
 def test_a_cell_of_a_map_has_the_spread_over_trials():
     exhibit, numbers = numbers_of("s-figure-5a")
     with rules():
-        shown = [t.get_text() for axes in figure(exhibit, numbers).axes for t in axes.texts]
+        shown, alone = (
+            [text.get_text() for axes in figure(exhibit, of).axes for text in axes.texts]
+            for of in (numbers, numbers.assign(sd=np.nan))
+        )
     row = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "train")].iloc[0]
     assert f"{100 * row['mean']:.1f}" in shown
     assert f"± {100 * row['sd']:.1f}" in shown
-    single = numbers.assign(sd=np.nan)
-    with rules():
-        shown = [t.get_text() for axes in figure(exhibit, single).axes for t in axes.texts]
-    assert not [text for text in shown if "±" in text]
+    assert not [text for text in alone if "±" in text]
 
 
 def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
@@ -433,7 +407,6 @@ def test_marks_of_methods_that_have_one_size_stay_inside_the_frame():
     assert farthest > panel.bbox.x0
 
 
-CLOSE = {"drawing": "accuracy-close-up", "methods": PAIR}
 MEANS = {"A": (0.81, 0.85), "B": (0.2, 0.3)}
 
 

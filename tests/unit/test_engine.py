@@ -113,17 +113,17 @@ def require_near(one, two, tolerance=1e-10):
         assert np.abs(value - two[name]).max() < tolerance, name
 
 
-def alone(own, j):
-    """Weights of a client after a plain loop."""
+def require_plain(own, found, tolerance=1e-10):
+    """Each client has the weights that it has after a plain loop."""
     layers, rate = len(own.net.sizes) - 1, own.net.dropout
-    return plain.loop(
-        lambda w, x, noise: plain.mlp(w, x.flatten(1), noise, layers, rate),
-        own.examples,
-        own.tasks[j],
-        own.given,
-        {name: value[j] for name, value in own.start.items()},
-        random=rate > 0,
-    )
+    for j, task in enumerate(own.tasks):
+        wanted = plain.loop(
+            lambda w, x, noise: plain.mlp(w, x.flatten(1), noise, layers, rate),
+            *(own.examples, task, own.given),
+            {name: value[j] for name, value in own.start.items()},
+            random=rate > 0,
+        )
+        require_near(wanted, {k: v[j] for k, v in found.tensors.items()}, tolerance)
 
 
 @pytest.fixture
@@ -139,9 +139,7 @@ def small_pieces(monkeypatch):
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 def test_training_equals_a_plain_loop_per_client(kind, name, dtype, tolerance):
     own = training(kind, procedure(name), dtype)
-    found = own.run(block=3)
-    for j in range(len(own.tasks)):
-        require_near(alone(own, j), {k: v[j] for k, v in found.tensors.items()}, tolerance)
+    require_plain(own, own.run(block=3), tolerance)
 
 
 def test_descent_in_the_product_equals_descent_along_a_gradient():
@@ -192,8 +190,7 @@ def test_soft_targets_are_cross_entropy_against_them():
     own = training(given=procedure("amsgrad"), dtype=torch.float64)
     shares = 2 * torch.nn.functional.one_hot(own.examples.targets, CLASSES).double()
     own = replace(own, examples=replace(own.examples, targets=torch.softmax(shares, 1)))
-    found = own.run()
-    require_near(alone(own, 2), {k: v[2] for k, v in found.tensors.items()})
+    require_plain(own, own.run())
 
 
 def test_a_loss_beyond_the_smallest_probability_is_finite():
@@ -357,11 +354,6 @@ def test_a_rate_for_all_is_that_of_the_settings():
     require_same(one.run(), two.each(lr=[0.03] * 6).run())
 
 
-def test_a_token_asks_for_whole_data():
-    assert settings_of(parse_token("training", "sgd+batch_size~none")).batch_size is None
-    assert settings_of(components("training")["sgd"].spec({"batch_size": None})).batch_size is None
-
-
 @pytest.mark.parametrize(
     ("changes", "more", "sentence"),
     [
@@ -391,9 +383,7 @@ def stopping(kind="dense", name="amsgrad", dtype=torch.float32, **values):
 @pytest.mark.parametrize("patience", [1, 3])
 def test_early_stopping_equals_a_plain_loop(kind, name, patience):
     own = stopping(kind, name, torch.float64, patience=patience)
-    found = own.run()
-    for j in range(len(own.tasks)):
-        require_near(alone(own, j), {k: v[j] for k, v in found.tensors.items()})
+    require_plain(own, own.run())
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -154,34 +154,32 @@ def test_fedadam_takes_the_printed_step(given):
     assert np.allclose(kept["second"]["a"], second)
 
 
-def test_rates_and_steps_fall_geometrically_from_the_first_round_to_the_last():
-    fedavg = METHODS["fedavg"].fn
-    made = fedavg(rounds=5, last_lr=0.01)
-    rates = [made._lr(100.0, done) for done in range(5)]
-    assert rates == pytest.approx([100, 10, 1, 0.1, 0.01])
-    assert fedavg()._lr(1.0, 3) is None
-    made = fedavg(rounds=4, steps=20, last_steps=3)
-    assert [made._steps(done) for done in range(4)] == [20, 11, 6, 3]
-    assert [fedavg(steps=7)._steps(done) for done in (0, 50)] == [7, 7]
-    assert fedavg()._steps(0) is None
-    with pytest.raises(FedreproError, match="last_steps is 3, and there are no `steps` to start"):
-        fedavg(last_steps=3)
+@pytest.mark.parametrize(
+    ("values", "counts", "shares"),
+    [
+        ({"steps": 20, "last_steps": 3, "last_lr": 0.125}, [20, 11, 6, 3], [1, 0.5, 0.25, 0.125]),
+        ({"steps": 7}, [7] * 4, None),
+        ({"last_lr": 1e-3}, [None] * 4, [1, 0.1, 0.01, 1e-3]),
+    ],
+)
+def test_steps_and_rates_fall_geometrically_to_the_last_round(
+    given, monkeypatch, values, counts, shares
+):
+    taken, average, first = [], Clients.average, given.clients.settings.lr
 
-
-def test_clients_take_the_steps_of_the_round_at_its_rate(given, monkeypatch):
-    counts, rates, average = [], [], Clients.average
-
-    def counted(self, *words, steps, lr, **values):
-        counts.append(steps)
-        rates.append(lr)
-        return average(self, *words, steps=steps, lr=lr, **values)
+    def counted(self, *words, steps, lr, **more):
+        taken.append((steps, lr))
+        return average(self, *words, steps=steps, lr=lr, **more)
 
     monkeypatch.setattr(Clients, "average", counted)
-    first = given.clients.settings.lr
-    made = METHODS["fedavg"].fn(rounds=4, steps=20, last_steps=3, last_lr=first / 8)
-    states(made, given.clients, given.info)
-    assert counts == [20, 11, 6, 3]
-    assert rates == pytest.approx([first, first / 2, first / 4, first / 8])
+    if "last_lr" in values:
+        values = values | {"last_lr": first * values["last_lr"]}
+    states(METHODS["fedavg"].fn(rounds=4, **values), given.clients, given.info)
+    assert [steps for steps, _ in taken] == counts
+    rates = [lr and lr / first for _, lr in taken]
+    assert rates == (pytest.approx(shares) if shares else [None] * 4)
+    with pytest.raises(FedreproError, match="last_steps is 3, and there are no `steps` to start"):
+        METHODS["fedavg"].fn(last_steps=3)
 
 
 def test_weight_divergence_is_twice_as_strong_as_fedprox(given):
@@ -241,9 +239,8 @@ def descending(made, **settings):
 
 def after(drift_problem, name, rounds=1, **values):
     """The states before and after each round."""
-    return states(
-        METHODS[name].fn(rounds=rounds, **values), drift_problem.clients, drift_problem.info
-    )
+    made = METHODS[name].fn(rounds=rounds, **values)
+    return states(made, drift_problem.clients, drift_problem.info)
 
 
 def shares(drift_problem):
@@ -316,10 +313,8 @@ def test_scaffold_begins_as_fedavg_and_keeps_mean_gradients(drift_problem):
     trained = alone(drift_problem, before["weights"])
     for k, v in first["weights"].items():
         assert np.allclose(v, averaged[k], atol=1e-6)
-        own = [
-            (before["weights"][k][0] - trained.tensors[k][j]) / (trained.steps[j] * LR)
-            for j in range(4)
-        ]
+        moved = before["weights"][k] - trained.tensors[k]
+        own = [way / (count * LR) for way, count in zip(moved, trained.steps, strict=True)]
         for j in range(4):
             assert np.allclose(first["kept"][str(j)][k], own[j], atol=1e-5)
         assert np.allclose(first["control"][k][0], np.mean(own, axis=0), atol=1e-5)
@@ -376,7 +371,7 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift_problem
     own = replace(own, info=replace(own.info, example_counts=np.full(4, 10)))  # equal shares
 
     def slope(name, **values):
-        *_, state = after(own, name, rounds=150, fraction=1.0, epochs=10, **values)
+        *_, state = after(own, name, rounds=80, fraction=1.0, epochs=10, **values)
         after_one = alone(own, state["weights"], steps=1).tensors
         steps = (v.mean(0) - state["weights"][k][0] for k, v in after_one.items())
         return max(float(np.abs(step).max()) for step in steps)
@@ -391,6 +386,5 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift_problem
 
 @pytest.mark.parametrize("name", ["scaffold", "fednova"])
 def test_an_optimiser_without_a_definition_is_refused(name):
-    drift_problem = {"methods": [{"name": name, "rounds": 2}], "training": {"name": "adam"}}
     with pytest.raises(FedreproError, match=f"'{name}' is defined with the training sgd only"):
-        small(**drift_problem)
+        small(methods=[{"name": name, "rounds": 2}], training={"name": "adam"})

@@ -9,20 +9,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_exhibits import file_of
-from synthetic import KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
+from synthetic import FILES, KEY, plan, workplace, write_runs, write_training_times  # noqa: F401
 
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components
 from fedrepro.data.prepared import Arrays, write_prepared
 from fedrepro.numbers.verdicts.printed_verdicts import COLUMNS
-from fedrepro.planning.config import Config, load_exhibits
+from fedrepro.planning.config import Config
 from fedrepro.planning.forecast import _network, forecast, notes_of, parse_target, trained_on
 from fedrepro.planning.plan import Plan
 
 
 def of(target, files=None, config=None):
     scale, key = parse_target(target, "quick")
-    return forecast(Plan(config or Config(), files or load_exhibits(), scale), key)
+    asked = Plan(config or Config(), files or FILES(), scale) if files or config else plan(scale)
+    return forecast(asked, key)
+
+
+def record(place, **about):
+    path = Path(f"reports/record/{place}.json")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(about))
 
 
 @pytest.mark.parametrize(
@@ -52,8 +59,7 @@ def test_jobs_whose_file_is_there_are_not_counted(workplace):  # noqa: F811
 
 def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
     given = file_of(methods=[{"name": "pfnm", "label": "P", "passes": -1}])
-    files = load_exhibits()
-    found = of("reports/tiny/index.html", files | {given.paper: given})
+    found = of("reports/tiny/index.html", FILES() | {given.paper: given})
     (note,) = [note for note in found.notes if "left out" in note]
     assert note.startswith(f"{given.paper}/")
     assert "passes" in note
@@ -62,9 +68,8 @@ def test_what_a_mistake_leaves_out_of_a_scale_is_told(workplace):  # noqa: F811
 def test_examples_are_counted_over_all_classes_of_prepared_data(workplace):  # noqa: F811
     """The file of prepared data has a count for each class, and no total."""
     scenario = next(job.scenario for job in plan().jobs_of(plan().exhibit(KEY)) if job.clients)
-    x = {
-        name: np.zeros((n, 8, 8), "f") for name, n in (("train", 7), ("validation", 0), ("test", 2))
-    }
+    sizes = {"train": 7, "validation": 0, "test": 2}
+    x = {name: np.zeros((n, 8, 8), "f") for name, n in sizes.items()}
     y = {split: np.arange(len(rows)) % 2 for split, rows in x.items()}
     folder = plan().jobs.dataset(scenario.dataset)
     write_prepared(folder, Arrays(x, y, 1.0, (8, 8), ("a", "b")), scenario.dataset, {})
@@ -107,18 +112,14 @@ def test_seconds_follow_the_timings_of_finished_jobs_on_the_same_device(workplac
     ],
 )
 def test_a_recorded_run_counts_by_multiplications(workplace, recorded, stage, key, times):  # noqa: F811
-    path = Path(f"reports/record/{recorded}.json")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"run": {"seconds": {stage: 60.0}} if stage else {"machine": {}}}))
+    record(recorded, run={"seconds": {stage: 60.0}} if stage else {"machine": {}})
     found = of(f"reports/{key}.svg")
     assert found.hours * 3600 == pytest.approx(60 * times)
     assert found.sources == ({"the record": found.jobs[stage]} if stage else {})
 
 
 def test_a_data_set_of_unknown_size_has_no_known_time(workplace):  # noqa: F811
-    path = Path("reports/record/paper/rm/table-1.json")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"run": {"seconds": {"federate": 60.0}}}))
+    record("paper/rm/table-1", run={"seconds": {"federate": 60.0}})
     found = of("reports/paper/fedavg/table-2-lstm.csv")  # Shakespeare, before it is prepared
     assert found.jobs["federate"] == found.unknown["federate"] > 0
     assert (found.hours, found.sources) == (0, {})
@@ -126,10 +127,8 @@ def test_a_data_set_of_unknown_size_has_no_known_time(workplace):  # noqa: F811
 
 def test_the_present_engine_and_model_come_before_older_ones(workplace):  # noqa: F811
     def recorded(name, seconds, computed, components):
-        path = Path(f"reports/record/paper/rm/{name}.json")
-        path.parent.mkdir(parents=True, exist_ok=True)
         run = {"seconds": {"federate": seconds}}
-        path.write_text(json.dumps({"run": run, "computed": computed, "components": components}))
+        record(f"paper/rm/{name}", run=run, computed=computed, components=components)
 
     target = "reports/paper/rm/table-2-one-class.csv"
     recorded("table-1", 60.0, [{"arithmetic": "portable"}], {})  # perceptrons
@@ -151,9 +150,7 @@ def test_the_command_says_all_of_it(workplace, capsys):  # noqa: F811
     assert "hours of one core" in said
     assert "no measurement yet" in said
     assert "a time that is not known" in said
-    path = Path(f"reports/record/tiny/{KEY}.json")
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"run": {"seconds": {"federate": 36_000.0}}}))
+    record(f"tiny/{KEY}", run={"seconds": {"federate": 36_000.0}})
     assert main(["plan", f"reports/tiny/{KEY}.svg", "--cores", "4"]) == 0
     assert "at least 10.00 hours of one core or 2.50 hours on 4" in capsys.readouterr().out
     assert main(["plan", "reports/quick/rm/sensitivity.html"]) == 0
