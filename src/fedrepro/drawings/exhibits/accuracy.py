@@ -228,7 +228,7 @@ MANY = 1000  # rounds from which the axis is logarithmic, if there is something 
 EARLY, SEEN = 0.05, 5  # measured rounds in the first part of a run that make the axis logarithmic
 NEAR = 0.2  # a method that ends further below the best is left out of the close-up
 SENT = ("bytes_up", "bytes_down")
-FAR = 30  # times as many bytes from which on their axis is logarithmic
+FAR = 30  # times as many bytes or rounds from which on their axis is logarithmic
 
 
 @drawing("accuracy-against-rounds")
@@ -236,8 +236,9 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
     A method without rounds is a level line across both panels. The two panels stand side by side;
-    with several scenarios (cases), each has a column. From 1,000 rounds on, the axis of rounds is
-    logarithmic, to show early rounds, unless few early rounds were measured.
+    with several scenarios (cases), each has a column. The axis of rounds is logarithmic from 1,000
+    rounds on, unless few early rounds were measured, and where one method has 30 times as many
+    rounds as another.
     """
 
     height: ClassVar[float] = 3.3
@@ -275,6 +276,10 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         last = max(max(line.x) for line in accuracy.values())
         measured = max((line.x for line in accuracy.values()), key=len)
         early = last >= MANY and sum(x <= EARLY * last for x in measured) >= SEEN
+        shortest = min(
+            (x[-1] for x in (line.x for line in accuracy.values()) if len(x) > 1), default=last
+        )
+        early |= last >= FAR * shortest
         for axes in (whole, close):
             draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
             axes.set_xlabel(self.x_label or "communication rounds")

@@ -50,8 +50,8 @@ CHOSEN = [
     """E = 5 with C = 0.1 stands in tables 1 and 2 with different numbers (18 and 20, 206 and 229,
         339 and 179, 1100 and 1000): one run serves both.""",
     f"{WEIGHTS} One trial, as printed.",
-    """Cells of tables 1 and 2 stand in table-1-cnn, table-2-cnn and table-2-cnn-50, and in the
-        other range of pixels in table-1-cnn-… and table-2-cnn-….""",
+    """Cells of tables 1 and 2 stand in table-1-cnn and table-2-cnn, and in the other range of
+        pixels in table-1-cnn-… and table-2-cnn-….""",
 ]
 TO_THE_END = [
     """Pixels go from −0.5 to 0.5, the range of table 1's perceptron whose rounds are nearer to

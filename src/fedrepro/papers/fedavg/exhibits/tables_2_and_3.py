@@ -96,13 +96,6 @@ exhibits["table-2-cnn"] = exhibit(
         "tiny": exhibit(TINY, cases={"shards": case("non-IID", partition=TINY_SHARDS)}),
     },
 )
-exhibits["table-2-cnn-50"] = exhibit(
-    TABLE_2,
-    scales=["paper"],
-    title="Rounds to 99 % with the convolutional network, five epochs on minibatches of 50",
-    caption="As table-2-cnn, for E = 5 and B = 50.",
-    methods=[E5_B50],
-)
 exhibits["table-2-cnn-centred"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds to 99 % with the convolutional network by local work, pixels −0.5 to 0.5",
