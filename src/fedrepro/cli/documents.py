@@ -86,7 +86,7 @@ def documents() -> dict[Path, str]:
 
 
 def page(template: str) -> str:
-    """Return the text of a page: `template`, filled in with components and configuration keys."""
+    """Return a page of the docs: the file `template`, filled in with lists of methods."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -172,7 +172,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    Parameters may be in any order. `components` are all components of the kind, by name.
+    Parameters may be in any order. `components` are those it may name; errors call them a `kind`.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"

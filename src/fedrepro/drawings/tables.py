@@ -363,7 +363,7 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
-    """Return the positions of the cells to mark as best in each column or row; ties have none.
+    """Return the positions of the best cells of each column, or row as `arranged` says; ties: none.
 
     `found` has results by position, which is a pair of heads: the row's and the column's. `bounds`
     has the labels of references, such as pooled training, which are never marked.

@@ -42,7 +42,7 @@ Steps = Annotated[
 ]
 LastSteps = Annotated[
     int | None,
-    Arg("minibatches of the last round, reached geometrically", "minibatches", least=1),
+    Arg("minibatches of the last round, geometrically from `steps`", "minibatches", least=1),
 ]
 LastLr = Annotated[
     float | None,

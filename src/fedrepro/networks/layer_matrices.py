@@ -85,7 +85,10 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Convert layers' matrices (inputs [+ 1], outputs), by key, to tensors (*shape) by name."""
+    """Convert layers' matrices to tensors (*shape) by name, such as weight0 and bias0.
+
+    A matrix is (inputs, outputs), with one more row for a bias, by the layer's `key`.
+    """
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:

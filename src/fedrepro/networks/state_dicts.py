@@ -130,7 +130,7 @@ def unstack(
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
     `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
-    the user's module. `widths` are hidden units of each network, if these differ.
+    the user's module that `model` names. `widths` are each network's hidden units, if these differ.
 
     Raises:
         FedreproError: PyTorch keeps a layer in another form, or the number of names differs.

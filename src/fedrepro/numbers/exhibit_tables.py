@@ -56,7 +56,7 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 @dataclass(frozen=True)
 class Summary:
-    """The tables behind a figure: results (`numbers`), and parameter values tried (`choice`).
+    """The tables behind a figure: results (`numbers`), and hyper-parameter search (`choice`).
 
     Both tables begin with a column for each parameter that the figure varies.
     """

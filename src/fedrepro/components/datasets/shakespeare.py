@@ -278,7 +278,7 @@ def shakespeare(
         float, Arg("share of each role's lines before these, for validation", least=0, most=0.9)
     ] = 0.0,
 ) -> Arrays:
-    """Read Shakespeare: examples are 80 characters of a role's speeches, labels the next one.
+    """Read Shakespeare: an example is a window of a role's speeches, its label the next character.
 
     As in FedAvg (section 3) and LEAF, a client is a speaking role with at least two lines
     (speeches); its first 80 % are for training, the last 20 %, at least one, for testing.

@@ -37,7 +37,7 @@ class Observation:
 
 
 def why(error: BaseException) -> str:
-    """Return the class name of an error and the first line of its message, for an observation."""
+    """Return the class name of an error and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 

@@ -190,8 +190,8 @@ given_back: Any = intrinsic(_given_back)
 def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> Any:
     """Write code that stores the sum of a grid of vectors of 8 numbers (PAD) to out at `to`.
 
-    An intrinsic of Numba. rows, columns: (their number, their stride in x); the sum runs row by
-    row. The first vector is at `at` in x.
+    An intrinsic of Numba. rows, columns: (their number, their stride in numbers of x); the sum runs
+    row by row. The first vector begins at number `at` of x.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

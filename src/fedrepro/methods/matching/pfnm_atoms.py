@@ -182,9 +182,9 @@ class Atoms:
 class Past:
     """Common units (atoms) of earlier steps of a data stream, and how often each client had them.
 
-    `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps, at
-    least one in all. An atom's precision sums the prior's and all its units', so variances have to
-    be the same in every step.
+    `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps. An
+    atom has one unit at least. Its precision is the sum of the prior's and all its units', so every
+    step must have the same variances.
     """
 
     atoms: Atoms

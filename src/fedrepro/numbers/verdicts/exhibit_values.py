@@ -328,6 +328,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange numbers as float64 (trials, numbers), without trials that some of them lack."""
+    """Arrange trials of several numbers as float64 (trials, numbers); drop incomplete trials."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -195,9 +195,10 @@ def merged(
 ) -> Merged:
     """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-    `radii` (N,) are of the units' balls. `clusters` has arrays of indices of units that may
-    merge with each other, and `grouping` names the rule ("greedy", "tuples") that makes sets of a
-    cluster's units. `joined` returns a common point (d,) of a set's balls, or None without one.
+    A ball is around a unit's weights; `radii` are (N,). `clusters` has arrays of indices of units
+    that may merge, and `grouping` names the rule that makes sets of a cluster's units: "greedy", or
+    "tuples" of units of different clients. `joined` returns a common point (d,) of a set's balls,
+    or None without one.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -299,10 +300,11 @@ class Merging:
     search: softmax_spaces.Intersecting
 
     def joined(self, spaces: Spaces) -> Array | None:
-        """Find a unit that replaces several: a point (d,) in all their balls, None without one.
+        """Find a unit that replaces several: a point (d,) in all their balls `spaces`, or None.
 
-        It is the last point of gradient descent, or the deepest point, if `search` asks for that or
-        the descent fails. With `as_published` it is the descent's last point, wherever that lies.
+        It is the last point of gradient descent, or the point farthest inside the balls, if
+        `search` asks for that or the descent ends outside. With `as_published` it is the descent's
+        last point, wherever that lies.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)

@@ -199,7 +199,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a few rounds of a method; return accuracy, sizes, messages and seconds by metric."""
+    """Run a few rounds of a method; return its accuracy, costs and seconds by name."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge: Evaluator = GlobalEvaluator(spec, clients)
     if isinstance(clients, GraphNodes):

@@ -96,7 +96,7 @@ class Clients:
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Return a client's labels, int64 (n,), if the method's needs list client_labels."""
+        """Return a client's labels, int64 (n,), if the method declares the need client_labels."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 

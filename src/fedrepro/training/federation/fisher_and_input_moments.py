@@ -146,7 +146,7 @@ class BodyMoments:
         return [self._matrix(layer, total) for layer in range(len(self.kernels))]
 
     def _matrix(self, layer: int, flat: Array) -> Array:
-        """Copy a convolution's matrix (inputs [+ 1], outputs) out of a model's vector `flat`."""
+        """Copy a convolution's matrix (inputs [+ 1 for a bias], outputs) out of vector `flat`."""
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
