@@ -242,7 +242,7 @@ def _names(axes: Axes, own: Frame) -> None:
         ends = [float(row["bytes_up"]) for row in column_rows]
         aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
         side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
-        beside = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+        moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
         for row, height in zip(column_rows, heights, strict=True):
@@ -251,7 +251,7 @@ def _names(axes: Axes, own: Frame) -> None:
             look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
             look |= {"ha": side, "va": "center", "fontsize": 6.5, "bbox": CLEAR}
             at = (row["bytes_up"], row["score"])
-            axes.annotate(str(row["method"]), at, (end, height), textcoords=beside, **look)
+            axes.annotate(str(row["method"]), at, (end, height), textcoords=moved, **look)
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:

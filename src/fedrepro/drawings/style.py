@@ -6,6 +6,7 @@ identify methods without any colour.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -162,7 +163,8 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
     The style of a method's first line depends on the method alone, so that it is alike in every
     figure. A line of a single node's numbers has a style for that node's number. Further lines of
-    a method have spare styles, which are chosen by their labels.
+    a method have spare styles, which are chosen by their labels; one whose colour is taken has the
+    colour farthest from the others.
     """
     by_label: dict[str, LineStyle] = {}
     later: list[ExhibitMethod] = []
@@ -174,7 +176,12 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
             by_label[measure.label] = look
     for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
         spare = FALLBACK_REFERENCES if measure.reference else FALLBACK_STYLES
-        by_label[measure.label] = _free(_number(measure.label), spare, by_label.values())
+        look = _free(_number(measure.label), spare, by_label.values())
+        colours = {other.colour for other in by_label.values()}
+        free = [other for other in spare if other.colour not in colours]
+        if look.colour in colours and free:
+            look = max(free, key=lambda one: min(_apart(one.colour, other) for other in colours))
+        by_label[measure.label] = look
     return {measure.label: by_label[measure.label] for measure in measures}
 
 
@@ -227,6 +234,10 @@ def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle])
             if look not in taken:
                 return look
     return spare[number % len(spare)]
+
+
+def _apart(one: str, other: str) -> float:
+    return math.dist(bytes.fromhex(one[1:]), bytes.fromhex(other[1:]))
 
 
 @cache
