@@ -2,10 +2,14 @@
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
 (`core/portable_ops/implicit_convolution.py`). Its gradient by the kernel is such a product too, and
-so is that by the inputs, with the kernel turned by 180°. A kernel lies in a model like an affine
-map: weight (k · k · C, channels), then its bias, rows padded to whole vectors. Functions share
-three arguments: convs is the layout (`Convolutions`), c a layer's row of convs.layers, room the
-buffers (`Images`). Errors are the loss's gradients by a layer's numbers.
+so is that by the inputs, with the kernel turned by 180°. Below max pooling three errors in four are
+zero. Where input channels fill whole vectors, both gradients are products of the nonzero errors
+alone (`core/portable_ops/sparse_products.py`), with the same bits.
+
+A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
+padded to whole vectors. Functions share three arguments: convs is the layout (`Convolutions`), c a
+layer's row of convs.layers, room the buffers (`Images`). Errors are the loss's gradients by a
+layer's numbers.
 """
 
 from __future__ import annotations
@@ -20,24 +24,30 @@ from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
 from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
+    NOWHERE,
     added_up,
     given_back,
     largest,
     multiplier_at,
     product_at,
 )
+from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier, sparse_product
 from fedrepro.networks.memory_layout import Parts
 
 # What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
 # what it is given; side of the kernel; whether it is pooled. Where begin its weight, its kernel
 # turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
 # errors, of these the first inside the zeros, and how wide they are with them. Where its lists
-# begin: starts of windows, numbers of a window, windows of errors and how many, and where its
-# values go. Whether errors for its inputs are computed for each window and then added up. Where
-# begin errors that are added to those of what it gives.
+# begin: starts of windows, numbers of a window, windows of errors (if errors are listed, the
+# inputs' places in `Images.image`) and how many, and where its values go. Whether errors for its
+# inputs are computed for each window and then added up. Where begin errors that are added to those
+# of what it gives. Whether its errors are listed, without zeros. Where its kernel's gradient begins
+# in `Images.turned`, and the lists of the outputs' windows and of rows of `turned`.
 (HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
  INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, EXTRA,
- FIELDS) = range(23)  # fmt: skip
+ LISTED, TURNED, CORNERS, OWN, FIELDS) = range(27)  # fmt: skip
+
+SPOTS_OF_CELL = NOWHERE + 1  # positions in a window of 2 × 2, and none
 
 
 class Convolutions(NamedTuple):
@@ -46,7 +56,8 @@ class Convolutions(NamedTuple):
     layers: int64 (L, FIELDS), sizes and offsets of each layer; the columns are named at the top of
     this module. lists: int64, memory offsets of kernel windows and of outputs. image: (channels,
     height, width, zeros around) of an input. biased: whether layers have biases. by: the address of
-    the compiled matrix product (`multiplier_at`).
+    the compiled matrix product (`multiplier_at`). sparse: that of `sparse_multiplier`, 0 if no
+    layer lists its errors.
     """
 
     layers: Array
@@ -54,6 +65,29 @@ class Convolutions(NamedTuple):
     image: tuple[int, int, int, int]
     biased: bool
     by: int
+    sparse: int
+
+
+class ErrorLists(NamedTuple):
+    """The nonzero errors by a pooled convolution's outputs, for one example, in two orders.
+
+    amounts: the errors, output position by output position (row by row); which: where the row of
+    each one's channel begins in `Images.flipped`, counted from the layer's; channels: its channel;
+    firsts (positions + 1,): where each position's begin. own, seats, starts, ends: the same errors
+    channel by channel, where their windows begin in an image, and the bounds of each channel.
+    counts, buckets: work space, for a row of pooled cells.
+    """
+
+    amounts: Array
+    which: Array
+    channels: Array
+    firsts: Array
+    own: Array
+    seats: Array
+    starts: Array
+    ends: Array
+    counts: Array
+    buckets: Array
 
 
 class Images(NamedTuple):
@@ -62,7 +96,9 @@ class Images(NamedTuple):
     images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
     pooling chose. For one example: out, a layer's outputs before pooling; lower and upper, the
     loss's gradients (errors) by the outputs after and before pooling. flipped: kernels turned by
-    180°; extra: further errors by layers' outputs, which are added, or empty.
+    180°; extra: further errors by layers' outputs, which are added, or empty. turned: gradients of
+    kernels, (channels, k · k · C); image: errors by a layer's inputs, with zeros around; errors:
+    the nonzero errors before pooling.
     """
 
     images: Array
@@ -74,6 +110,9 @@ class Images(NamedTuple):
     zeros: Array
     one: Array
     extra: Array
+    turned: Array
+    image: Array
+    errors: ErrorLists
 
 
 class _Lists:
@@ -101,7 +140,8 @@ def convolutions_of(
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
     lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
-    images = chosen = flipped = upper = out = lower = widest = extra = 0
+    images = chosen = flipped = upper = out = lower = widest = extra = turned = listed = spread = 0
+    positions, taken, lanes = 0, 0, LANE_BYTES // np.dtype(dtype).itemsize
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
         row, stride = (width + 2 * edge) * below, aligned_buffers.row_of(channels)
@@ -110,9 +150,19 @@ def convolutions_of(
         c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
+        images = -(-images // lanes) * lanes  # vectors of the next layer's inputs in whole lines
         flipped += k * k * stride * aligned_buffers.row_of(below)
         low = aligned_buffers.row_of(below)
-        c[ADDED] = not edge and low == PAD  # whose columns would fill a part of a vector
+        c[LISTED] = pooled and below % lanes == 0
+        # whose columns would fill a part of a vector
+        c[ADDED] = not edge and low == PAD and not c[LISTED]
+        if c[LISTED]:
+            c[TURNED], turned = turned, turned + channels * k * k * below
+            c[CORNERS] = lists.add(_grid(c[HEIGHT] // 2 * 2, c[WIDTH] // 2 * 2, row, below))
+            c[OWN] = lists.add(np.arange(channels) * k * k * below)
+            listed = max(listed, int(c[HEIGHT] // 2 * (c[WIDTH] // 2)) * channels)
+            taken = max(taken, int(c[WIDTH] // 2 * SPOTS_OF_CELL) * channels)
+            spread, positions = max(spread, int(c[NEXT])), max(positions, int(c[HEIGHT] * c[WIDTH]))
         # zeros around errors that go further back
         around = k - 1 - edge if place and not c[ADDED] else 0
         c[ACROSS] = c[WIDTH] + 2 * around
@@ -121,7 +171,10 @@ def convolutions_of(
         c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
         c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
         tall, broad = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
-        c[BACK], c[SPOTS] = lists.add(_grid(tall, broad, c[ACROSS] * stride, stride)), tall * broad
+        back = _grid(tall, broad, c[ACROSS] * stride, stride)
+        if c[LISTED]:
+            back = edge * (row + below) + _grid(height, width, row, below)
+        c[BACK], c[SPOTS] = lists.add(back), tall * broad
         after, (_, high, wide) = 0, parts.image
         if place + 1 < len(convs):
             above, (_, high, wide), _ = parts.convolutions[place + 1]
@@ -137,7 +190,10 @@ def convolutions_of(
         widest = max(widest, across, low)
     lowest, (channels, height, width), _ = parts.convolutions[0]
     image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
-    laid_out = Convolutions(convs, np.concatenate(lists.values), image, parts.biased, by.address)
+    sparse = sparse_multiplier(np.dtype(dtype).name).address if listed else 0
+    laid_out = Convolutions(
+        convs, np.concatenate(lists.values), image, parts.biased, by.address, sparse
+    )
     sizes = {
         "images": images,
         "out": out,
@@ -146,9 +202,19 @@ def convolutions_of(
         "flipped": flipped,
         "zeros": widest,
         "extra": extra,
+        "turned": turned,
+        "image": spread,
     }
     buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
-    return laid_out, Images(chosen=np.zeros(chosen, np.uint8), one=np.ones(1, dtype), **buffers)
+    amounts, places = (aligned(listed, kind) for kind in (dtype, np.int64))
+    of_channels = np.zeros(int(convs[:, CHANNELS].max()), np.int64)
+    counts, buckets = np.zeros(positions * SPOTS_OF_CELL, np.int64), np.zeros(taken, np.int64)
+    errors = ErrorLists(
+        amounts, places, places.copy(), np.zeros(positions + 1, np.int64),
+        amounts.copy(), places.copy(), of_channels, of_channels.copy(), counts, buckets,
+    )  # fmt: skip
+    one, chose = np.ones(1, dtype), np.zeros(chosen, np.uint8)
+    return laid_out, Images(chosen=chose, one=one, errors=errors, **buffers)
 
 
 def _grid(height: int, width: int, row: int, each: int) -> Array:
@@ -273,6 +339,7 @@ def learn_kernels(
     x, (H · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
     """
     turn_kernels(convs, weights, room)
+    turn_gradients(convs, gradient, room, False)
     for b in range(rows):
         take_errors(convs, errors, b, padded_to(rows), room)
         for layer in range(len(convs.layers) - 1, -1, -1):
@@ -280,10 +347,87 @@ def learn_kernels(
             if len(room.extra):
                 for k in range(gives(c)):
                     room.lower[k] += room.extra[c[EXTRA] + b * gives(c) + k]
-            errors_before(convs, layer, b, room, x)
-            learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
+            if c[LISTED]:
+                list_errors(convs, c, c[CHOSEN] + b * gives(c), room)
+                learn_listed(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
+            else:
+                errors_before(convs, layer, b, room, x)
+                learn_kernel(convs, c, gradient, c[IMAGE] + b * c[NEXT], room)
             if layer:
                 errors_below(convs, c, room)
+    turn_gradients(convs, gradient, room, True)
+
+
+@inner
+def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
+    """Copy the gradients of kernels whose errors are listed to room.turned, or `back` from there.
+
+    They lie there as (channels, k · k · C), in the flat array `gradient` as (k · k · C, channels).
+    """
+    for layer in range(len(convs.layers)):
+        c = convs.layers[layer]
+        if c[LISTED]:
+            stride, length = row_of(c[CHANNELS]), c[KERNEL] * c[KERNEL] * c[BELOW]
+            for n in range(length):
+                row, column = c[WEIGHT] + n * stride, c[TURNED] + n
+                for o in range(c[CHANNELS]):
+                    if back:
+                        gradient[row + o] = room.turned[column + o * length]
+                    else:
+                        room.turned[column + o * length] = gradient[row + o]
+
+
+@inner
+def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
+    """List the nonzero errors before a layer's max pooling, from those behind it in room.lower.
+
+    The positions that the pooling chose begin at `noted` in room.chosen; c is the layer's row of
+    convs.layers.
+    """
+    lists, stride, across = room.errors, row_of(c[CHANNELS]), c[WIDTH] // 2
+    n, place, long = 0, 0, c[KERNEL] * c[KERNEL] * c[BELOW]
+    for o in range(c[CHANNELS]):
+        lists.starts[o] = lists.ends[o] = o * (c[HEIGHT] // 2) * across
+    for y in range(c[HEIGHT] // 2):
+        lists.counts[: across * SPOTS_OF_CELL] = 0
+        for x in range(across):  # the channels of each position of the cell, without branches
+            cell = (y * across + x) * stride
+            for o in range(c[CHANNELS]):
+                bucket = x * SPOTS_OF_CELL + np.int64(room.chosen[noted + cell + o])
+                count = lists.counts[bucket]
+                lists.buckets[bucket * c[CHANNELS] + count] = o
+                lists.counts[bucket] = count + (room.lower[cell + o] != 0)
+        for spot in range(4 * across):
+            down, x = divmod(spot, 2 * across)
+            bucket = (x >> 1) * SPOTS_OF_CELL + 2 * down + (x & 1)
+            cell = (y * across + (x >> 1)) * stride
+            lists.firsts[place], seat = n, convs.lists[c[CORNERS] + place]
+            for m in range(lists.counts[bucket]):
+                o = lists.buckets[bucket * c[CHANNELS] + m]
+                end, error = lists.ends[o], room.lower[cell + o]
+                lists.amounts[n], lists.which[n], lists.channels[n] = error, o * long, o
+                lists.own[end], lists.seats[end] = error, seat
+                lists.ends[o] = end + 1
+                n += 1
+            place += 1
+    lists.firsts[place] = n
+
+
+@inner
+def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
+    """Add the gradient of one layer's kernel to room.turned, and that of its bias to `gradient`.
+
+    This is `learn_kernel` with the errors in room.errors.
+    """
+    run, lists, lanes = c[KERNEL] * c[BELOW], room.errors, LANE_BYTES // room.images.itemsize
+    out, source = (room.turned, c[TURNED], run), (room.images, image, c[ROW])
+    size = c[KERNEL], c[CHANNELS], run // lanes, lanes
+    sparse_product(convs.sparse, out, source, (convs.lists, c[OWN]), (lists.seats, 0),
+                   (lists.own, 0), (lists.starts, 0), (lists.ends, 0), size)  # fmt: skip
+    if convs.biased:
+        bias = gradient[c[WEIGHT] + c[KERNEL] * run * row_of(c[CHANNELS]) :]
+        for m in range(lists.firsts[c[HEIGHT] // 2 * (c[WIDTH] // 2) * 4]):
+            bias[lists.channels[m]] += lists.amounts[m]
 
 
 @inner
@@ -291,15 +435,16 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy all kernels except the lowest layer's, rearranged for backpropagation, to room.flipped.
 
     Kernels are turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
-    · input channels); `weights` is the flat model.
+    · input channels), if c[ADDED] or c[LISTED]; `weights` is the flat model.
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
-        stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+        stride, spots, rows = row_of(c[CHANNELS]), c[KERNEL] * c[KERNEL], c[ADDED] or c[LISTED]
+        low = c[BELOW] if c[LISTED] else row_of(c[BELOW])
         for s in range(spots):
             source = c[WEIGHT] + s * c[BELOW] * stride
             for o in range(c[CHANNELS]):
-                place = o * spots + s if c[ADDED] else (spots - 1 - s) * stride + o
+                place = o * spots + s if rows else (spots - 1 - s) * stride + o
                 for i in range(c[BELOW]):
                     room.flipped[c[FLIPPED] + place * low + i] = weights[source + i * stride + o]
 
@@ -421,10 +566,14 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, from its output (room.upper) to its input.
 
     The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
-    room.upper is convolved with the turned kernel, or `errors_added` is called if c[ADDED].
+    room.upper is convolved with the turned kernel, or `errors_added` is called if c[ADDED], and
+    `errors_scattered` if c[LISTED].
     """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
+    if c[LISTED]:
+        errors_scattered(convs, c, room)
+        return
     if c[ADDED]:
         errors_added(convs, c, room)
         return
@@ -457,3 +606,25 @@ def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
             rows, columns = min(y + 1, c[HEIGHT]) - i, min(x + 1, c[WIDTH]) - j
             added_up(room.out, window, (rows, down), (columns, right),
                      room.lower, (y * across + x) * low)  # fmt: skip
+
+
+@inner
+def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
+    """Backpropagate the errors in room.errors through a convolution, to room.lower.
+
+    Every nonzero error adds its multiple of the kernel to the window that it comes from; c is the
+    layer's row of convs.layers. Lower rows of the kernel come first: so an input adds up what
+    comes from the outputs in the order in which these lie.
+    """
+    run, lists, lanes = c[KERNEL] * c[BELOW], room.errors, LANE_BYTES // room.image.itemsize
+    image = room.image[: c[NEXT]]
+    image[:] = 0
+    last, low = c[KERNEL] - 1, row_of(c[BELOW])
+    size = c[KERNEL], c[HEIGHT] // 2 * (c[WIDTH] // 2) * 4, run // lanes, lanes
+    sparse_product(convs.sparse, (room.image, last * c[ROW], -c[ROW]),
+                   (room.flipped, c[FLIPPED] + last * run, -run), (convs.lists, c[CORNERS]),
+                   (lists.which, 0), (lists.amounts, 0), (lists.firsts, 0), (lists.firsts, 1),
+                   size)  # fmt: skip
+    for place in range(c[SPOTS]):
+        at, to = convs.lists[c[BACK] + place], place * low
+        room.lower[to : to + c[BELOW]] = image[at : at + c[BELOW]]

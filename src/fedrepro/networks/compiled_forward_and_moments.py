@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import cpu_instructions, elementary_functions, implicit_convolution
+from fedrepro.core.portable_ops import (
+    cpu_instructions,
+    elementary_functions,
+    implicit_convolution,
+    sparse_products,
+)
 from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
@@ -26,10 +31,12 @@ from fedrepro.networks.compiled_convolutions import (
     ACROSS,
     BELOW,
     CHANNELS,
+    CHOSEN,
     HEIGHT,
     IMAGE,
     INSIDE,
     KERNEL,
+    LISTED,
     NEXT,
     ROW,
     WEIGHT,
@@ -40,8 +47,10 @@ from fedrepro.networks.compiled_convolutions import (
     errors_before,
     errors_below,
     features,
+    gives,
     lay_image,
     learn_kernel,
+    list_errors,
     take_errors,
     turn_kernels,
 )
@@ -52,6 +61,7 @@ CALLS = (
     products,
     elementary_functions,
     implicit_convolution,
+    sparse_products,
     cpu_instructions,
     compiled_convolutions,
 )
@@ -150,6 +160,8 @@ def add_errors(
                 for n in range(first, last):
                     factors[n] += np.float64(scratch[n])
             if layer:
+                if c[LISTED]:
+                    list_errors(convs, c, c[CHOSEN] + b * gives(c), room)
                 errors_below(convs, c, room)
     restore(before)
 

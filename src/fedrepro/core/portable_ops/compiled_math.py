@@ -145,8 +145,10 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Write LLVM code for the address of element `at` of a Numba array of type `kind`."""
-    return builder.gep(context.make_array(kind)(context, builder, array).data, [at])
+    """Write LLVM code for the address of element `at` of an array or pointer of type `kind`."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, array).data
+    return builder.gep(array, [at])
 
 
 def _tile_of(

@@ -1,13 +1,15 @@
 """Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
 
 `lay` multiplies each number that is not zero by a row of a matrix, and adds the products to a tile
-in registers. `lift` computes the gradients of the numbers and of the row. All elements are chains
-of fused multiply-adds in a fixed order, so the bits are the same on every processor.
+in registers. `lift` computes the gradients of the numbers and of the row. `sparse_product` is a
+whole product of this kind. All elements are chains of fused multiply-adds in a fixed order, so the
+bits are the same on every processor; without its zeros such a chain gives the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
@@ -15,16 +17,21 @@ from numba import types
 from numba.core import cgutils as untyped
 from numba.extending import intrinsic
 
+from fedrepro.core.portable_ops import compiled_math
 from fedrepro.core.portable_ops.compiled_math import (
     VECTOR,
     WIDE,
     Vectors,
     array_at,
+    by_address,
     by_height,
+    call_address,
     loop,
+    named_after,
 )
 
 cgutils: Any = untyped
+numba_types: Any = types
 LANE_BYTES = VECTOR // 8
 # Vectors of a row, or rows of one vector, that a tile has at most. As tiles overlap from number to
 # number, the order of sums depends on these; on how many the registers hold at a time it does not.
@@ -117,6 +124,55 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
 
 
 lay: Any = intrinsic(_lay)
+
+
+def _multiply_sparse(
+    out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
+    firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
+) -> None:  # fmt: skip
+    """Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
+
+    This is done `steps` times, each time *_step numbers further on in `out` and `b`. Matrices and
+    lists are pointers; a row has `vectors` vectors of `lanes` numbers. Rows may overlap in `out`:
+    they are added in their order.
+    """
+    for step in range(steps):
+        for r in range(rows):
+            at = 0
+            while at < vectors:
+                kind, place = min(VECTORS, vectors - at), at * lanes
+                target = out, step * out_step + outs[r] + place, 0
+                source = b, step * b_step + place, 0
+                lay(kind, target, source, which, amounts, (firsts[r], ends[r]))
+                at += kind
+
+
+named_after(_multiply_sparse, [compiled_math])
+
+
+@cache
+def sparse_multiplier(dtype: str) -> Any:
+    """Compile the product `_multiply_sparse` of float32 or float64, to be called by its address."""
+    number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
+    size = types.intp
+    signature = types.void(
+        number, size, number, size, place, place, number, place, place, *[size] * 4
+    )
+    return by_address(_multiply_sparse, signature, dtype)
+
+
+# Compute `_multiply_sparse`; size: its last four arguments.
+#
+# by: the address of `sparse_multiplier`. out, b: (array, at, step). outs, which, amounts, firsts,
+# ends: (array, at).
+def _sparse_product(
+    typing: Any, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
+    ends: Any, size: Any,
+) -> Any:  # fmt: skip
+    return types.void(by, out, b, outs, which, amounts, firsts, ends, size), call_address
+
+
+sparse_product: Any = intrinsic(_sparse_product)
 
 
 def _lift(
