@@ -25,6 +25,7 @@ from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
     by_type,
+    clear,
     compiled,
     fma,
     inner,
@@ -103,7 +104,7 @@ def train(
         step = -descent.lr * share if descent.direct else share
         spreads = draw(net, model, order, s, room)
         losses[s] = 0.0
-        model.gradient[:lower] = 0
+        clear(model.gradient, 0, lower)
         for piece in range(-(-len(rows) // order.piece)):
             part = rows[piece * order.piece : (piece + 1) * order.piece]
             add = descent.direct or piece > 0
@@ -286,7 +287,7 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
             value = values[i * row + k]
             off = hidden and value <= nothing
             values[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
-        values[i * row + m : (i + 1) * row] = nothing
+        clear(values, i * row + m, (i + 1) * row)
 
 
 @inner
@@ -316,7 +317,7 @@ def backward(
                     if matched:
                         error += errors[at + j]
                     errors[at + j] = error if room.activations[at + j] > nothing else nothing
-                errors[at + n : at + inputs[2]] = nothing
+                clear(errors, at + n, at + inputs[2])
         accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, above, room.zeros)
 
 
@@ -355,12 +356,12 @@ def accumulate_gradient(
     product(by, (to, at, row), begin, a, errors, (n, rows, width))
     if not biased:
         return
-    bias = to[at + n * row : at + n * row + width]
+    bias = at + n * row
     if not add:
-        bias[:] = 0
+        clear(to, bias, bias + width)
     for i in range(rows):
         for j in range(width):
-            bias[j] += values[first + i * row + j]
+            to[bias + j] += values[first + i * row + j]
 
 
 @inner

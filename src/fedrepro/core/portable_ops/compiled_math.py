@@ -87,6 +87,27 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     return called
 
 
+@inner
+def clear(values: Array, first: int, end: int) -> None:
+    """Set values[first:end] to zero; a loop compiles far quicker than the assignment to a slice."""
+    for k in range(first, end):
+        values[k] = 0
+
+
+@inner
+def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
+    """Write the matrix (rows, columns) at `source` to `to`, as (columns, rows).
+
+    Both are (array, offset, row stride).
+    """
+    (values, at, step), (out, first, out_step) = source, to
+    for i0 in range(0, rows, SQUARE):
+        for j0 in range(0, columns, SQUARE):
+            for j in range(j0, min(columns, j0 + SQUARE)):
+                for i in range(i0, min(rows, i0 + SQUARE)):
+                    out[first + j * out_step + i] = values[at + i * step + j]
+
+
 padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
 
 
@@ -102,6 +123,7 @@ HALF = COLUMNS // 2
 HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 2
+SQUARE = 16  # side of the squares in which a matrix is transposed
 FEW = 4096  # numbers that stay in the first cache
 # columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
 PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
