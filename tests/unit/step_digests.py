@@ -67,7 +67,7 @@ def pooled(bias: bool = True) -> Network:
 
 
 def listed() -> Network:
-    """Pooled convolutions whose inputs fill vectors, so that zero errors are left out; odd sides."""
+    """Pooled convolutions with odd sides, whose inputs fill vectors: zero errors are left out."""
     lower = (Convolution2d(16, 3, 1), Relu(), MaxPool(), Convolution2d(32, 4, 2), Relu(), MaxPool())
     top = (Convolution2d(12, 3), Relu(), MaxPool(), Affine(10))
     return Network((1, 18, 19), (*lower, *top), "convolutional")
