@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
-from fedrepro.core.portable_ops.compiled_math import Array, clear, inner, row_of
+from fedrepro.core.portable_ops.compiled_math import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import (
@@ -51,7 +51,6 @@ from fedrepro.networks.memory_layout import Parts
  FIELDS) = range(27)  # fmt: skip
 
 
-PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
 
 
 class Maps(NamedTuple):

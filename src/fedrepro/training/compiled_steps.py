@@ -23,6 +23,7 @@ from fedrepro.core.portable_ops import (
 )
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
+    PLAIN,
     Array,
     by_type,
     clear,
@@ -32,6 +33,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     padded_to,
     product,
     row_of,
+    transpose,
 )
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
 from fedrepro.core.portable_ops.philox import words
@@ -310,13 +312,15 @@ def backward(
             backprop_input(net.by, model.used, of, rows, above, room)
         if layer:
             inputs = room.activations, net.activations[layer - 1], row_of(n)
+            transpose((room.below, 0, across), n, rows, (room.turned, 0, inputs[2]))
             for i in range(rows):
                 at = inputs[1] + i * inputs[2]
                 for j in range(n):
-                    error = room.below[j * across + i] * larger
+                    k = PLAIN(at + j)
+                    error = room.turned[PLAIN(i * inputs[2] + j)] * larger
                     if matched:
-                        error += errors[at + j]
-                    errors[at + j] = error if room.activations[at + j] > nothing else nothing
+                        error += errors[k]
+                    errors[k] = error if room.activations[k] > nothing else nothing
                 clear(errors, at + n, at + inputs[2])
         accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, above, room.zeros)
 
@@ -330,9 +334,7 @@ def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, roo
     product; the result is transposed, (n, padded rows).
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
-    for j in range(m):
-        for i in range(rows):
-            room.turned[j * across + i] = values[first + i * row + j]
+    transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
 
@@ -361,7 +363,7 @@ def accumulate_gradient(
         clear(to, bias, bias + width)
     for i in range(rows):
         for j in range(width):
-            to[bias + j] += values[first + i * row + j]
+            to[PLAIN(bias + j)] += values[PLAIN(first + i * row + j)]
 
 
 @inner

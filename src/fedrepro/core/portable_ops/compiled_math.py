@@ -94,20 +94,6 @@ def clear(values: Array, first: int, end: int) -> None:
         values[k] = 0
 
 
-@inner
-def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
-    """Write the matrix (rows, columns) at `source` to `to`, as (columns, rows).
-
-    Both are (array, offset, row stride).
-    """
-    (values, at, step), (out, first, out_step) = source, to
-    for i0 in range(0, rows, SQUARE):
-        for j0 in range(0, columns, SQUARE):
-            for j in range(j0, min(columns, j0 + SQUARE)):
-                for i in range(i0, min(rows, i0 + SQUARE)):
-                    out[first + j * out_step + i] = values[at + i * step + j]
-
-
 padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
 
 
@@ -123,7 +109,8 @@ HALF = COLUMNS // 2
 HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 2
-SQUARE = 16  # side of the squares in which a matrix is transposed
+PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
+SQUARE = 8  # side of the squares in which a matrix is transposed
 FEW = 4096  # numbers that stay in the first cache
 # columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
 PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
@@ -404,3 +391,60 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
+
+
+def _turn_square(
+    typing: Any, source: Any, at: Any, row: Any, to: Any, first: Any, apart: Any
+) -> Any:
+    """Write code that transposes the 8 × 8 numbers (SQUARE) at `at` in `source`, by shuffles.
+
+    An intrinsic of Numba: the result begins at `first` in `to`; `row` and `apart` are row strides.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, at, row, to, first, apart = arguments
+        kinds, lanes, size = signature.args, range(SQUARE), SQUARE // 2
+        vector = Vectors(builder, kinds[0].dtype, SQUARE)
+        indices = ir.VectorType(ir.IntType(32), SQUARE)
+
+        def pointers(kind: Any, array: Any, start: Any, step: Any) -> list[Any]:
+            begin = array_at(context, builder, kind, array, start)
+            return [vector.at(begin, builder.mul(ir.Constant(step.type, r), step)) for r in lanes]
+
+        def chosen(pair: tuple[Any, Any], which: list[int]) -> Any:
+            return builder.shuffle_vector(*pair, ir.Constant(indices, which))
+
+        rows = [vector.load(pointer) for pointer in pointers(kinds[0], source, at, row)]
+        while size:  # blocks of this side change places across the diagonal, then smaller ones
+            for r in lanes:
+                if not r & size:
+                    pair = rows[r], rows[r + size]
+                    rows[r] = chosen(pair, [n + (SQUARE - size) * bool(n & size) for n in lanes])
+                    rows[r + size] = chosen(
+                        pair, [n + (SQUARE if n & size else size) for n in lanes]
+                    )
+            size //= 2
+        for value, pointer in zip(rows, pointers(kinds[3], to, first, apart), strict=True):
+            vector.store(value, pointer)
+        return context.get_dummy_value()
+
+    return types.void(source, at, row, to, first, apart), generate
+
+
+turn_square: Any = intrinsic(_turn_square)
+
+
+@inner
+def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
+    """Write the matrix (rows, columns) at `source` to `to`, as (columns, rows).
+
+    Both are (array, offset, row stride).
+    """
+    (values, at, step), (out, first, apart) = source, to
+    whole, broad = rows // SQUARE * SQUARE, columns // SQUARE * SQUARE
+    for i in range(0, whole, SQUARE):
+        for j in range(0, broad, SQUARE):
+            turn_square(values, at + i * step + j, step, out, first + j * apart + i, apart)
+    for i in range(rows):
+        for j in range(broad if i < whole else 0, columns):
+            out[first + j * apart + i] = values[at + i * step + j]
