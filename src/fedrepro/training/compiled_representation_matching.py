@@ -51,8 +51,6 @@ from fedrepro.networks.memory_layout import Parts
  FIELDS) = range(27)  # fmt: skip
 
 
-
-
 class Maps(NamedTuple):
     """The maps f_j of representation matching that predict from images, for compiled steps.
 
