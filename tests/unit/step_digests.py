@@ -66,6 +66,13 @@ def pooled(bias: bool = True) -> Network:
     return Network((3, 14, 15), (*kernels, *top), "convolutional")
 
 
+def listed() -> Network:
+    """Pooled convolutions with odd sides, whose inputs fill vectors: zero errors are left out."""
+    lower = (Convolution2d(16, 3, 1), Relu(), MaxPool(), Convolution2d(32, 4, 2), Relu(), MaxPool())
+    top = (Convolution2d(12, 3), Relu(), MaxPool(), Affine(10))
+    return Network((1, 18, 19), (*lower, *top), "convolutional")
+
+
 def deep() -> Network:
     """Convolutions without pooling, and dropout."""
     kernels = (Convolution2d(9, 3, 1), Relu(), Convolution2d(8, 3), Relu())
@@ -91,6 +98,7 @@ CASES = {
     "beliefs": (beliefs(), ADAM, (GaussianPrior(),)),
     "pooled": (pooled(), PLAIN, ()),
     "pooled, no biases": (pooled(False), replace(PLAIN, momentum=0.9), (Proximal(0.1),)),
+    "listed": (listed(), replace(PLAIN, l2=1e-3), ()),
     "convolutions": (deep(), replace(ADAM, augment="crop_flip"), (Entropy(),)),
     "letters": (letters(False), PLAIN, ()),
     "every letter": (letters(True), ADAM, ()),

@@ -42,7 +42,7 @@ def test_steps_leave_the_bytes_of_any_processor(name):
     assert found == {key: STORED[key] for key in found}
 
 
-KINDS = ["logistic", "beliefs", "pooled", "every letter"]
+KINDS = ["logistic", "beliefs", "pooled", "listed", "every letter"]
 WORDS = [sys.executable, str(HERE / "step_digests.py"), *KINDS, "float32"]
 NAMED = {
     "NUMBA_CPU_NAME": "haswell",

@@ -21,7 +21,14 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.core.portable_ops.compiled_math import Array, inner, padded_to, row_of
+from fedrepro.core.portable_ops.compiled_math import (
+    Array,
+    clear,
+    inner,
+    padded_to,
+    row_of,
+    transpose,
+)
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
     NOWHERE,
@@ -147,13 +154,14 @@ def convolutions_of(
         row, stride = (width + 2 * edge) * below, aligned_buffers.row_of(channels)
         c[HEIGHT], c[WIDTH] = height + 2 * edge - k + 1, width + 2 * edge - k + 1
         c[CHANNELS], c[BELOW], c[KERNEL], c[POOLED] = channels, below, k, pooled
+        c[LISTED] = pooled and below % lanes == 0
+        if c[LISTED]:
+            images = -(-images // lanes) * lanes  # vectors of its inputs lie in whole lines
         c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
-        images = -(-images // lanes) * lanes  # vectors of the next layer's inputs in whole lines
         flipped += k * k * stride * aligned_buffers.row_of(below)
         low = aligned_buffers.row_of(below)
-        c[LISTED] = pooled and below % lanes == 0
         # whose columns would fill a part of a vector
         c[ADDED] = not edge and low == PAD and not c[LISTED]
         if c[LISTED]:
@@ -238,7 +246,7 @@ def lay_image(
     start, step = ((width - 1 + right), -channels) if mirrored else (-right, channels)
     for i in range(height):
         y, at = i + down, c[IMAGE] + b * c[NEXT] + (i + edge) * c[ROW] + edge * channels
-        images[at : at + width * channels] = 0
+        clear(images, at, at + width * channels)
         if 0 <= y < height:
             for k in range(channels):
                 to, first = at + start * channels + k, (k * height + y) * width
@@ -367,14 +375,15 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[LISTED]:
-            stride, length = row_of(c[CHANNELS]), c[KERNEL] * c[KERNEL] * c[BELOW]
-            for n in range(length):
-                row, column = c[WEIGHT] + n * stride, c[TURNED] + n
-                for o in range(c[CHANNELS]):
-                    if back:
-                        gradient[row + o] = room.turned[column + o * length]
-                    else:
-                        room.turned[column + o * length] = gradient[row + o]
+            length, channels = c[KERNEL] * c[KERNEL] * c[BELOW], c[CHANNELS]
+            plain, turned = (
+                (gradient, c[WEIGHT], row_of(channels)),
+                (room.turned, c[TURNED], length),
+            )
+            if back:
+                transpose(turned, channels, length, plain)
+            else:
+                transpose(plain, length, channels, turned)
 
 
 @inner
@@ -389,7 +398,7 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
     for o in range(c[CHANNELS]):
         lists.starts[o] = lists.ends[o] = o * (c[HEIGHT] // 2) * across
     for y in range(c[HEIGHT] // 2):
-        lists.counts[: across * SPOTS_OF_CELL] = 0
+        clear(lists.counts, 0, across * SPOTS_OF_CELL)
         for x in range(across):  # the channels of each position of the cell, without branches
             cell = (y * across + x) * stride
             for o in range(c[CHANNELS]):
@@ -398,7 +407,8 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
                 lists.buckets[bucket * c[CHANNELS] + count] = o
                 lists.counts[bucket] = count + (room.lower[cell + o] != 0)
         for spot in range(4 * across):
-            down, x = divmod(spot, 2 * across)
+            down = spot // (2 * across)
+            x = spot - 2 * across * down
             bucket = (x >> 1) * SPOTS_OF_CELL + 2 * down + (x & 1)
             cell = (y * across + (x >> 1)) * stride
             lists.firsts[place], seat = n, convs.lists[c[CORNERS] + place]
@@ -425,9 +435,9 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
     sparse_product(convs.sparse, out, source, (convs.lists, c[OWN]), (lists.seats, 0),
                    (lists.own, 0), (lists.starts, 0), (lists.ends, 0), size)  # fmt: skip
     if convs.biased:
-        bias = gradient[c[WEIGHT] + c[KERNEL] * run * row_of(c[CHANNELS]) :]
+        bias = c[WEIGHT] + c[KERNEL] * run * row_of(c[CHANNELS])
         for m in range(lists.firsts[c[HEIGHT] // 2 * (c[WIDTH] // 2) * 4]):
-            bias[lists.channels[m]] += lists.amounts[m]
+            gradient[bias + lists.channels[m]] += lists.amounts[m]
 
 
 @inner
@@ -439,12 +449,16 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
-        stride, spots, rows = row_of(c[CHANNELS]), c[KERNEL] * c[KERNEL], c[ADDED] or c[LISTED]
-        low = c[BELOW] if c[LISTED] else row_of(c[BELOW])
+        stride, low, spots = row_of(c[CHANNELS]), row_of(c[BELOW]), c[KERNEL] * c[KERNEL]
+        if c[LISTED]:
+            length = spots * c[BELOW]
+            turned = room.flipped, c[FLIPPED], length
+            transpose((weights, c[WEIGHT], stride), length, c[CHANNELS], turned)
+            continue
         for s in range(spots):
             source = c[WEIGHT] + s * c[BELOW] * stride
             for o in range(c[CHANNELS]):
-                place = o * spots + s if rows else (spots - 1 - s) * stride + o
+                place = o * spots + s if c[ADDED] else (spots - 1 - s) * stride + o
                 for i in range(c[BELOW]):
                     room.flipped[c[FLIPPED] + place * low + i] = weights[source + i * stride + o]
 
@@ -460,7 +474,7 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
     for place in range(gives(top) // stride):
         for k in range(channels):
             room.lower[place * stride + k] = errors[first + (place * channels + k) * step]
-        room.lower[place * stride + channels : (place + 1) * stride] = 0
+        clear(room.lower, place * stride + channels, (place + 1) * stride)
 
 
 @inner
@@ -617,8 +631,7 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
     comes from the outputs in the order in which these lie.
     """
     run, lists, lanes = c[KERNEL] * c[BELOW], room.errors, LANE_BYTES // room.image.itemsize
-    image = room.image[: c[NEXT]]
-    image[:] = 0
+    clear(room.image, 0, c[NEXT])
     last, low = c[KERNEL] - 1, row_of(c[BELOW])
     size = c[KERNEL], c[HEIGHT] // 2 * (c[WIDTH] // 2) * 4, run // lanes, lanes
     sparse_product(convs.sparse, (room.image, last * c[ROW], -c[ROW]),
@@ -627,4 +640,5 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
                    size)  # fmt: skip
     for place in range(c[SPOTS]):
         at, to = convs.lists[c[BACK] + place], place * low
-        room.lower[to : to + c[BELOW]] = image[at : at + c[BELOW]]
+        for k in range(c[BELOW]):
+            room.lower[to + k] = room.image[at + k]

@@ -18,6 +18,7 @@ from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
     by_type,
+    clear,
     compiled,
     inner,
     padded_to,
@@ -108,7 +109,7 @@ def add_moments(
     k, width, length = c[KERNEL], run_of(c), c[KERNEL] * c[KERNEL] * c[BELOW]
     for b in range(rows):
         image = c[IMAGE] + b * c[NEXT]
-        scratch[:] = 0
+        clear(scratch, 0, len(scratch))
         a, one = (room.images, image, c[ROW], c[BELOW]), (room.one, 0, 0, 0)
         for d in range(k):
             right = room.images, image + d * c[ROW], c[ROW], c[BELOW]
@@ -147,13 +148,13 @@ def add_errors(
             if len(squares):
                 first = c[WEIGHT]
                 last = first + (c[KERNEL] * c[KERNEL] * c[BELOW] + convs.biased) * stride
-                scratch[first:last] = 0
+                clear(scratch, first, last)
                 learn_kernel(convs, c, scratch, c[IMAGE] + b * c[NEXT], room)
                 for n in range(first, last):
                     squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
             else:
                 first, last = starts[layer], starts[layer + 1]
-                scratch[first:last] = 0
+                clear(scratch, first, last)
                 out, size = (scratch, first, stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
                 product_at(convs.by, out, out, right, right, (convs.lists, 0),
                            (*size, padded_to(c[CHANNELS])))  # fmt: skip

@@ -16,16 +16,16 @@ from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
+    clear,
     inner,
     multiplier,
     padded_to,
     product,
     row_of,
+    transpose,
 )
 from fedrepro.core.portable_ops.elementary_functions import exp_of
 from fedrepro.networks.memory_layout import Parts
-
-TURNED = 16  # side of the squares in which a matrix is transposed
 
 
 class Recurrent(NamedTuple):
@@ -210,15 +210,15 @@ def backpropagate_through_time(
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
     seen = cells if net.every else rows
     across, first = padded_to(seen), cells - seen
-    room.above[: first * state] = 0
+    clear(room.above, 0, first * state)
     for r in range(seen):
         for k in range(h):
             room.above[(first + r) * state + k] = errors[k * across + r]
     for layer in range(len(net.starts) - 1, -1, -1):
         weight, recurrent, bias = net.starts[layer]
         gates, states = layer * cells * gate, layer * cells * state
-        transpose(weights, recurrent, h, 4 * h, gate, room.turned, state)
-        room.cell[: rows * h] = 0
+        transpose((weights, recurrent, gate), h, 4 * h, (room.turned, 0, state))
+        clear(room.cell, 0, rows * h)
         for t in range(net.steps - 1, -1, -1):
             if t + 1 < net.steps:  # errors through the next time step
                 out = room.above, t * rows * state, state
@@ -240,7 +240,7 @@ def backpropagate_through_time(
             g = room.gates[gates + r * gate : gates + r * gate + 4 * h]
             for k in range(4 * h):
                 summed[k] += g[k]
-        transpose(weights, weight, n, 4 * h, gate, room.turned, row)
+        transpose((weights, weight, gate), n, 4 * h, (room.turned, 0, row))
         out = (room.above, 0, state) if layer else (room.vectors, 0, vector)
         product(net.by, out, (room.zeros, 0, 0), (room.gates, gates, gate, 1),
                 (room.turned, 0, row), (cells, 4 * h, padded_to(n)))  # fmt: skip
@@ -275,16 +275,3 @@ def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -
             g[2 * h + k] = c * entry * (one - new * new)
             g[3 * h + k] = e * s * out * (one - out)
             cell[k] = c * forget
-
-
-@inner
-def transpose(weights: Array, at: int, n: int, m: int, row: int, to: Array, to_row: int) -> None:
-    """Write the (n, m) matrix that begins at `at` in `weights` to `to` as (m, n).
-
-    `row` and `to_row` are the lengths in memory of a row in `weights` and in `to`.
-    """
-    for i0 in range(0, n, TURNED):
-        for j0 in range(0, m, TURNED):
-            for j in range(j0, min(m, j0 + TURNED)):
-                for i in range(i0, min(n, i0 + TURNED)):
-                    to[j * to_row + i] = weights[at + i * row + j]

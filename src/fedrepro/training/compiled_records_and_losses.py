@@ -18,6 +18,7 @@ import numpy as np
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
     by_type,
+    clear,
     compiled,
     fma,
     inner,
@@ -363,7 +364,7 @@ def scale(net: NetArrays, rows: int, step: float, errors: Array) -> None:
         error = errors[at + i * row : at + i * row + width]
         for k in range(width):
             error[k] *= each
-        error[classes:] = 0
+        clear(error, classes, len(error))
 
 
 def _judge(net: Any, data: Any, rows: Any, room: Any) -> Any:

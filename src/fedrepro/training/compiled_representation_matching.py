@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
-from fedrepro.core.portable_ops.compiled_math import Array, inner, row_of
+from fedrepro.core.portable_ops.compiled_math import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import (
@@ -49,9 +49,6 @@ from fedrepro.networks.memory_layout import Parts
 (SOURCE, DOWNWARDS, ACROSS, UNPOOLED, HIGH, ALONG, OF_X, TARGET, FURTHER, BENEATH, UNITS, SIDE,
  WIDE, RECTIFIED, TOP, BOTTOM, DOWN, LEFT, RIGHT, OVER, WEIGHT, BIAS, PLACES, LONG, TILES, BEYOND,
  FIELDS) = range(27)  # fmt: skip
-
-
-PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
 
 
 class Maps(NamedTuple):
@@ -275,9 +272,9 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
         for i in range(p[WIDE]):
             place = maps.places[p[PLACES] + s * p[WIDE] + i]
             room.laid[s * long + i] = weights[p[WEIGHT] + place]
-        room.laid[s * long + p[WIDE] : (s + 1) * long] = 0
-    room.moved[: c[CHANNELS] * p[SIDE] * long] = 0
-    room.summed[:] = 0
+        clear(room.laid, s * long + p[WIDE], (s + 1) * long)
+    clear(room.moved, 0, c[CHANNELS] * p[SIDE] * long)
+    clear(room.summed, 0, len(room.summed))
     for i in range((p[RIGHT] - p[LEFT]) * p[UNITS]):
         room.bias[i] = weights[p[BIAS] + i % p[UNITS]]
 
@@ -396,7 +393,7 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None
     `maps.table`.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
-    room.image[: p[HIGH] * row] = 0
+    clear(room.image, 0, p[HIGH] * row)
     for tile in range(p[TILES], p[BEYOND]):
         kind, dy, at = maps.tiles[tile]
         for r in range(count):
@@ -421,10 +418,11 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     for i in range(p[HIGH]):
         line, y = room.image[i * row : (i + 1) * row], i - p[DOWN]
         if not p[TOP] <= y < p[BOTTOM]:
-            line[:] = 0
+            clear(line, 0, row)
             continue
         at = p[TARGET] + b * p[FURTHER] + y * p[BENEATH] + p[LEFT] * units
-        line[:left], line[left + long :] = 0, 0
+        clear(line, 0, left)
+        clear(line, left + long, row)
         back, theirs = line[left : left + long], values[at : at + long]
         for t in range(long):
             value = back[t] + bias[t]
@@ -452,10 +450,10 @@ def lift_up(
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]
-    mine.extra[to : to + gives(c)] = 0
+    clear(mine.extra, to, to + gives(c))
     for k in range(c[CHANNELS]):
         n = of_channel(convs, p, k, mine, source, room)
-        room.sums[: n * lanes] = 0
+        clear(room.sums, 0, n * lanes)
         for tile in range(p[TILES], p[BEYOND]):
             kind, dy, at = maps.tiles[tile]
             lift(kind, (room.image, dy * row + at, row),

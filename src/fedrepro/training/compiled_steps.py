@@ -23,14 +23,17 @@ from fedrepro.core.portable_ops import (
 )
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
+    PLAIN,
     Array,
     by_type,
+    clear,
     compiled,
     fma,
     inner,
     padded_to,
     product,
     row_of,
+    transpose,
 )
 from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
 from fedrepro.core.portable_ops.philox import words
@@ -103,7 +106,7 @@ def train(
         step = -descent.lr * share if descent.direct else share
         spreads = draw(net, model, order, s, room)
         losses[s] = 0.0
-        model.gradient[:lower] = 0
+        clear(model.gradient, 0, lower)
         for piece in range(-(-len(rows) // order.piece)):
             part = rows[piece * order.piece : (piece + 1) * order.piece]
             add = descent.direct or piece > 0
@@ -286,7 +289,7 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
             value = values[i * row + k]
             off = hidden and value <= nothing
             values[i * row + k] = nothing if off else (value - other[at + i * other_row + k]) * each
-        values[i * row + m : (i + 1) * row] = nothing
+        clear(values, i * row + m, (i + 1) * row)
 
 
 @inner
@@ -309,14 +312,16 @@ def backward(
             backprop_input(net.by, model.used, of, rows, above, room)
         if layer:
             inputs = room.activations, net.activations[layer - 1], row_of(n)
+            transpose((room.below, 0, across), n, rows, (room.turned, 0, inputs[2]))
             for i in range(rows):
                 at = inputs[1] + i * inputs[2]
                 for j in range(n):
-                    error = room.below[j * across + i] * larger
+                    k = PLAIN(at + j)
+                    error = room.turned[PLAIN(i * inputs[2] + j)] * larger
                     if matched:
-                        error += errors[at + j]
-                    errors[at + j] = error if room.activations[at + j] > nothing else nothing
-                errors[at + n : at + inputs[2]] = nothing
+                        error += errors[k]
+                    errors[k] = error if room.activations[k] > nothing else nothing
+                clear(errors, at + n, at + inputs[2])
         accumulate_gradient(net.by, to, add, net.biased, of, rows, inputs, above, room.zeros)
 
 
@@ -329,9 +334,7 @@ def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, roo
     product; the result is transposed, (n, padded rows).
     """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
-    for j in range(m):
-        for i in range(rows):
-            room.turned[j * across + i] = values[first + i * row + j]
+    transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
             (room.turned, 0, across), (n, m, across))  # fmt: skip
 
@@ -355,12 +358,12 @@ def accumulate_gradient(
     product(by, (to, at, row), begin, a, errors, (n, rows, width))
     if not biased:
         return
-    bias = to[at + n * row : at + n * row + width]
+    bias = at + n * row
     if not add:
-        bias[:] = 0
+        clear(to, bias, bias + width)
     for i in range(rows):
         for j in range(width):
-            bias[j] += values[first + i * row + j]
+            to[PLAIN(bias + j)] += values[PLAIN(first + i * row + j)]
 
 
 @inner

@@ -87,6 +87,13 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     return called
 
 
+@inner
+def clear(values: Array, first: int, end: int) -> None:
+    """Set values[first:end] to zero; a loop compiles far quicker than the assignment to a slice."""
+    for k in range(first, end):
+        values[k] = 0
+
+
 padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
 
 
@@ -99,9 +106,12 @@ WIDE = _wide()
 # how many rows and columns of a product are computed at a time: accumulators fill the registers
 ROWS, COLUMNS = (12, 32) if WIDE else (6, 16)
 HALF = COLUMNS // 2
+BROAD = HALF + PAD  # with AVX-512, one vector and a half
 HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
 UNROLLED = 2
+PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
+SQUARE = 8  # side of the squares in which a matrix is transposed
 FEW = 4096  # numbers that stay in the first cache
 # columns and terms of a sum at a time: wide rows, or what they are read from comes in too slowly
 PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
@@ -113,6 +123,7 @@ class Vectors:
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
         self.builder, self.bytes, self.lanes = builder, bits // 8, lanes or VECTOR // bits
+        self.number = dtype
         self.type = ir.VectorType(ir.FloatType() if bits == 32 else ir.DoubleType(), self.lanes)
         self.fused = cgutils.get_or_insert_function(
             builder.module,
@@ -142,6 +153,25 @@ class Vectors:
 
     def store(self, value: Any, pointer: Any) -> None:
         self.builder.store(value, pointer, align=self.bytes)
+
+    def load_some(self, pointer: Any, lanes: int) -> Any:
+        """Write code that loads the first `lanes` numbers of a vector; the others are undefined."""
+        if lanes == self.lanes:
+            return self.load(self.at(pointer))
+        few = Vectors(self.builder, self.number, lanes)
+        return self.resized(few.load(few.at(pointer)), lanes, self.lanes)
+
+    def store_some(self, value: Any, pointer: Any, lanes: int) -> None:
+        """Write code that stores the first `lanes` numbers of a vector."""
+        few = Vectors(self.builder, self.number, lanes)
+        few.store(self.resized(value, self.lanes, lanes), few.at(pointer))
+
+    def resized(self, value: Any, lanes: int, to: int) -> Any:
+        if lanes == to:
+            return value
+        kept = [min(lane, lanes) for lane in range(to)]  # number `lanes` is undefined
+        indices = ir.Constant(ir.VectorType(ir.IntType(32), to), kept)
+        return self.builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), indices)
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
@@ -187,7 +217,14 @@ def _tile_of(
         def across(pointer: Any, at: Any) -> list[Any]:
             """Write code for pointers to a row's vectors, `at` numbers and more after `pointer`."""
             starts = range(0, width, vector.lanes)
-            return [vector.at(pointer, builder.add(at, constant(start))) for start in starts]
+            return [builder.gep(pointer, [builder.add(at, constant(start))]) for start in starts]
+
+        def load(pointers: list[Any]) -> list[Any]:
+            """Write code that loads a row's vectors; only the last may have fewer lanes."""
+            *whole, last = pointers
+            return [*(vector.load(vector.at(each)) for each in whole), vector.load_some(last, rest)]
+
+        rest = width - (width - 1) // vector.lanes * vector.lanes
 
         def row_of_a(r: int) -> Any:
             at = builder.load(builder.gep(of, [constant(r)])) if listed else constant(r)
@@ -203,7 +240,7 @@ def _tile_of(
                 def add(sums: list[Any], k: Any) -> list[Any]:
                     """Write code that adds the products of term k to `sums`; return the sums."""
                     at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
-                    values = [vector.load(pointer) for pointer in across(b, at)]
+                    values = load(across(b, at))
                     at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
                     for r, row in enumerate(each):
                         factor = vector.spread(builder.gep(row, [at]))
@@ -215,14 +252,16 @@ def _tile_of(
                 sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
                 return loop(builder, sums, k, length, add, 1)[0]
 
-            def pointers(matrix: Any, step: Any) -> list[Any]:
-                rows = (builder.mul(constant(r), step) for r in range(height))
-                return [pointer for at in rows for pointer in across(matrix, at)]
+            def pointers(matrix: Any, step: Any) -> list[list[Any]]:
+                return [across(matrix, builder.mul(constant(r), step)) for r in range(height)]
 
-            sums = [vector.load(pointer) for pointer in pointers(begin, begin_row)]
+            sums = [value for row in pointers(begin, begin_row) for value in load(row)]
             sums, _ = loop(builder, sums, constant(0), runs, run, 1)
-            for value, pointer in zip(sums, pointers(out, out_row), strict=True):
-                vector.store(value, pointer)
+            sums.reverse()
+            for row in pointers(out, out_row):
+                for pointer in row[:-1]:
+                    vector.store(sums.pop(), vector.at(pointer))
+                vector.store_some(sums.pop(), row[-1], rest)
 
         by_height(builder, rows, range(1, ROWS + 1) if listed else HEIGHTS, tile)
         return context.get_dummy_value()
@@ -306,6 +345,9 @@ def _multiply(
                     if j + COLUMNS <= last:
                         tile(COLUMNS, height, terms, target, before, left, right, a_row)
                         j += COLUMNS
+                    elif j + BROAD == last:
+                        tile(BROAD, height, terms, target, before, left, right, a_row)
+                        j += BROAD
                     elif j + HALF <= last:
                         tile(HALF, height, terms, target, before, left, right, a_row)
                         j += HALF
@@ -382,3 +424,60 @@ def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
 
 # a · b + c, rounded once: half the instructions, and the same bits on every machine
 fma: Any = intrinsic(_fma)
+
+
+def _turn_square(
+    typing: Any, source: Any, at: Any, row: Any, to: Any, first: Any, apart: Any
+) -> Any:
+    """Write code that transposes the 8 × 8 numbers (SQUARE) at `at` in `source`, by shuffles.
+
+    An intrinsic of Numba: the result begins at `first` in `to`; `row` and `apart` are row strides.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        source, at, row, to, first, apart = arguments
+        kinds, lanes, size = signature.args, range(SQUARE), SQUARE // 2
+        vector = Vectors(builder, kinds[0].dtype, SQUARE)
+        indices = ir.VectorType(ir.IntType(32), SQUARE)
+
+        def pointers(kind: Any, array: Any, start: Any, step: Any) -> list[Any]:
+            begin = array_at(context, builder, kind, array, start)
+            return [vector.at(begin, builder.mul(ir.Constant(step.type, r), step)) for r in lanes]
+
+        def chosen(pair: tuple[Any, Any], which: list[int]) -> Any:
+            return builder.shuffle_vector(*pair, ir.Constant(indices, which))
+
+        rows = [vector.load(pointer) for pointer in pointers(kinds[0], source, at, row)]
+        while size:  # blocks of this side change places across the diagonal, then smaller ones
+            for r in lanes:
+                if not r & size:
+                    pair = rows[r], rows[r + size]
+                    rows[r] = chosen(pair, [n + (SQUARE - size) * bool(n & size) for n in lanes])
+                    rows[r + size] = chosen(
+                        pair, [n + (SQUARE if n & size else size) for n in lanes]
+                    )
+            size //= 2
+        for value, pointer in zip(rows, pointers(kinds[3], to, first, apart), strict=True):
+            vector.store(value, pointer)
+        return context.get_dummy_value()
+
+    return types.void(source, at, row, to, first, apart), generate
+
+
+turn_square: Any = intrinsic(_turn_square)
+
+
+@inner
+def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
+    """Write the matrix (rows, columns) at `source` to `to`, as (columns, rows).
+
+    Both are (array, offset, row stride).
+    """
+    (values, at, step), (out, first, apart) = source, to
+    whole, broad = rows // SQUARE * SQUARE, columns // SQUARE * SQUARE
+    for i in range(0, whole, SQUARE):
+        for j in range(0, broad, SQUARE):
+            turn_square(values, at + i * step + j, step, out, first + j * apart + i, apart)
+    for i in range(rows):
+        for j in range(broad if i < whole else 0, columns):
+            out[first + j * apart + i] = values[at + i * step + j]
