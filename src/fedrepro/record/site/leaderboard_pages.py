@@ -25,9 +25,16 @@ LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
-    """Return the key of the leaderboard in `others` that replaces `shown`, or "" if none does."""
+    """Return the key of the leaderboard in `others` that replaces `shown`, or "" if none does.
+
+    A leaderboard replaces another once all of its scenarios have numbers.
+    """
     version = shown.key.partition("/")[2]
-    later = (b.key for b in others if b.about["board"].get("supersedes") == version)
+    later = (
+        b.key
+        for b in others
+        if b.about["board"].get("supersedes") == version and not b.about["missing"]
+    )
     return next(later, "")
 
 

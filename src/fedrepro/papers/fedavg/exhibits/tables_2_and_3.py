@@ -137,7 +137,7 @@ exhibits["table-2-cnn-rest"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds to 99 % with the convolutional network, the cells of table 2 that cost most",
     caption="As table-2-cnn-centred, for the other cells.",
-    methods=to_the_end(E5_B_INF, E20_B_INF, E20_B50),
+    methods=[at_one_rate(FEDSGD), *to_the_end(E5_B_INF, E20_B_INF, E20_B50)],
     cases={
         "iid": case("IID"),
         "shards": case("non-IID", partition=SHARDS, methods=to_the_end(*NON_IID_REST)),
