@@ -33,8 +33,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs compute equal bytes.
 
     Sets environment variables that the libraries read when they are loaded; variables that are set
-    already stay. Changes nothing on a processor without AVX2, or after a library was loaded.
-    Returns the text of `active_mode`; `cpu` is the file that lists the processor's features.
+    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. `cpu`
+    is the file that lists the processor's features. Returns a description, as `active_mode` does.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
