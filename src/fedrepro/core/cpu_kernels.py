@@ -48,8 +48,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    If the user selected some kernels, the text lists them after 'portable'. Two processes that are
-    both 'portable' compute equal bytes, whatever their processors.
+    A text after 'portable' lists kernels that the user selected. Two processes that are both
+    'portable' compute equal bytes, whatever their processors.
     """
     return _taken
 

@@ -101,7 +101,7 @@ def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return by name the checks of claims that papers define for themselves (constants FORMS)."""
+    """Return functions that check claims and that a single paper defines (its FORMS), by name."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()

@@ -116,8 +116,8 @@ def register(
 def require_several(kind: str, name: str, **given: object) -> None:
     """Raise FedreproError if a decorator's argument is a text but must be a collection: needs="x".
 
-    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` say in
-    the error which component is registered.
+    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` tell in
+    errors which component is registered.
     """
     for key, value in given.items():
         if isinstance(value, str):
@@ -128,7 +128,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind (such as method) by name; first imports their modules."""
+    """Return all components of a kind (such as method) by name; first import their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -269,10 +269,7 @@ def _has_torch(file: str) -> bool:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text such as dirichlet+alpha~0.1 means.
-
-    The text must be in the one form that `Spec.token` writes.
-    """
+    """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
     return _single(parse(components(kind), token, kind))
 
 
@@ -324,7 +321,7 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return a dict: the `name` of the component that a user's `word` means, and its parameters.
+    """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
     The word is a component's name or a common name such as 2nn. A value after a colon sets the
     first parameter, as in dirichlet:0.1. A model may be a class of a file: nets.py:Net.

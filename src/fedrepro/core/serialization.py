@@ -48,8 +48,8 @@ ALLOWED = (
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    So a resumed run cannot differ from an uninterrupted one. Values that did not change are not
-    copied but shared with `before`, the normalized state of the previous round.
+    So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
+    with `before`, the normalized state of the previous round.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -141,9 +141,9 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return `value`, a dict's key or a set's item, if it is plain or a tuple of plain values.
+    """Return `value`, a dict's key or a set's item; raise FedreproError if it cannot be stored.
 
-    Raise FedreproError, which names the state `place`, if it cannot be stored.
+    It may be a number, text, truth value or None, or a tuple of these. `place` names it in errors.
     """
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
@@ -301,7 +301,7 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from files that each hold a block of clients.
+    """Read the local models of some trials from files that each hold some of the clients.
 
     Args:
         paths: the files, which together must hold all clients.

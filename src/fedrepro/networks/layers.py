@@ -98,10 +98,7 @@ class Layer(Protocol):
     """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Describe each tensor of the layer by its name in the layer, such as "weight".
-
-        `shape` is that of the layer's input for one example.
-        """
+        """Describe each tensor of the layer, by a name such as "weight", for this input shape."""
 
     def output(self, shape: Shape) -> Shape:
         """Return the shape of the layer's output for one example; `shape` is that of its input."""
@@ -121,10 +118,7 @@ def join_models(x: torch.Tensor) -> torch.Tensor:
 
 
 def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
-    """Split the channel axis into A models, from (B, A·C, …) to (A, B, C, …), a view.
-
-    This is the inverse of `join_models`; `models` is A.
-    """
+    """Split A models' channels, (B, A·C, …) to (A, B, C, …), a view; `models` is A."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)

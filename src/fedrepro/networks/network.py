@@ -354,12 +354,10 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Return the network of fully connected ReLU layers that has the tensors `body`, (1, *shape).
-
-    `inputs` is the number of inputs.
+    """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
 
     Raises:
-        FedreproError: `body` is not a chain of fully connected layers on this number of inputs.
+        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -197,10 +197,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Return class scores (N, K) that a gate network computes from the logits of m networks.
-
-    `tensors` are those of the m networks, (m, *shape); `gate` is as in `gated_logits`.
-    """
+    """Return class scores (N, K) of a gate network on the logits of m networks, (m, *shape)."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

@@ -246,10 +246,7 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Read the layers of a state dict, from inputs to outputs: in its own order, or in `order`.
-
-    `where` names the state dict in errors.
-    """
+    """Read a state dict's layers, inputs first, in its order or `order`; errors call it `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -400,11 +397,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different architectures, as `stack` does.
-
-    `models` are the clients' architectures, `shape` that of one example, `named` the clients'
-    names.
-    """
+    """Stack clients' state dicts as `stack` does, for `models` of different architectures."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one for all, or one "

@@ -26,9 +26,9 @@ from fedrepro.core.provenance import versions
 
 @dataclass(frozen=True)
 class Observation:
-    """One line about a machine: its subject `what`, such as memory, and the observation in words.
+    """One line about a machine: the subject `what`, such as memory, and a statement, `words`.
 
-    wrong: True if results cannot be trusted, or runs fail, until what was observed is fixed.
+    wrong: True if results cannot be trusted, or runs fail, until the fault is fixed.
     """
 
     what: str
@@ -55,7 +55,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def facts() -> Iterator[Observation]:
-    """Yield what is known without computing: versions, processor, cores, memory, disk, SLURM."""
+    """Yield facts that need no computing: versions, processor, cores, memory, disk, SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     named = (f"{name} {version}" for name, version in versions().items())
     yield Observation("versions", ", ".join(named))
@@ -150,7 +150,7 @@ def environment() -> Observation:
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Compare library `name`'s matrix product of float32, `product`, with that in float64."""
+    """Check library `name`'s matrix product of float32, `product`, against one in float64."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))

@@ -167,11 +167,7 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Write LLVM code that computes the address of element number `at` of `array`.
-
-    `kind` is the Numba type of `array`, an array or a pointer; Numba passes `context` and
-    `builder`.
-    """
+    """Write LLVM code for the address of element `at` of an `array` of Numba type `kind`."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, array).data
     return builder.gep(array, [at])
@@ -382,9 +378,8 @@ def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: A
 def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     """Write LLVM code that calls a compiled function by its memory address, the first argument.
 
-    All other arguments are tuples, whose items become the function's arguments; an array and an
-    offset at the beginning of a tuple become one pointer. Numba calls this as an intrinsic's code
-    generator.
+    Each of the other arguments is a tuple, whose items become arguments of the function; an array
+    and an offset at the beginning of a tuple become one pointer.
     """
     address, *tuples = arguments
     values: list[Any] = []

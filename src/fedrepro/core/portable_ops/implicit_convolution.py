@@ -82,10 +82,7 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the matrix product with windows of images that `product_at` calls.
-
-    `dtype` is "float32" or "float64".
-    """
+    """Compile the product with windows that `product_at` calls; `dtype` is such as "float32"."""
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(

@@ -52,10 +52,7 @@ class _Tile(Vectors):
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write LLVM code that runs a different branch for each form of a tile, `kind` at run time.
-
-        one(form, indices) writes the code for some of the tile's vectors.
-        """
+        """Write LLVM code with a branch, written by `one`, for each form (`kind`) of a tile."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -130,17 +127,16 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
 lay: Any = intrinsic(_lay)
 
 
+# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
+#
+# A product with a sparse matrix: `amounts` are its nonzero numbers, grouped by row r of `rows`.
+# Sums are `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the
+# order of r. This is done `steps` times, out_step and b_step numbers further on each time. Arrays
+# are pointers.
 def _multiply_sparse(
     out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
     firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
 ) -> None:  # fmt: skip
-    """Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
-
-    A product with a sparse matrix: `amounts` are its nonzero numbers, grouped by its rows r, of
-    `rows`. Sums are `vectors` vectors of `lanes` numbers long, and may overlap in `out`: they are
-    added in the order of r. All is done `steps` times, out_step and b_step numbers further on each
-    time. Arrays are pointers.
-    """
     for step in range(steps):
         for r in range(rows):
             at = 0
@@ -157,10 +153,7 @@ named_after(_multiply_sparse, [compiled_math])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the sparse product `_multiply_sparse` in `dtype`, "float32" or "float64".
-
-    `sparse_product` calls it by its memory address.
-    """
+    """Compile the product that `sparse_product` calls; `dtype` is such as "float32"."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
