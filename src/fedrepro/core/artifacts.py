@@ -440,8 +440,7 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if the table at `path` was computed from other inputs than those in `made`.
 
-    Keys that `made` and the table's provenance share must have equal values; other keys are
-    ignored.
+    Keys that only one of `made` and the table's provenance has are ignored.
     """
     provenance = read_source(path)
     for key, wanted in made.items():

@@ -144,8 +144,7 @@ def render(value: Value) -> str:
 def comparable_text(value: Any) -> str:
     """Return a table's cell as text, so that equal values compare equal: 1 for 1.0 and for "1.0".
 
-    Numbers get ten digits. A csv column that mixes numbers with texts is read as texts, and one
-    that mixes 1 with 0.5 as floats, so equal values may differ in type.
+    Numbers get ten digits. Types may differ, as a csv column of numbers and texts is read as texts.
     """
     if isinstance(value, str):
         try:

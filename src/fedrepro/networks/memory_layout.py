@@ -58,8 +58,7 @@ class Parts:
 def parts_of(network: Network) -> Parts | None:
     """Return a network's convolutional, recurrent and affine layers; None for any other network.
 
-    None means that compiled code cannot compute the network. There may be dropout after every
-    hidden affine map.
+    None means that compiled code cannot run it. Dropout may follow every hidden affine map.
     """
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
@@ -109,9 +108,9 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Each tensor's rows are padded to whole vector registers. `shapes` has tensors' shapes by name.
-    `turned` has, by name, (lengths of axes, which may be split; order of these axes in memory) of
-    tensors whose axes are reordered.
+    Rows of a tensor are padded to whole vector registers. `shapes` are the tensors' shapes by name.
+    `turned` is for tensors with reordered axes: (lengths of axes, some split; their order in
+    memory).
     """
 
     def __init__(

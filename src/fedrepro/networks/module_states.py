@@ -32,9 +32,8 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 class StackedModels:
     """The state dicts of J clients, read and stacked: tensors[name] is float32 (J, *shape).
 
-    model, shape, classes: architecture, shape of one example, and number of classes. layers: names
-    of layers in the state dicts, from inputs to outputs. widths: hidden units of each client, if
-    clients differ in these.
+    model, shape, classes: architecture, shape of one example, number of classes. layers: names of
+    layers in the state dicts, inputs first. widths: hidden units of each client, if clients differ.
     """
 
     model: Spec
@@ -177,8 +176,8 @@ def _stacked(
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
     """Stack a module's state dicts; return the form of their keys, and tensors (J, *shape) by name.
 
-    Parameters are stacked, and buffers that differ between models or that training changes; `where`
-    has the state dicts' names for errors.
+    Stacks parameters, and buffers that differ or that training changes; errors call the dicts
+    `where`.
     """
     import torch
 
@@ -217,8 +216,8 @@ def _stacked(
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
     """Return a state dict unchanged, then without key prefixes, as pairs (prefix, state dict).
 
-    DataParallel and torch.compile add prefixes such as 'module.'. With several prefixes there is
-    one pair for each that is cut off.
+    DataParallel and torch.compile add prefixes such as 'module.', perhaps several, cut off one by
+    one.
     """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):

@@ -216,9 +216,9 @@ class Network:
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. If a text window has
-        several predictions, one per character, their targets are the next characters; the last
-        target is the label.
+        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. With a prediction per
+        character of a text window, the targets are the next characters, and after the last one the
+        label.
         """
         import torch
 
@@ -335,8 +335,7 @@ def _start(
 def split(network: Network) -> tuple[Network, Network]:
     """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
 
-    Dropout before the output layer becomes part of the second network, whose tensors are weight0
-    and bias0.
+    Dropout before the output layer is a part of the second network (tensors weight0, bias0).
 
     Raises:
         FedreproError: the network does not end in a fully connected layer.

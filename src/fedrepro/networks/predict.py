@@ -90,8 +90,8 @@ def probabilities(
 ) -> torch.Tensor:
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
-    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each. The
-    scores are on the device of the examples. Source: PFNM, supplement 4.1 (uniform and weighted
+    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each.
+    Scores are on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted
     ensemble).
     """
     import torch
@@ -110,8 +110,8 @@ def votes(
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
     The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape);
-    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, drawn by the key `rng`,
-    break ties.
+    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, drawn by `rng`, break
+    ties.
     """
     import torch
 

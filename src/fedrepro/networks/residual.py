@@ -49,9 +49,9 @@ class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20: three stages of `blocks` blocks.
 
     A 3×3 convolution comes before the stages, averages over positions and an affine map after them.
-    Channels double and side lengths halve from stage to stage; `width` is the first stage's
-    channels. Weights are initialised as by He et al.; without normalisation a block at first
-    computes its shortcut alone.
+    Channels double and side lengths halve from stage to stage; the first has `width` channels.
+    Weights are initialised as by He et al.; without normalisation a block begins as its shortcut
+    alone.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:

@@ -55,9 +55,8 @@ def stack(
     dicts in errors.
 
     Raises:
-        FedreproError: a state dict is not of PyTorch's form, such as a weight (out, in); or shapes
-            differ from the model's, or between clients in more than widths of fully connected
-            layers.
+        FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
+            differ from the model's, or between clients in more than hidden widths.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -130,8 +129,7 @@ def unstack(
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
     `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
-    the user's module that `model` names. `widths` are each network's hidden units, if networks
-    differ in these.
+    the user's module that `model` names. `widths` are each network's hidden units, if these vary.
 
     Raises:
         FedreproError: PyTorch stores a layer in another form, or the number of names differs.
@@ -342,8 +340,7 @@ class MixedNetwork(Network):
     """Several architectures as one network, for methods that combine clients' unchanged networks.
 
     A model has tensors of all `members` (architectures), each name with the architecture's number
-    as prefix, and a tensor that tells which architecture the model uses; tensors of all others are
-    zeros.
+    as prefix, and a tensor that tells which architecture it uses; tensors of all others are zeros.
     """
 
     members: tuple[Network, ...] = ()

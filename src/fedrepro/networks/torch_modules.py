@@ -53,8 +53,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     `shape` is that of one example, `classes` the number of logits.
 
     Raises:
-        FedreproError: the model does not return a module, or returns one that cannot be trained,
-            averaged and measured.
+        FedreproError: the model returns no module, or one that cannot be trained and averaged.
     """
     import torch
 
@@ -87,8 +86,7 @@ class OwnModule:
         products: multiplications for one example.
         draws: whether training is random, or differs from prediction, as with dropout.
         moving: buffers that training changes, such as BatchNorm's running statistics.
-        varying: other buffers that differ between models. Like `moving`, they are tensors of a
-            model.
+        varying: other buffers that differ between models; all these are tensors of a model.
     """
 
     module: torch.nn.Module
@@ -313,8 +311,8 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
         """Record the size of a submodule's output, and its multiplications, for one example.
 
-        A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
-        PyTorch calls this after the submodule.
+        Called after the submodule. A matrix is multiplied once for each position of a sequence, a
+        kernel for each of an image.
         """
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}

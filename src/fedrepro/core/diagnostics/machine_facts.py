@@ -83,10 +83,7 @@ def _line(text: str, name: str) -> str:
 
 
 def processor(cpuinfo: Path | None = None) -> Observation:
-    """Observe the processor's name and the flags that decide how libraries compute.
-
-    `cpuinfo` is the file to read, by default /proc/cpuinfo.
-    """
+    """Observe the processor's name and the flags by which libraries choose code, in `cpuinfo`."""
     text = _text(cpuinfo := cpuinfo or CPUINFO)
     name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
     flags = _line(text, "flags|Features").split()

@@ -256,11 +256,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write LLVM code with one branch for each of `heights`, chosen by `rows` when the code runs.
-
-    tile(height) writes the branch for rows = height; for other numbers of rows the code does
-    nothing.
-    """
+    """Write LLVM code with a branch for each of `heights`, by tile(height), chosen by `rows`."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:

@@ -114,10 +114,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write LLVM code for the offsets of the four numbers of a 2×2 window, row by row.
-
-    `at` is the first number's offset; `right` and `down` are strides to the next column and row.
-    """
+    """Write LLVM code for the four offsets of a 2×2 window at `at`; `right`, `down` are strides."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
