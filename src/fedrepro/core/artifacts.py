@@ -67,7 +67,10 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file has this checksum; False if missing. `hole`: see `checksum_of_file`."""
+    """Return whether a file has this checksum; False if it is missing.
+
+    `hole` is where the checksum stands in a file that stores its own, which is hashed without it.
+    """
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -215,7 +218,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name) -> None:
-    """Raise FedreproError if `path` is a folder, a device or a pipe, which may never end."""
+    """Raise FedreproError if `path` is no file, but a folder, device or pipe (may never end)."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         _require_regular(path, f"read {path}")
 

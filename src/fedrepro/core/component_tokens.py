@@ -147,7 +147,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a file name for a picture of components: their texts or, if too long, with a hash."""
+    """Return a file name for a picture that shows components: their texts, or names and a hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 

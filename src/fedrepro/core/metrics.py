@@ -122,7 +122,7 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """Return by name the metrics that `method` may report: METRICS and its declared ones."""
+    """Return the metrics that `method` may report, by name: METRICS and those that it declares."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
@@ -261,7 +261,7 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics with the columns of LEADING first, then all others.
+    """Return a table of metrics with the columns LEADING (trial, method, …) first, then all others.
 
     Adds the columns `setting` and `phase`, which files of older versions lack.
     """

@@ -92,7 +92,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file, whose decorators register components; raise if this fails.
+    """Run a user's Python file, whose decorators register methods, models, …; raise if it fails.
 
     Returns the class Net if `file` is a text such as nets.py:Net, and None otherwise.
     """

@@ -85,8 +85,7 @@ def register(
     Args:
         kind: the kind of the component: dataset, partition, model, training, graph and so on.
         name: the component's name, which no other component of the kind may have.
-        version: a number to raise whenever results change; outside the package, the digest of the
-            component's file is added.
+        version: a number to raise whenever results change; a hash of a user's file is added.
         common: a function whose parameters the component has in addition; see `Component`.
         meta: further properties, which depend on the kind.
     """
@@ -164,7 +163,7 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """Return the components (methods, data sets, …) that a user's Python file registered."""
+    """Return the methods, data sets and other components that a user's Python file registered."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
@@ -188,7 +187,7 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a user's Python file and register its components; if that fails, register none."""
+    """Load a user's Python file and register its methods, models, …; register none if it fails."""
 
     def known() -> dict[str, dict[str, Component]]:
         return {kind: dict(by_name) for kind, by_name in _found.items()}

@@ -16,7 +16,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Digest(ISeedSequence):
-    """The seed of NumPy's Philox generator: 128 bits of a hash, with no call of the system."""
+    """A seed of NumPy's Philox generator: 128 bits of a hash, instead of bits from the system."""
 
     def __init__(self, bits: bytes) -> None:
         self.words = np.frombuffer(bits, "<u8")
@@ -50,10 +50,9 @@ class RngKey:
     def clock(self) -> str:
         """Return round, epoch and call as one text, a part of what `stream` hashes.
 
-        Without a round it is the epoch. In the first epoch of a round it is the round, and later
-        round/epoch. So the first epoch of round r takes examples in the order of epoch r of local
-        training without rounds: methods with and without rounds are compared on common random
-        numbers.
+        It is the epoch without rounds, the round in a round's first epoch, later round/epoch. So
+        the first epoch of round r takes examples in the order of epoch r of local training without
+        rounds: methods with and without rounds are compared on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

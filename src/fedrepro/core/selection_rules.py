@@ -118,7 +118,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of successive halving of `settings` settings, in full runs of one setting."""
+    """Return what successive halving of this many settings costs, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -128,10 +128,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Raise FedreproError if successive halving needs `race` rounds and a run has only `rounds`.
-
-    `where` names the run in the error.
-    """
+    """Raise if successive halving needs more rounds (`race`) than the run called `where` has."""
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

@@ -196,9 +196,8 @@ def save_state(path: Name, state: Any) -> None:
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
     """Return a copy of `value` in which equal texts are one object, so that pickles are equal.
 
-    Pickle writes an object that it has met before as a reference. So without this copy the bytes of
-    a state just computed would differ from the bytes of a state read from a file. `texts` collects
-    the texts met so far.
+    Pickle writes an object that it has met before as a reference. So without this copy a new state
+    and one read from a file would differ in bytes. `texts` collects the texts met so far.
     """
     if isinstance(value, str):
         return texts.setdefault(value, value)
@@ -289,8 +288,7 @@ class TrialModels:
     """The local models of one trial, stacked in the order of clients.
 
     examples: each client's number of training examples, int64 (clients,). tensors: weights by name,
-    float32 (clients, *shape). epochs: each client's number of epochs, int64 (clients,), or None if
-    training does not stop early.
+    float32 (clients, *shape). epochs: int64 (clients,), or None if training does not stop early.
     """
 
     examples: np.ndarray

@@ -83,7 +83,7 @@ class Component:
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function; raise unless the result is of the type `expected`.
+        """Call this component's function; raise unless its result is of the type `expected`.
 
         An error raised in a user's file becomes a FedreproError. A component of a user's file must
         also have declared the files that it reads.
@@ -125,8 +125,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return a Spec: this component with these parameter values, others at their defaults.
 
-        `values` are as in YAML; a list for a parameter that has a single value means one setting
-        per item. Raises FedreproError, which begins with `where`, for values that do not fit.
+        `values` are as in YAML; a list, for a parameter that has a single value, lists values to
+        try. Raises FedreproError, which begins with `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -151,10 +151,10 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec for several settings of this component's parameters.
+        """Return one Spec to try several settings, sets of values of this component's parameters.
 
-        `values` are common to all settings; each item of `settings` has the parameters in which one
-        setting differs. Unlike lists in `spec`, settings are not combined. `where` is for errors.
+        `values` are common to all settings; each item of `settings` has the values in which one
+        setting differs. Unlike lists in `spec`, items are not combined. `where` begins errors.
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
@@ -175,7 +175,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return one Spec for `count` settings: setting i has item i of each list in `values`."""
+        """Return a Spec to try `count` sets of values: set i takes item i of each list given."""
         lists = {
             key: value
             for key, value in values.items()
@@ -195,9 +195,8 @@ class Component:
 class Spec:
     """A component with a value, or a list of values to try, for each parameter.
 
-    A Spec with lists stands for several settings, each with one value per parameter. paired: the
-    number of settings, if item i of every list belongs to setting i; 0 if all combinations are
-    settings.
+    A Spec with lists stands for several settings, sets of one value per parameter. paired: their
+    number, if setting i takes item i of every list; 0 if all combinations of items are tried.
     """
 
     component: Component
@@ -301,7 +300,7 @@ class Spec:
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Yield a Spec with one value per parameter for each setting, in the order written."""
+        """Yield a Spec for each set of values to try, one value per parameter, in written order."""
         if not self.swept:
             yield self
             return

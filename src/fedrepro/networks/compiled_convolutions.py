@@ -298,7 +298,7 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a convolution's output for one example takes in memory, with padding.
+    """Return how many numbers a convolution's output for one example has in memory, with padding.
 
     c is the layer's row of `Convolutions.layers`: its sizes and offsets.
     """

@@ -59,7 +59,7 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, model: Spec) -> Spec:
-        """Attach these keys to `model`, whose varying buffers then count as tensors of a model."""
+        """Attach these state dict keys to `model`; varying buffers become tensors of a model."""
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 

@@ -132,7 +132,7 @@ def unstack(
     the user's module that `model` names. `widths` are each network's hidden units, if these vary.
 
     Raises:
-        FedreproError: PyTorch stores a layer in another form, or the number of names differs.
+        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
     """
     import torch
 

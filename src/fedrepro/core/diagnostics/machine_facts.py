@@ -55,7 +55,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def facts() -> Iterator[Observation]:
-    """Yield facts that need no computing: versions, processor, cores, memory, disk, SLURM."""
+    """Observe the machine without computing: versions, processor, cores, memory, disk, SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     named = (f"{name} {version}" for name, version in versions().items())
     yield Observation("versions", ", ".join(named))
@@ -132,7 +132,7 @@ NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off b
 
 
 def asked(what: str) -> Iterator[Observation]:
-    """Yield version and processor features of library `what`; check a product that it computes."""
+    """Observe library `what`: its version, processor features, and whether a product is right."""
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
@@ -207,7 +207,7 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """Return how many jobs may share one GPU, from the variable FEDREPRO_GPU_JOBS, by default 1.
+    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1.
 
     Raises:
         FedreproError: the variable is not a positive whole number.

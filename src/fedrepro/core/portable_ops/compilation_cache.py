@@ -44,7 +44,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Return the rule for a function of source file `py_file`; None if unwritable."""
+        """Return the cache rule of a function in `py_file`; None if its folder is unwritable."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]

@@ -154,7 +154,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Write LLVM code for a pointer to the vector that begins `place` numbers on."""
+        """Write LLVM code for a pointer to the vector at `pointer` plus `place` numbers."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())
@@ -219,7 +219,7 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write LLVM code that adds all products of memory stretch `turn` to `sums`."""
+                """Write LLVM code that adds the terms of contiguous stretch `turn` to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
@@ -256,7 +256,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write LLVM code with a branch for each of `heights`, by tile(height), chosen by `rows`."""
+    """Write LLVM code that branches at run time: for rows = height, code by tile(height) runs."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:

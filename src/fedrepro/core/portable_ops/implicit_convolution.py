@@ -82,7 +82,7 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the product with windows that `product_at` calls; `dtype` is such as "float32"."""
+    """Compile the product with windows of images for `product_at`; `dtype` is "float32" or so."""
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
@@ -114,7 +114,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write LLVM code for the four offsets of a 2×2 window at `at`; `right`, `down` are strides."""
+    """Write LLVM code for the offsets of a 2×2 window at `at`; `right` and `down` are strides."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
