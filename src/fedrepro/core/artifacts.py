@@ -218,7 +218,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name) -> None:
-    """Raise FedreproError if `path` is no file, but a folder, device or pipe (may never end)."""
+    """Raise FedreproError if `path` is a folder, a device or a pipe, whose data may never end."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         _require_regular(path, f"read {path}")
 
