@@ -115,7 +115,7 @@ def names_of_field(known: Collection[str]) -> list[FieldName]:
 
 
 def simple(name: str) -> str:
-    """Return a name in small letters, digits and plus signs only, so that names can be compared."""
+    """Return a name in small letters, digits and plus signs only, to compare it with others."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")
 
 

@@ -127,7 +127,7 @@ def metrics_of(method: Spec) -> Mapping[str, Metric]:
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return by name METRICS and all metrics that methods declare; first imports all methods."""
+    """Return METRICS and all metrics that methods declare, by name; first import all methods."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})

@@ -179,7 +179,7 @@ def file_of(component: Component) -> str:
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the different origins (code, versions, machine) of files and of their inputs, sorted.
 
-    `sources` are the provenances of the files, as `provenance` returns them.
+    `sources` are the provenances of the files; an origin is a dict with the keys ORIGIN.
     """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}

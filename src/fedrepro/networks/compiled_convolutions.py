@@ -101,11 +101,11 @@ class Images(NamedTuple):
     """Flat work buffers of compiled convolutions, for several examples.
 
     images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
-    pooling chose. All others are for one example. out: a layer's outputs before pooling; lower and
-    upper: the loss's gradients by the outputs after and before pooling; errors: the nonzero ones of
-    upper. image: gradients by a layer's inputs, with zeros around; extra: further gradients by
-    layers' outputs, which are added, or empty. flipped: kernels turned by 180°; turned: gradients
-    of kernels, (channels, k · k · C).
+    pooling chose; extra: further gradients by layers' outputs, which are added, or empty. For one
+    example: out, a layer's outputs before pooling; lower and upper, the loss's gradients by the
+    outputs after and before pooling; errors, the nonzero gradients before pooling; image, gradients
+    by a layer's inputs, with zeros around. flipped: kernels turned by 180°; turned: gradients of
+    kernels, (channels, k · k · C).
     """
 
     images: Array
@@ -486,9 +486,8 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
     """Backpropagate one example's gradients through a layer's pooling and ReLU.
 
-    Reads the gradients by its outputs from room.lower, writes those by its linear outputs to
-    room.upper. `layer` is the layer's index, b the example's; x holds the outputs of the last
-    layer.
+    Reads gradients by its outputs from room.lower, writes those by its linear outputs to
+    room.upper. `layer` is the layer's index, b the example's; x holds the last layer's outputs.
     """
     c = convs.layers[layer]
     if c[POOLED]:

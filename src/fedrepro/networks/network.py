@@ -302,7 +302,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """Return the configuration of a fully connected network with these hidden widths, as a model.
+    """Return the configured model for a fully connected network with these hidden widths.
 
     Without hidden layers the model is logistic regression.
     """

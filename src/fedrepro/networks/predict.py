@@ -110,7 +110,7 @@ def votes(
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
     The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape);
-    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, drawn by `rng`, break
+    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, from key `rng`, break
     ties.
     """
     import torch
@@ -131,7 +131,7 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    """Compute sum_i weights[i] * scores(logits_i), (N·predictions, K), in the type `summing`."""
     import torch
 
     held = loaded(tensors, examples)

@@ -22,7 +22,7 @@ def compiled_folder() -> Path:
     """Return Numba's folder for compiled code: NUMBA_CACHE_DIR, or one in the user's cache folder.
 
     Raises:
-        RuntimeError: NUMBA_CACHE_DIR is not set, and the user has no home folder.
+        RuntimeError: no variable names a cache folder, and the user has no home folder.
     """
     config: Any = numba.config
     if config.CACHE_DIR:
