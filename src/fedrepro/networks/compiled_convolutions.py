@@ -234,12 +234,11 @@ def _grid(height: int, width: int, row: int, each: int) -> Array:
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy an image to the first convolution's input, as (H, W, C) with zeros around.
+    """Copy an image to the lowest layer's input in room.images, as (H, W, C) with zeros around.
 
     `source` is the image, (C, H, W) flat, b its number in the batch. `scale` is (number that
     divides all pixels, its inverse). `move` is (whether to mirror, rows down, columns right), for
-    random crops; pixels from beyond the image's edge are zero. The input is in room.images
-    (`Images`).
+    random crops; pixels from beyond the image's edge are zero.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -371,9 +370,10 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose the gradients of kernels that `learn_listed` updates, to room.turned or `back`.
+    """Copy kernels' gradients, transposed, from `gradient` to room.turned; with `back`, from there.
 
-    They are (channels, k · k · C) there, and (k · k · C, channels) in the flat array `gradient`.
+    Only for layers whose gradients `learn_listed` computes, in room.turned as (channels, k · k ·
+    C). The flat array `gradient` has them as (k · k · C, channels).
     """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
@@ -563,7 +563,7 @@ def learn_transposed(
 ) -> None:
     """Add a kernel's gradient to the flat array `gradient`, by one matrix product per kernel row.
 
-    For layers with fewer channels than a vector register has numbers: the products are transposed,
+    For layers with fewer channels than a vector register has numbers: products are transposed,
     (channels, k · input channels). The layer's input begins at index `image` of room.images.
     `errors` is (array, offset, strides) of the loss's gradients; c is the layer's row of
     convs.layers.
@@ -587,8 +587,7 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate gradients through a convolution, from its output to its input.
 
     Reads room.upper, or the list of nonzero gradients, room.errors; writes room.lower, (H · W,
-    channels). c is the layer's row of convs.layers, in which c[LISTED] and c[ADDED] choose the way
-    of computing.
+    channels). c is the layer's row of convs.layers; c[LISTED] and c[ADDED] tell how to compute.
     """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride

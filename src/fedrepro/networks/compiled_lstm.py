@@ -137,8 +137,7 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
     """Run embedding and LSTM layers on all letters of `rows` examples; write the states to x.
 
     x gets the last layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. Letters are in room.codes, (T, B); `weights` is the model as a flat
-    array.
+    letter has a prediction. Letters are in room.codes, (T, B); `weights` is the model, flat.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -205,8 +204,8 @@ def backpropagate_through_time(
     """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
 
     This is the backward pass of `unrolled`. `errors` are the loss's gradients by the states that
-    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are the model and its
-    gradient as flat arrays.
+    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are flat, as a whole
+    model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -256,9 +255,8 @@ def backpropagate_through_time(
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
     """Replace an LSTM's gates at time step t by the loss's gradients by the gates' linear parts.
 
-    This is the backward pass of `squash`. `layer` is the row at which the layer begins in the
-    buffers `room`, which have `rows` examples; room.above and room.cell hold the gradients by
-    states and cells.
+    This is the backward pass of `squash`. `layer` is the layer's first row in the buffers `room`,
+    for `rows` examples; room.above and room.cell have the gradients by states and cells.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

@@ -74,9 +74,8 @@ def kept_by_content() -> Iterator[None]:
 def one_process(what: str) -> Iterator[None]:
     """Run the `with` body in one process at a time, so that code is compiled once and then cached.
 
-    The lock file is named after a hash of `what`, any name of the code to compile. Other processes
-    wait and then read the cache. Where no lock file can be written, each process compiles by
-    itself.
+    The lock file is named after a hash of `what`, any name of the code. Other processes wait and
+    then read the cache. Where no lock file can be written, each process compiles by itself.
     """
     try:
         path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"

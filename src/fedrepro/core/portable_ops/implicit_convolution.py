@@ -82,7 +82,10 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the product with windows of images for `product_at`; `dtype` is "float32" or so."""
+    """Compile the matrix product with windows of images that `product_at` calls.
+
+    `dtype`, the type of numbers, is "float32" or "float64".
+    """
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(

@@ -153,7 +153,7 @@ named_after(_multiply_sparse, [compiled_math])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the product that `sparse_product` calls; `dtype` is such as "float32"."""
+    """Compile the sparse matrix product of `sparse_product`; `dtype` is such as "float32"."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
