@@ -67,9 +67,9 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether the file at `path` has this checksum; False if it is missing.
+    """Return whether a file has this checksum; False if it is missing.
 
-    The file is read once per process unless it changes. For `hole` see `checksum_of_file`.
+    `hole` is where the checksum stands in a file that stores its own, which is hashed without it.
     """
     with contextlib.suppress(OSError):
         found = os.stat(path)
@@ -112,7 +112,7 @@ def names_checksum(path: Name) -> bool:
 
 
 def place_of(path: Name) -> str:
-    """Return the part of `path` from the folder of a pipeline stage on, such as train/x; else "".
+    """Return the part of `path` from a pipeline stage's folder on, such as train/x; else "".
 
     This part is written into result files, so that a file copied to a wrong folder is noticed.
     """
@@ -128,9 +128,9 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that the file at `path` is missing or damaged, with the reason `why`.
+    """Return the error that the file at `path` is missing or damaged, for the reason `why`.
 
-    The error asks the user to delete the file, or the folder `remove` if given, and to start again.
+    It asks the user to delete the file, or the folder `remove` if given, and to start again.
     """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
@@ -150,9 +150,9 @@ def one_line(error: object) -> str:
 
 @contextlib.contextmanager
 def atomic(path: Name) -> Iterator[Path]:
-    """Yield a temporary path to write to, which is renamed to `path` when the body has succeeded.
+    """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed. Temporary files that killed processes left for the same path are removed.
+    Links are followed. Temporary files that killed processes left for this path are removed.
 
     Raises:
         FedreproError: the disk is full or read-only, or the target is not a file.
@@ -218,7 +218,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name) -> None:
-    """Raise FedreproError if `path` is a folder, a device or a pipe, which may never end."""
+    """Raise FedreproError if `path` is a folder, a device or a pipe, whose data may never end."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         _require_regular(path, f"read {path}")
 
@@ -248,18 +248,18 @@ def saying_disk_errors(path: Name) -> Iterator[None]:
 
 
 def write_bytes(path: Name, data: bytes | memoryview) -> None:
-    """Write bytes to a file, whole or not at all; raises as `atomic`."""
+    """Write bytes to a file, whole or not at all; raise FedreproError if the disk refuses."""
     with atomic(path) as temporary:
         temporary.write_bytes(data)
 
 
 def write_text(path: Name, text: str) -> None:
-    """Write a text in UTF-8 to a file, whole or not at all; raises as `atomic`."""
+    """Write a text in UTF-8 to a file, whole or not at all; raise if the disk refuses."""
     write_bytes(path, text.encode())
 
 
 def read_checked(path: Name, checksum: str, named_in: Name) -> bytes:
-    """Return the bytes of a file; raise if they do not have `checksum`, which `named_in` states."""
+    """Read a file; raise unless its bytes have `checksum`, which the file `named_in` states."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -429,7 +429,7 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
-    """Read a table whose metadata say `kind`; raise for another kind or schema, or damage."""
+    """Read a parquet table of this `kind`, such as metrics; raise for any other, or for damage."""
     with opened(path, kind) as file:
         return file.read()
 
@@ -443,8 +443,7 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if the table at `path` was computed from other inputs than those in `made`.
 
-    Keys that `made` and the table's provenance share must have equal values; other keys are
-    ignored.
+    Keys that only one of `made` and the table's provenance has are ignored.
     """
     provenance = read_source(path)
     for key, wanted in made.items():
@@ -455,10 +454,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance in the metadata of `table`; raise if there is none.
-
-    `name` is what the error calls the table.
-    """
+    """Return the provenance in a table's metadata; raise an error that names the table `name`."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

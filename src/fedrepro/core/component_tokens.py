@@ -24,7 +24,7 @@ from fedrepro.core.spec import Component, Spec
 class FieldName:
     """A name in the literature, such as FedProx, for one of our methods with some parameters set.
 
-    method, values: our method's name, and the parameters to set. words: its equation, for readers.
+    method, values: our method's name, and the parameters to set. words: the equation, for readers.
     training: parameters of local training to set as well.
     """
 
@@ -115,7 +115,7 @@ def names_of_field(known: Collection[str]) -> list[FieldName]:
 
 
 def simple(name: str) -> str:
-    """Return a name in small letters, digits and plus signs only, so that names can be compared."""
+    """Return a name in small letters, digits and plus signs only, to compare it with others."""
     return "".join(sign for sign in name.lower() if sign.isalnum() or sign == "+")
 
 
@@ -137,7 +137,7 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a name for a folder of results: the names of the components `shown_by`, and a hash.
+    """Return a folder's name for results: the names of the components `shown_by`, and a hash.
 
     The hash covers all that the results depend on: the components `specs` and the texts `further`.
     """
@@ -147,7 +147,7 @@ def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a file name for a picture of components: their texts or, if too long, with a hash."""
+    """Return a file name for a picture that shows components: their texts, or names and a hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
@@ -160,8 +160,8 @@ def method_of(setting: str) -> str:
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
 
-    `components` are all components of the kind, by name. The text must be in the only form that
-    `Spec.token` writes: parameters sorted, defaults left out.
+    `components` are all of this `kind` (such as method), by name. The text must be as `Spec.token`
+    writes it: parameters sorted, defaults left out.
     """
     spec = read(components, token, kind)
     if spec.token == token:
@@ -172,7 +172,7 @@ def parse(components: Mapping[str, Component], token: str, kind: str = "componen
 def read(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
     """Return the component that a text such as fedavg+lr~0.1+epochs~5 means, with its parameters.
 
-    Parameters may be in any order. `components` are those it may name; errors call them a `kind`.
+    Parameters may be in any order. `components` are all of this `kind` (such as method), by name.
     """
     name, *pairs = token.split("+")
     where = f"{kind} token '{token}'"

@@ -33,8 +33,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs compute equal bytes.
 
     Sets environment variables that the libraries read when they are loaded; variables that are set
-    already stay. Changes nothing on a processor without AVX2, or after a library was loaded.
-    Returns the text of `active_mode`; `cpu` is the file that lists the processor's features.
+    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. `cpu`
+    is the file that lists the processor's features. Returns a description, as `active_mode` does.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -48,8 +48,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    If the user selected some kernels, the text lists them after 'portable'. Two processes that are
-    both 'portable' compute equal bytes, whatever their processors.
+    A text after 'portable' lists kernels that the user selected. Two processes that are both
+    'portable' compute equal bytes, whatever their processors.
     """
     return _taken
 

@@ -16,9 +16,9 @@ GROWTH = 1.02  # and then every 2 %
 class EvaluationSchedule:
     """The communication rounds after which a method is evaluated, and when its run ends early.
 
-    every: rounds between evaluations; None for every round up to 50, then after each 2 % more.
-    until: the test accuracy that ends a run. race: the number of rounds over which successive
-    halving compares several settings of hyperparameters, 0 without successive halving.
+    every: rounds between evaluations; None for every round up to 50, then whenever their number has
+    grown by 2 %. until: the test accuracy that ends a run. race: the number of rounds in which
+    successive halving compares settings of hyperparameters, 0 without it.
     """
 
     every: int | None = 1

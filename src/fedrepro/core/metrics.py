@@ -122,12 +122,12 @@ OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "
 
 
 def metrics_of(method: Spec) -> Mapping[str, Metric]:
-    """Return by name the metrics that `method` may report: METRICS and its declared ones."""
+    """Return the metrics that `method` may report, by name: METRICS and those that it declares."""
     return METRICS | dict(method.component.meta.get("metrics", {}))
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return by name METRICS and all metrics that methods declare; first imports all methods."""
+    """Return METRICS and all metrics that methods declare, by name; first import all methods."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -142,9 +142,9 @@ def require_metric(name: str, method: Spec) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """A way to show a model's size: name of the metric, title of the axis, unit (`words`), factor.
+    """A way to show a model's size: the metric's name, an axis title, a unit (`words`).
 
-    The metric times `factor` is in the unit.
+    A value of the metric times `factor` is in this unit.
     """
 
     metric: str
@@ -184,9 +184,9 @@ class Number(NamedTuple):
 class MetricRow:
     """A measured value with its trial, method and fine-tuning, as a row of a result file.
 
-    training: the local training, where a file has several. tune: how the model was fine-tuned, if
-    at all. repetition: the index of the random public sample that it was fine-tuned on. split: the
-    examples measured on. round: the round just done, None at the end. client: None for all.
+    training: the local training, if a file has several. tune: how the model was fine-tuned, if at
+    all. repetition: the index of the random public sample for this. split: the examples measured
+    on. round: the communication round just done, None at the end. client: None for all.
     """
 
     trial: int
@@ -210,7 +210,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measurements (`rows`) of one process, and its data set, partition, model and training."""
+    """The measurements (`rows`) of one process; `scenario`: data set, partition, model and more."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -261,9 +261,9 @@ class Table:
 
 
 def with_leading(table: pa.Table) -> pa.Table:
-    """Return a table of metrics with the columns of LEADING first, then all others.
+    """Return a table of metrics with the columns LEADING (trial, method, …) first, then all others.
 
-    Files of older versions lack the columns `setting` and `phase`, which are added here.
+    Adds the columns `setting` and `phase`, which files of older versions lack.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -82,7 +82,7 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return the constant EXHIBITS of a paper's exhibits.py: its figures and tables as data."""
+    """Return a paper's figures and tables as data: the constant EXHIBITS of its exhibits.py."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
@@ -101,7 +101,7 @@ def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
 
 
 def forms_of_papers() -> dict[str, Any]:
-    """Return by name the checks of claims that papers define for themselves (constants FORMS)."""
+    """Return the functions by which papers check claims in their own way (FORMS), by name."""
     modules = [
         f"{PAPERS}.{paper}.claim_checks"
         for paper, folder in paper_names().items()

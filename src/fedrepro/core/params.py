@@ -30,10 +30,10 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Arg:
-    """Describes a parameter in an annotation: its meaning, its unit, and the values it may take.
+    """The description of a parameter, in its annotation: meaning, unit, and values it may take.
 
-    above: exclusive lower bound. least, most: inclusive bounds; LARGEST bounds whole numbers that
-    have no `most`. later: whether the parameter is newer than recorded results, so that result
+    above: exclusive lower bound. least, most: inclusive bounds; whole numbers without `most` are
+    bounded by LARGEST. later: whether the parameter is newer than recorded results, so that result
     files leave out its default.
     """
 
@@ -64,7 +64,7 @@ class Param:
     def check(self, value: Any, where: str) -> Value:
         """Convert `value` to the parameter's type, a list to a tuple; raise if it does not fit.
 
-        `where` is the place of the value, for errors.
+        `where` tells in errors where the value was written.
         """
         items = value if isinstance(value, list | tuple) else (value,)
         if not items:
@@ -112,7 +112,7 @@ class Param:
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
         """Parse a text such as 0.1, or 1@5 for a list of 1 and 5; return the parameter's value.
 
-        `where` is the place of the text, for errors.
+        `where` tells in errors where the text was written.
         """
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
@@ -142,10 +142,9 @@ def render(value: Value) -> str:
 
 
 def comparable_text(value: Any) -> str:
-    """Return a cell of a table as text so that equal values compare equal: 1 for 1.0 and for "1.0".
+    """Return a table's cell as text, so that equal values compare equal: 1 for 1.0 and for "1.0".
 
-    Numbers get ten digits. Types differ because a csv column that mixes numbers with texts is read
-    as texts, and a column that mixes 1 with 0.5 is read as floats.
+    Numbers get ten digits. Types may differ, as a csv column of numbers and texts is read as texts.
     """
     if isinstance(value, str):
         try:
@@ -157,7 +156,7 @@ def comparable_text(value: Any) -> str:
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
-    """Return by name, as Params, the arguments of a function or class annotated by an `Arg`."""
+    """Return the arguments of a function or class that an `Arg` annotates, as Params by name."""
     hinted = fn
     if inspect.isclass(fn):  # a dataclass has hints of its own, another class those of `__init__`
         owner = next(base for base in fn.__mro__ if "__init__" in vars(base))

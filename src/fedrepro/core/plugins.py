@@ -29,7 +29,7 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict whose keys will be the absolute paths of files that the `with` body opens.
+    """Yield a dict whose keys become the absolute paths of files that the `with` body opens.
 
     Files of Python code are left out. Results depend on the content of all other opened files.
     """
@@ -73,10 +73,7 @@ _folders: set[str] = set()  # of these files, and of the modules that installed 
 
 
 def configured_files() -> tuple[str, ...]:
-    """Return the user's Python files with components that this process should load.
-
-    The files are those listed in the variable FEDREPRO_COMPONENTS, as the user wrote them.
-    """
+    """Return the user's Python files to load, those listed in the variable FEDREPRO_COMPONENTS."""
     parts = os.environ.get(NAMED, "").split(os.pathsep)
     return tuple(part.replace(f".py{IN_PATH}", ".py:") for part in parts if part)
 
@@ -95,7 +92,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file, whose decorators register components; raise if this fails.
+    """Run a user's Python file, whose decorators register methods, models, …; raise if it fails.
 
     Returns the class Net if `file` is a text such as nets.py:Net, and None otherwise.
     """
@@ -163,7 +160,7 @@ def load_installed() -> None:
 def own_fault(error: BaseException) -> str:
     """Return file, line and message of `error` if a user's Python file raised it; else "".
 
-    All files in the folder of a loaded file count, since the loaded file may import them.
+    Any file in the folder of a loaded file counts, since the loaded file may import it.
     """
     import traceback
 

@@ -122,8 +122,8 @@ def device_in_words(device: str) -> str:
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
-    Key `arithmetic` is how CPU kernels are selected. Key `changed_to` is there if sources changed
-    on disk since this process began (modules load late): the hash of the changed sources.
+    Key `arithmetic` is how CPU kernels are selected; key `changed_to`, the hash of the sources, is
+    there if these changed on disk since this process began.
     """
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
@@ -179,7 +179,7 @@ def file_of(component: Component) -> str:
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the different origins (code, versions, machine) of files and of their inputs, sorted.
 
-    `sources` are the provenances of the files, as `provenance` returns them.
+    `sources` are the provenances of the files; an origin is a dict with the keys ORIGIN.
     """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
@@ -191,7 +191,7 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def resources_used() -> dict[str, float]:
-    """Return `cpu_seconds`, the processor time of this process, and `peak_bytes`, its peak memory.
+    """Return this process's processor time `cpu_seconds` and peak memory `peak_bytes`.
 
     Memory includes mapped data sets, and libraries that were loaded before the process was forked.
     """
@@ -201,7 +201,7 @@ def resources_used() -> dict[str, float]:
 
 
 def say_what_it_took() -> None:
-    """Print processor time and peak memory of this process, as the last line of a job's log."""
+    """Print this process's processor time and peak memory, for the end of a log."""
     usage = resources_used()
     print(
         f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "

@@ -85,8 +85,7 @@ def register(
     Args:
         kind: the kind of the component: dataset, partition, model, training, graph and so on.
         name: the component's name, which no other component of the kind may have.
-        version: a number to raise whenever results change; outside the package, the digest of the
-            component's file is added.
+        version: a number to raise whenever results change; a hash of a user's file is added.
         common: a function whose parameters the component has in addition; see `Component`.
         meta: further properties, which depend on the kind.
     """
@@ -116,8 +115,8 @@ def register(
 def require_several(kind: str, name: str, **given: object) -> None:
     """Raise FedreproError if a decorator's argument is a text but must be a collection: needs="x".
 
-    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` say in
-    the error which component is registered.
+    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` tell in
+    errors which component is registered.
     """
     for key, value in given.items():
         if isinstance(value, str):
@@ -128,7 +127,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind (such as method) by name; first imports their modules."""
+    """Return all components of a kind (such as method) by name; first import their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
         papers = modules_of_papers(f"{kind}s")
@@ -164,7 +163,7 @@ def model_in(word: str) -> str:
 
 
 def components_of(file: str) -> list[Component]:
-    """Return the components (methods, data sets, …) that a user's Python file registered."""
+    """Return the methods, data sets and other components that a user's Python file registered."""
     components("method")
     return [_found[kind][name] for kind, name in _of_file.get(file, ())]
 
@@ -188,7 +187,7 @@ def _bring_outside() -> None:
 
 
 def _load(file: str) -> None:
-    """Load a user's Python file and register its components; if that fails, register none."""
+    """Load a user's Python file and register its methods, models, …; register none if it fails."""
 
     def known() -> dict[str, dict[str, Component]]:
         return {kind: dict(by_name) for kind, by_name in _found.items()}
@@ -269,10 +268,7 @@ def _has_torch(file: str) -> bool:
 
 
 def parse_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text such as dirichlet+alpha~0.1 means.
-
-    The text must be in the one form that `Spec.token` writes.
-    """
+    """Return the component that a text such as dirichlet+alpha~0.1 (a `Spec.token`) means."""
     return _single(parse(components(kind), token, kind))
 
 
@@ -324,7 +320,7 @@ def spec_called(kind: str, word: str) -> Spec:
 
 
 def entry_of(kind: str, word: str) -> dict[str, Any]:
-    """Return a dict: the `name` of the component that a user's `word` means, and its parameters.
+    """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
     The word is a component's name or a common name such as 2nn. A value after a colon sets the
     first parameter, as in dirichlet:0.1. A model may be a class of a file: nets.py:Net.

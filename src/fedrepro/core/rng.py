@@ -16,10 +16,7 @@ from numpy.random.bit_generator import ISeedSequence
 
 
 class _Digest(ISeedSequence):
-    """The seed of NumPy's Philox generator: the 128 bits of a hash.
-
-    If the bits were passed as a key, NumPy would needlessly ask the system for random bits.
-    """
+    """A seed of NumPy's Philox generator: 128 bits of a hash, instead of bits from the system."""
 
     def __init__(self, bits: bytes) -> None:
         self.words = np.frombuffer(bits, "<u8")
@@ -31,11 +28,11 @@ class _Digest(ISeedSequence):
 
 @dataclass(frozen=True)
 class RngKey:
-    """The key of random numbers: they depend on seed, trial, client, round and epoch alone.
+    """The key of random numbers, which depend on its seed, trial, client, round and epoch alone.
 
-    So equal keys draw equal numbers, whatever was drawn before. round: the communication round, -1
-    without rounds. epoch: the epoch of local training, else -1. call: counts the trainings of one
-    client in one round, which would otherwise draw equal minibatches.
+    Equal keys draw equal numbers, whatever was drawn before. round: the communication round, -1
+    without rounds. epoch: the epoch of local training, else -1. call: the number of a client's
+    training in a round, since two with equal keys would draw equal minibatches.
     """
 
     seed: int
@@ -51,29 +48,27 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return the key's round, epoch and call as one text, which `stream` hashes with the rest.
+        """Return round, epoch and call as one text, a part of what `stream` hashes.
 
-        Without a round the text is the epoch. In the first epoch of a round it is the round, and
-        later round/epoch. So the first epoch of round r takes examples in the order of epoch r of
-        local training without rounds: methods with and without rounds are compared on common
-        random numbers. Other streams differ.
+        It is the epoch without rounds, the round in a round's first epoch, later round/epoch. So
+        the first epoch of round r takes examples in the order of epoch r of local training without
+        rounds: methods with and without rounds are compared on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """Return the random generator of this key for a purpose, such as 'partition'.
+        """Return a new random generator of this key for a purpose, such as 'partition'.
 
-        Each call returns a new Philox generator at its first number, seeded by a hash of key and
-        purpose.
+        It is Philox at its first number, seeded by a hash of key and purpose.
         """
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
         return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
-        """Return the 128 bits, as a whole number, that seed a purpose's stream (see `stream`)."""
+        """Return the 128 bits, as a whole number, that seed the random generator of a purpose."""
         return int.from_bytes(self._digest(purpose), "little")
 
     def _digest(self, purpose: str) -> bytes:

@@ -22,9 +22,9 @@ class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
     split: the examples that the metric is measured on. over: whether the metric is taken at the end
-    of a run, in the best round, on average over rounds (`area`), on average over the second half of
-    the rounds that all settings ran, or at the last comparison of successive halving. need: the
-    key, in DISCLOSED, of the data that the rule uses. words: a description.
+    of a run, in the best round, on average over rounds (`area`) or over the second half of the
+    rounds that all settings ran, or at the last comparison of successive halving. need: the key, in
+    DISCLOSED, of the data that the rule uses. words: a description.
     """
 
     name: str
@@ -77,8 +77,8 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 def rungs(rounds: int) -> tuple[int, ...]:
     """Return the rounds after which successive halving stops the worse half; empty for 0 rounds.
 
-    The returned numbers are 1/8, 1/4 and 1/2 of `rounds`, rounded up. After a number that is in the
-    result twice, settings are halved twice.
+    They are 1/8, 1/4 and 1/2 of `rounds`, rounded up. After a round that is in the tuple twice,
+    settings are halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
@@ -118,7 +118,7 @@ def successive_halving(
 
 
 def whole_runs(settings: int) -> float:
-    """Return the cost of successive halving of `settings` settings, in full runs of one setting."""
+    """Return what successive halving of this many settings costs, in full runs of one setting."""
     cost, before, left = 0.0, 0.0, settings
     for share in SHARES:
         if left == 1:
@@ -128,10 +128,7 @@ def whole_runs(settings: int) -> float:
 
 
 def require_fits(race: int, rounds: int, where: str) -> None:
-    """Raise FedreproError if successive halving needs `race` rounds and a run has only `rounds`.
-
-    `where` names the run in the error.
-    """
+    """Raise if successive halving needs more rounds (`race`) than the run called `where` has."""
     if race > rounds:
         raise FedreproError(
             f"{where}: a race over {race} rounds, but a run ends after {rounds}; let it race over "

@@ -48,8 +48,8 @@ ALLOWED = (
 def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
-    So a resumed run cannot differ from an uninterrupted one. Values that did not change are not
-    copied but shared with `before`, the normalized state of the previous round.
+    So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
+    with `before`, the normalized state of the previous round.
     """
 
     def settled(value: Any, before: Any, place: str) -> Any:
@@ -141,9 +141,9 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return `value`, a dict's key or a set's item, if it is plain or a tuple of plain values.
+    """Return `value`, a dict's key or a set's item; raise FedreproError if it cannot be stored.
 
-    Raise FedreproError, which names the state `place`, if it cannot be stored.
+    It may be a number, text, truth value or None, or a tuple of these. `place` names it in errors.
     """
     parts = value if type(value) is tuple else (value,)
     if not all(type(part) in PLAIN for part in parts):
@@ -196,9 +196,8 @@ def save_state(path: Name, state: Any) -> None:
 def _canonical(value: Any, texts: dict[str, str]) -> Any:
     """Return a copy of `value` in which equal texts are one object, so that pickles are equal.
 
-    Pickle writes an object that it has met before as a reference. So without this copy the bytes of
-    a state just computed would differ from the bytes of a state read from a file. `texts` collects
-    the texts met so far.
+    Pickle writes an object that it has met before as a reference. So without this copy a new state
+    and one read from a file would differ in bytes. `texts` collects the texts met so far.
     """
     if isinstance(value, str):
         return texts.setdefault(value, value)
@@ -289,8 +288,7 @@ class TrialModels:
     """The local models of one trial, stacked in the order of clients.
 
     examples: each client's number of training examples, int64 (clients,). tensors: weights by name,
-    float32 (clients, *shape). epochs: each client's number of epochs, int64 (clients,), or None if
-    training does not stop early.
+    float32 (clients, *shape). epochs: int64 (clients,), or None if training does not stop early.
     """
 
     examples: np.ndarray
@@ -301,7 +299,7 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from files that each hold a block of clients.
+    """Read the local models of some trials from files that each hold some of the clients.
 
     Args:
         paths: the files, which together must hold all clients.

@@ -55,6 +55,6 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_file(path: str) -> str:
-    """Return the hash (`digest_of`) of a file as it is on disk now; empty if it is missing."""
+    """Return a hash, 16 hexadecimal digits, of a file as it is on disk; empty if it is missing."""
     content = _content(path) if path else None
     return "" if content is None else digest_of(content)

@@ -62,7 +62,7 @@ class Component:
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
-        """Return by name the parameters that the kind adds, such as `public` to every partition."""
+        """Return the parameters that all of the kind have, as partitions `public`, by name."""
         return read_signature(self.common) if self.common else {}
 
     @cached_property
@@ -78,12 +78,12 @@ class Component:
     def where(self, where: str = "") -> str:
         """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'".
 
-        `where` names the file or other place that mentions the component.
+        `where` names the file, or the like, that mentions the component.
         """
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
-        """Call the component's function; raise unless the result is of the type `expected`.
+        """Call this component's function; raise unless its result is of the type `expected`.
 
         An error raised in a user's file becomes a FedreproError. A component of a user's file must
         also have declared the files that it reads.
@@ -125,8 +125,8 @@ class Component:
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
         """Return a Spec: this component with these parameter values, others at their defaults.
 
-        `values` are as in YAML; a list for a parameter that has a single value means one setting
-        per item. Raises FedreproError, which begins with `where`, for values that do not fit.
+        `values` are as in YAML; a list, for a parameter that has a single value, lists values to
+        try. Raises FedreproError, which begins with `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -151,10 +151,10 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec for several settings of this component's parameters.
+        """Return one Spec to try several settings, sets of values of this component's parameters.
 
-        `values` are common to all settings; each item of `settings` has the parameters in which one
-        setting differs. Unlike lists in `spec`, settings are not combined. `where` is for errors.
+        `values` are common to all settings; each item of `settings` has the values in which one
+        setting differs. Unlike lists in `spec`, items are not combined. `where` begins errors.
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
@@ -175,7 +175,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return one Spec for `count` settings: setting i takes item i of each list in `values`."""
+        """Return a Spec to try `count` sets of values: set i takes item i of each list given."""
         lists = {
             key: value
             for key, value in values.items()
@@ -195,8 +195,8 @@ class Component:
 class Spec:
     """A component with a value, or a list of values to try, for each parameter.
 
-    A Spec with lists stands for several settings. paired: the number of settings, if item i of
-    every list belongs to setting i; 0 if all combinations of the lists are settings.
+    A Spec with lists stands for several settings, sets of one value per parameter. paired: their
+    number, if setting i takes item i of every list; 0 if all combinations of items are tried.
     """
 
     component: Component
@@ -216,7 +216,7 @@ class Spec:
 
     @property
     def own(self) -> dict[str, Value]:
-        """Return by name the values of the parameters that the component's own function takes."""
+        """Return the values of the parameters that the component's own function takes, by name."""
         return {key: self.values[key] for key in self.component.own_params}
 
     @property
@@ -290,17 +290,17 @@ class Spec:
 
     @cached_property
     def entry(self) -> dict[str, Any]:
-        """Return name and values other than defaults as a mapping, the form of YAML files."""
+        """Return name and values other than defaults as a dict, the form of YAML files."""
         lists = {k: list(v) if isinstance(v, tuple) else v for k, v in self._explicit.items()}
         return {"name": self.name, **lists, **({PAIRED: self.paired} if self.paired else {})}
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return a text of parameters, version and file hash; a change of it outdates results."""
+        """Return a text of parameters, version and file hash; if it changes, results are old."""
         return f"{self.token};v{self.component.version};{self.component.digest}{self._read}"
 
     def expand(self) -> Iterator[Spec]:
-        """Yield for each setting a Spec with one value per parameter, in the order written."""
+        """Yield a Spec for each set of values to try, one value per parameter, in written order."""
         if not self.swept:
             yield self
             return

@@ -8,8 +8,8 @@ alone (`core/portable_ops/sparse_products.py`), with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
 padded to whole vectors. Functions share three arguments: convs is the layout (`Convolutions`), c a
-layer's row of convs.layers, room the buffers (`Images`). Errors are the loss's gradients by a
-layer's numbers.
+layer's row of convs.layers, room the buffers (`Images`). Errors are the loss's gradients by the
+inputs or outputs of a layer.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ class Convolutions(NamedTuple):
     layers: int64 (L, FIELDS), sizes and offsets of each layer; the columns are named at the top of
     this module. lists: int64, memory offsets of kernel windows and of outputs. image: (channels,
     height, width, zeros around) of an input. biased: whether layers have biases. by: the address of
-    the compiled matrix product (`multiplier_at`). sparse: that of `sparse_multiplier`, 0 if no
-    layer lists its errors.
+    the compiled matrix product. sparse: the address of the compiled product with the nonzero
+    gradients alone, 0 if no layer uses that.
     """
 
     layers: Array
@@ -76,13 +76,13 @@ class Convolutions(NamedTuple):
 
 
 class ErrorLists(NamedTuple):
-    """The nonzero errors by a pooled convolution's outputs, for one example, in two orders.
+    """The nonzero gradients by a pooled convolution's outputs, for one example, sorted in two ways.
 
-    amounts: the errors, output position by output position (row by row); which: where the row of
-    each one's channel begins in `Images.flipped`, counted from the layer's; channels: its channel;
-    firsts (positions + 1,): where each position's begin. own, seats, starts, ends: the same errors
-    channel by channel, where their windows begin in an image, and the bounds of each channel.
-    counts, buckets: work space, for a row of pooled cells.
+    By output position (row by row): amounts, the gradients; which, where in `Images.flipped` the
+    kernel of each gradient's channel begins, counted from the layer's first; channels; firsts
+    (positions + 1,), the index of each position's first gradient. By channel: own, the gradients;
+    seats, where in an image the kernel's window begins; starts, ends: each channel's bounds.
+    counts, buckets: work space for sorting.
     """
 
     amounts: Array
@@ -98,14 +98,14 @@ class ErrorLists(NamedTuple):
 
 
 class Images(NamedTuple):
-    """Flat buffers of compiled convolutions, for several examples.
+    """Flat work buffers of compiled convolutions, for several examples.
 
     images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
-    pooling chose. For one example: out, a layer's outputs before pooling; lower and upper, the
-    loss's gradients (errors) by the outputs after and before pooling. flipped: kernels turned by
-    180°; extra: further errors by layers' outputs, which are added, or empty. turned: gradients of
-    kernels, (channels, k · k · C); image: errors by a layer's inputs, with zeros around; errors:
-    the nonzero errors before pooling.
+    pooling chose; extra: further gradients by layers' outputs, which are added, or empty. For one
+    example: out, a layer's outputs before pooling; lower and upper, the loss's gradients by the
+    outputs after and before pooling; errors, the nonzero gradients before pooling; image, gradients
+    by a layer's inputs, with zeros around. flipped: kernels turned by 180°; turned: gradients of
+    kernels, (channels, k · k · C).
     """
 
     images: Array
@@ -123,7 +123,7 @@ class Images(NamedTuple):
 
 
 class _Lists:
-    """Joins lists of memory offsets into one; `add` returns where a list begins."""
+    """Lists of memory offsets joined into one; `add` returns the index at which a list begins."""
 
     def __init__(self) -> None:
         self.values: list[Array] = []
@@ -138,11 +138,11 @@ class _Lists:
 def convolutions_of(
     parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
-    """Return the memory layout of a network's convolutions, and buffers for compiled code.
+    """Return the memory layout of a network's convolutions, and work buffers for compiled code.
 
     `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
-    where each kernel begins in the flat model. `matched` adds a buffer (`extra`) for errors of
-    representation matching.
+    where each kernel begins in the model's flat array. `matched` adds a buffer (`extra`) for
+    further gradients by the layers' outputs, as representation matching has.
     """
     lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
@@ -234,11 +234,11 @@ def _grid(height: int, width: int, row: int, each: int) -> Array:
 def lay_image(
     convs: Convolutions, source: Array, scale: Any, move: Any, b: int, room: Images
 ) -> None:
-    """Copy image `source` (C, H, W) to the lowest layer's input as (H, W, C), with zeros around.
+    """Copy an image to the lowest layer's input in room.images, as (H, W, C) with zeros around.
 
-    b is the image's number in the batch. `scale` is (divisor of the numbers, the divisor's
-    inverse). `move` is (whether to mirror, rows down, columns right), for random crops, which have
-    zeros beyond the image's edge. `room` are the buffers with the input.
+    `source` is the image, (C, H, W) flat, b its number in the batch. `scale` is (number that
+    divides all pixels, its inverse). `move` is (whether to mirror, rows down, columns right), for
+    random crops; pixels from beyond the image's edge are zero.
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -258,8 +258,8 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    `weights` is the flat model; the inputs are read from room.images. Images are computed one by
-    one, so that feature maps stay in the cache.
+    `weights` is the model as a flat array. The inputs are in room.images (`Images`). Images are
+    computed one by one, so that feature maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, CHANNELS])
@@ -280,9 +280,10 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve one image, which begins at `image` in room.images; write the result to room.out.
+    """Convolve the image that begins at index `image` of room.images; write the result to room.out.
 
-    The output is (H · W, channels). c is the layer's row of convs.layers, `weights` the flat model.
+    The output is (H · W, channels), before ReLU. c is the layer's row of convs.layers (its sizes
+    and offsets), `weights` the model as a flat array.
     """
     stride, run = row_of(c[CHANNELS]), c[KERNEL] * c[BELOW]
     begin = weights, c[WEIGHT] + c[KERNEL] * run * stride, 0
@@ -296,9 +297,9 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a convolution's output takes in memory for one example, with padding.
+    """Return how many numbers a convolution's output for one example has in memory, with padding.
 
-    c is the layer's row of `Convolutions.layers`.
+    c is the layer's row of `Convolutions.layers`: its sizes and offsets.
     """
     side = 2 if c[POOLED] else 1
     count: int = (c[HEIGHT] // side) * (c[WIDTH] // side) * row_of(c[CHANNELS])
@@ -307,10 +308,10 @@ def gives(c: Array) -> int:
 
 @inner
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
-    """Write ReLU and 2×2 max pooling of room.out to x from `to` on: the next layer's input.
+    """Apply ReLU and 2×2 max pooling to a layer's linear output, room.out; write to x[to:].
 
-    The position of the largest value in each window is written to room.chosen from `noted` on. c is
-    the layer's row of convs.layers.
+    x may be the next layer's input. Where the largest value of each window was goes to room.chosen
+    from index `noted` on. c is the layer's row of convs.layers: its sizes and offsets.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     for i in range(c[HEIGHT] // 2):
@@ -324,9 +325,9 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Write the ReLU of room.out, a layer's linear output, to x from `to` on: the next input.
+    """Apply ReLU to a layer's linear output, room.out; write the result to x from index `to` on.
 
-    c is the layer's row of convs.layers, `room` the buffers (`Images`).
+    x may be the next layer's input. c is the layer's row of convs.layers: its sizes and offsets.
     """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for place in range(c[HEIGHT] * c[WIDTH]):
@@ -344,7 +345,8 @@ def learn_kernels(
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
     This is the backward pass of `features`, whose output is x. `errors` are the loss's gradients by
-    x, (H · W · C, padded rows) flat; `weights` and `gradient` are flat models, `room` the buffers.
+    x, (H · W · C, padded rows) flat. `weights` and `gradient` are the model and its gradient as
+    flat arrays; `room` has the inputs of all layers.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -368,9 +370,10 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Copy the gradients of kernels whose errors are listed to room.turned, or `back` from there.
+    """Copy kernels' gradients, transposed, from `gradient` to room.turned; with `back`, from there.
 
-    They lie there as (channels, k · k · C), in the flat array `gradient` as (k · k · C, channels).
+    Only for layers whose gradients `learn_listed` computes, in room.turned as (channels, k · k ·
+    C). The flat array `gradient` has them as (k · k · C, channels).
     """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
@@ -388,10 +391,10 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero errors before a layer's max pooling, from those behind it in room.lower.
+    """List the nonzero gradients by a layer's outputs before max pooling, in room.errors.
 
-    The positions that the pooling chose begin at `noted` in room.chosen; c is the layer's row of
-    convs.layers.
+    They are found from the gradients behind the pooling, room.lower, and the positions that the
+    pooling chose, room.chosen from index `noted` on. c is the layer's row of convs.layers.
     """
     lists, stride, across = room.errors, row_of(c[CHANNELS]), c[WIDTH] // 2
     n, place, long = 0, 0, c[KERNEL] * c[KERNEL] * c[BELOW]
@@ -425,9 +428,10 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add the gradient of one layer's kernel to room.turned, and that of its bias to `gradient`.
+    """Add the gradient of one kernel to room.turned, and that of its bias to the array `gradient`.
 
-    This is `learn_kernel` with the errors in room.errors.
+    Computes from the nonzero gradients by the layer's outputs alone (room.errors). The layer's
+    input begins at index `image` of room.images; c is the layer's row of convs.layers.
     """
     run, lists, lanes = c[KERNEL] * c[BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[TURNED], run), (room.images, image, c[ROW])
@@ -442,10 +446,11 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 
 @inner
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
-    """Copy all kernels except the lowest layer's, rearranged for backpropagation, to room.flipped.
+    """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
-    Kernels are turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
-    · input channels), if c[ADDED] or c[LISTED]; `weights` is the flat model.
+    A kernel is turned by 180°, (k · k · channels, input channels). Layers with c[ADDED] or
+    c[LISTED] in their row c of convs.layers have it transposed, (channels, k · k · input channels).
+    `weights` is the model as a flat array.
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -465,9 +470,9 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy one example's errors (gradients of the loss) by the last layer's output to room.lower.
+    """Copy one example's gradients by the last layer's output to room.lower.
 
-    The errors begin at `first` in `errors` and lie `step` apart; `room` are the buffers.
+    The gradients begin at index `first` of `errors`, and one number lies `step` after another.
     """
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[CHANNELS], row_of(top[CHANNELS])
@@ -479,10 +484,10 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate an example's errors through a layer's pooling and ReLU, to room.upper.
+    """Backpropagate one example's gradients through a layer's pooling and ReLU.
 
-    Errors (gradients of the loss) are read from room.lower. b is the example's number, x holds the
-    outputs of the last layer, `room` are the buffers (`Images`).
+    Reads gradients by its outputs from room.lower, writes those by its linear outputs to
+    room.upper. `layer` is the layer's index, b the example's; x holds the last layer's outputs.
     """
     c = convs.layers[layer]
     if c[POOLED]:
@@ -497,10 +502,10 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """Copy the errors of max pooling's outputs, room.lower, to its largest inputs, in room.upper.
+    """Copy gradients by max pooling's outputs, room.lower, to its largest inputs, in room.upper.
 
-    The inputs' positions, recorded by `pool`, begin at `noted` in room.chosen; c is the layer's row
-    of `Convolutions.layers`.
+    The inputs' positions, recorded by `pool`, begin at index `noted` of room.chosen; c is the
+    layer's row of `Convolutions.layers`: its sizes and offsets.
     """
     stride, across = row_of(c[CHANNELS]), c[WIDTH] // 2
     row = c[ACROSS] * stride
@@ -514,9 +519,10 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate errors through a ReLU, room.lower to room.upper: zero where its output is zero.
+    """Backpropagate gradients through a ReLU, from room.lower to room.upper.
 
-    The ReLU's outputs are in x, from `first` on; c is the layer's row of convs.layers.
+    The ReLU's outputs are in x from index `first` on; where one is zero, so is its gradient. c is
+    the layer's row of convs.layers: its sizes and offsets.
     """
     stride, nothing = row_of(c[CHANNELS]), room.out.dtype.type(0)
     for i in range(c[HEIGHT]):
@@ -531,10 +537,10 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add to `gradient`, a flat model, the gradient of one layer's kernel and bias for one image.
+    """Add the gradient of one layer's kernel and bias, for one image, to the flat array `gradient`.
 
-    The layer's input begins at `image` in room.images; the loss's gradients by its output are in
-    room.upper. c is the layer's row of convs.layers.
+    The layer's input begins at index `image` of room.images; the loss's gradients by its output are
+    in room.upper. c is the layer's row of convs.layers: its sizes and offsets.
     """
     stride, at, length = row_of(c[CHANNELS]), c[WEIGHT], c[KERNEL] * c[KERNEL] * c[BELOW]
     errors = room.upper, c[INSIDE], c[ACROSS] * stride, stride
@@ -557,9 +563,10 @@ def learn_transposed(
 ) -> None:
     """Add a kernel's gradient to the flat array `gradient`, by one matrix product per kernel row.
 
-    Products are (channels, k · input channels), transposed: for layers with so few channels that a
-    row of them would not fill a vector register. `errors` is (array, offset, strides) of the loss's
-    gradients; other arguments are as in `learn_kernel`.
+    For layers with fewer channels than a vector register has numbers: products are transposed,
+    (channels, k · input channels). The layer's input begins at index `image` of room.images.
+    `errors` is (array, offset, strides) of the loss's gradients; c is the layer's row of
+    convs.layers.
     """
     run, stride = c[KERNEL] * c[BELOW], row_of(c[CHANNELS])
     width, out = padded_to(run), (room.out, 0, padded_to(run))
@@ -577,11 +584,10 @@ def learn_transposed(
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, from its output (room.upper) to its input.
+    """Backpropagate gradients through a convolution, from its output to its input.
 
-    The result is written to room.lower, (H · W, channels); c is the layer's row of convs.layers.
-    room.upper is convolved with the turned kernel, or `errors_added` is called if c[ADDED], and
-    `errors_scattered` if c[LISTED].
+    Reads room.upper, or the list of nonzero gradients, room.errors; writes room.lower, (H · W,
+    channels). c is the layer's row of convs.layers; c[LISTED] and c[ADDED] tell how to compute.
     """
     stride, low = row_of(c[CHANNELS]), row_of(c[BELOW])
     run = c[KERNEL] * stride
@@ -600,10 +606,10 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, window by window; add up where windows overlap.
+    """Backpropagate gradients through a convolution, as sums over the windows that an input is in.
 
-    Errors are read from room.upper and written to room.lower; for layers without padding whose
-    inputs have at most 8 channels. c is the layer's row of convs.layers. Sums have a fixed order.
+    Reads room.upper and writes room.lower; for layers without padding whose inputs have at most 8
+    channels. c is the layer's row of convs.layers. Sums have a fixed order.
     """
     low, k = row_of(c[BELOW]), c[KERNEL]
     width, across = k * k * low, c[WIDTH] + k - 1
@@ -624,11 +630,11 @@ def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
 
 @inner
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate the errors in room.errors through a convolution, to room.lower.
+    """Backpropagate the nonzero gradients, room.errors, through a convolution, to room.lower.
 
-    Every nonzero error adds its multiple of the kernel to the window that it comes from; c is the
-    layer's row of convs.layers. Lower rows of the kernel come first: so an input adds up what
-    comes from the outputs in the order in which these lie.
+    Each gradient times its channel's kernel is added to the window of inputs that the output has
+    seen. Lower rows of the kernel come first, so that sums follow the outputs' order. c is the
+    layer's row of convs.layers.
     """
     run, lists, lanes = c[KERNEL] * c[BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[NEXT])

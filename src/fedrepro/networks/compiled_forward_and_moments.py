@@ -72,9 +72,10 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Compute the convolutions of inputs (N, D): outputs to x, every layer's inputs to `room`.
+    """Compute all convolutions for inputs (N, D); keep what `add_moments` and `add_errors` need.
 
-    `weights` is the flat model, `convs` its layout. `add_moments` and `add_errors` read `room`.
+    The last layer's outputs go to x, (N, H · W · C) flat, all layers' inputs to the buffers `room`.
+    `weights` is the model as a flat array, `convs` its layout.
     """
     before = flush()
     one = inputs.dtype.type(1)
@@ -86,9 +87,9 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return how many numbers `add_moments` keeps for one row of a kernel, with padding.
+    """Return how many numbers `add_moments` stores for one row of a kernel, with padding.
 
-    c is the layer's row of `Convolutions.layers`.
+    c is the layer's row of `Convolutions.layers`: its sizes and offsets.
     """
     width: int = padded_to(c[KERNEL] * c[BELOW])
     return width
@@ -98,11 +99,11 @@ def run_of(c: Array) -> int:
 def add_moments(
     convs: Convolutions, layer: int, rows: int, room: Images, scratch: Array, sums: Array
 ) -> None:
-    """Add a aᵀ over all windows a of a convolution's inputs to `sums`: second moments, for K-FAC.
+    """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    `layer` is the convolution's index; its inputs are read from `room`, for `rows` examples. With K
-    = k · k · C numbers in a window, `sums` is float64 (K + 1, k, width) flat, its last row the sum
-    of the windows, width as in `run_of`. `scratch` has the size of `sums`, for one example.
+    For K-FAC. `layer` is the convolution's index; its inputs are in `room`, for `rows` examples. A
+    window a has K = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat, with `run_of`'s
+    width; its last row is the sum of all windows. `scratch` is work space of the size of `sums`.
     """
     before = flush()
     c = convs.layers[layer]
@@ -128,13 +129,13 @@ def add_errors(
     convs: Convolutions, weights: Array, errors: Array, room: Images, x: Array, factors: Array,
     starts: Array, scratch: Array, squares: Array,
 ) -> None:  # fmt: skip
-    """Backpropagate errors (N, H · W · C) of the last convolution; sum g gᵀ or squared gradients.
+    """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
 
-    g are the loss's gradients by a layer's outputs at one position, for Fisher information.
-    `factors`, float64, is a matrix (channels, channels) of each layer, beginning at starts (L +
-    1,), rows padded: sums of g gᵀ. `squares`, float64, sums squared gradients of kernels and biases
-    over examples; if empty, `factors` is filled instead. `scratch` has the size of the one that is
-    filled. x are the convolutions' outputs.
+    `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
+    one position, for Fisher information. If `squares` is empty, g gᵀ is summed in `factors`,
+    float64: a matrix (channels, channels) of each layer, rows padded, beginning at starts (L + 1,).
+    Else the squared gradients of kernels and biases are summed over examples in `squares`, float64.
+    `scratch` is work space of the size of the sums, `room` has the layers' inputs.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -205,10 +206,11 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 
 @partial(compiled, calls=(*CALLS, compiled_lstm))
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
-    """Compute the layers below the affine maps (`body`) for all inputs (N, D), `rows` at a time.
+    """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
-    Results are written to `out`, flat; if every letter of a text window has a prediction, as (T, B)
-    in each batch of B rows. `weights` is the flat model, `room` the buffers.
+    Writes the outputs to `out`, flat, computing `rows` examples at a time. If every letter of a
+    text window has a prediction, a batch of B examples gives (T, B, units). `weights` is the model
+    as a flat array, `room` the work buffers.
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

@@ -32,9 +32,9 @@ class Recurrent(NamedTuple):
     """The memory layout of an embedding and LSTM layers, for compiled code.
 
     starts: int64 (L, 3), where input weights, recurrent weights and biases of each layer begin in
-    the flat model. table: (where the embeddings begin, how many there are, their size). units: of
-    each layer. steps: letters in a window of text. every: whether each letter has a prediction, or
-    only the last one. by: the address of the compiled matrix product.
+    the model's flat array. table: (where the embeddings begin, how many there are, their size).
+    units: of each layer. steps: letters in a window of text. every: whether each letter has a
+    prediction, or only the last one. by: the address of the compiled matrix product.
     """
 
     starts: Array
@@ -48,10 +48,10 @@ class Recurrent(NamedTuple):
 class LstmBuffers(NamedTuple):
     """Flat work buffers of compiled LSTM layers, for T time steps, B examples and L layers.
 
-    codes: letters int64 (T, B); vectors: embeddings of the letters (T, B, size); gates (L, T, B, 4
-    units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed
-    matrix; above and cell: the loss's gradients by states (T, B, units) and cells (B, units).
-    asked: target letters, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
+    codes: letters as numbers, int64 (T, B); vectors: their embeddings (T, B, size); gates (L, T, B,
+    4 units); states, cells and squashed (tanh of cells) (L, T, B, units); turned: a transposed
+    weight matrix; above and cell: the loss's gradients by states (T, B, units) and cells (B,
+    units). asked: letters to predict, int64 (T, B); numbers: 0, 1, …, int64 (T · B,).
     """
 
     codes: Array
@@ -71,12 +71,12 @@ class LstmBuffers(NamedTuple):
 def recurrent_of(
     parts: Parts, offsets: Sequence[int], rows: int, steps: int, every: bool, dtype: Any
 ) -> tuple[Recurrent, LstmBuffers]:
-    """Return the memory layout of a network's recurrent layers, and buffers for compiled code.
+    """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
     `parts` are the network's layers; `rows` is how many examples are computed at once, `steps` the
     letters in a window of text, `every` whether each letter has a prediction. `offsets` are where
-    tensors begin in the flat model: the embedding's table, then input weights, recurrent weights
-    and biases of each layer.
+    tensors begin in the model's flat array: the embedding's table, then input weights, recurrent
+    weights and biases of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -127,7 +127,7 @@ def tanh(x: Any, one: Any) -> Any:
 
 @inner
 def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
-    """Copy example `source`, a text window of letters (T,), to column b of room.codes (T, rows)."""
+    """Copy one window of text, `source`, letters (T,), to column b of room.codes (T, rows)."""
     for t in range(len(source)):
         room.codes[t * rows + b] = np.int64(source[t])
 
@@ -136,8 +136,8 @@ def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
     """Run embedding and LSTM layers on all letters of `rows` examples; write the states to x.
 
-    x gets the top layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. Letters are read from room.codes, (T, B); `weights` is the flat model.
+    x gets the last layer's states: (B, units) after the last letter, or (T, B, units) if every
+    letter has a prediction. Letters are in room.codes, (T, B); `weights` is the model, flat.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -169,10 +169,10 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Apply an LSTM's sigmoid and tanh at one time step, and compute the cells and states.
+    """Compute an LSTM's gates, cells and states at one time step from the gates' linear parts.
 
-    The linear parts of the gates are rows `first` to first + rows of room.gates, for `rows`
-    examples; `begins` is whether this is the first time step.
+    The linear parts are rows `first` to first + rows of room.gates, for `rows` examples; `begins`
+    is whether this is the first time step.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -204,7 +204,8 @@ def backpropagate_through_time(
     """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
 
     This is the backward pass of `unrolled`. `errors` are the loss's gradients by the states that
-    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are models as flat arrays.
+    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are flat, as a whole
+    model.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -252,10 +253,10 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace an LSTM's gates at time step t by the loss's gradients: the inverse of `squash`.
+    """Replace an LSTM's gates at time step t by the loss's gradients by the gates' linear parts.
 
-    `layer` is where the layer's rows begin in the buffers `room`, which has `rows` examples;
-    room.above and room.cell hold the gradients by states and cells.
+    This is the backward pass of `squash`. `layer` is the layer's first row in the buffers `room`,
+    for `rows` examples; room.above and room.cell have the gradients by states and cells.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

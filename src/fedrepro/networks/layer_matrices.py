@@ -32,8 +32,8 @@ class LayerMatrix:
     Attributes:
         weight, bias: names of the tensors.
         kernel: (channels in, height, width) of a convolution's kernel, else None.
-        turned: whether a fully connected layer's weight is (outputs, inputs), as PyTorch keeps it.
-        group, groups: number of this group of a grouped convolution, and how many there are.
+        turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
+        group, groups: index of this group of a grouped convolution, and number of groups.
         places: positions of the kernel in an image, or how many vectors per example a fully
             connected layer is applied to.
     """
@@ -48,11 +48,11 @@ class LayerMatrix:
 
     @property
     def key(self) -> str:
-        """Return the layer's key: the name of its weight, and the group if convolved in groups."""
+        """Return the matrix's name: that of the layer's weight, with the group if there are any."""
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the layer's weight and bias (…, *shape) as a matrix (…, inputs [+ 1], outputs)."""
+        """Arrange weight and bias, (…, *shape), as a matrix (…, inputs [+ 1], outputs)."""
         weight = tensors[self.weight]
         if self.groups > 1:
             weight = np.split(weight, self.groups, axis=-4)[self.group]
@@ -68,9 +68,9 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Convert a layer's matrix back to weight and bias, tensors by name: the inverse of `of`.
+        """Convert a layer's matrix back to weight and bias, arrays by name: the inverse of `of`.
 
-        For one group of a convolution, the tensors have only the group's outputs.
+        For one group of a grouped convolution, the arrays have only the group's outputs.
         """
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
@@ -85,9 +85,10 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Convert layers' matrices to tensors (*shape) by name, such as weight0 and bias0.
+    """Convert a network's layers from matrices to tensors (*shape) by name, such as weight0.
 
-    A matrix is (inputs, outputs), with one more row for a bias, by the layer's `key`.
+    `matrices` are (inputs [+ 1 for a bias], outputs), by the `key` of a layer; layers that lack one
+    are left out.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
@@ -98,7 +99,7 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """Describe the network's layers as matrices, from inputs to outputs, for merging by layer.
+    """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
     Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
 

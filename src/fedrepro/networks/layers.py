@@ -24,10 +24,10 @@ SPREAD = -3.5
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of a layer: its shape and how it is initialised (`role`).
+    """A tensor of a layer: its shape and how it is initialised, as its `role` says.
 
-    fan_in: number of inputs of each output. start: for the role "spread", which is a variational
-    weight's standard deviation before softplus: the initial value.
+    fan_in: number of inputs of each output. start: initial value of a tensor with the role
+    "spread", the standard deviation before softplus of a variational weight.
     """
 
     shape: Shape
@@ -37,7 +37,7 @@ class Parameter:
 
     @property
     def fan_out(self) -> int:
-        """Return on how many outputs each input of the layer acts, for Glorot's initialisation."""
+        """Return how many outputs each input of the layer acts on, for Glorot's initialisation."""
         places = math.prod(self.shape[2:])
         return places * places * math.prod(self.shape[:2]) // self.fan_in
 
@@ -73,8 +73,9 @@ class Pass:
             and uses the means of variational weights.
         keep: whether to record `activations` (the input, the output of each non-linearity after its
             pooling, the logits) and `pooled` (the pooling before each activation, or None).
-        chosen: the pooling whose output has not been recorded yet.
-        rows: for each model how many examples are not padding, if padding would change buffers.
+        chosen: the latest pooling, until the activation after it is recorded.
+        rows: the number of examples of each model without padding, if padding would change running
+            statistics; else empty.
     """
 
     convolution: Convolution = "grouped"
@@ -86,7 +87,7 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """If `keep` is set, record the activation `value`, and the max pooling that produced it."""
+        """Record the activation `value`, and the max pooling that produced it, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -97,16 +98,16 @@ class Layer(Protocol):
     """A layer of a network, which computes A models at once, each with its own tensors."""
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Describe each tensor of the layer by local name ("weight"), for inputs of this shape."""
+        """Describe each tensor of the layer, by a name such as "weight", for this input shape."""
 
     def output(self, shape: Shape) -> Shape:
-        """Return the shape of the layer's output for one example, from its input's shape."""
+        """Return the shape of the layer's output for one example; `shape` is that of its input."""
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor: ...
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
-    """Join A models' inputs along the channel axis: (A, B, C, …) to (B, A·C, …).
+    """Join A models' inputs along the channel axis, from (A, B, C, …) to (B, A·C, …).
 
     One grouped convolution then computes all models; `split_models` is the inverse.
     """
@@ -117,7 +118,7 @@ def join_models(x: torch.Tensor) -> torch.Tensor:
 
 
 def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
-    """Split the channels of jointly computed models: (B, A·C, …) to (A, B, C, …), a view."""
+    """Split A models' channels, (B, A·C, …) to (A, B, C, …), a view; `models` is A."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
@@ -135,7 +136,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Affine:
-    """A fully connected layer x @ weight + bias; weight (inputs, units), bias (units) or none."""
+    """A fully connected layer x @ weight + bias; weight (inputs, units), bias (units,) or none."""
 
     units: int
     biased: bool = True
@@ -292,14 +293,14 @@ class Embedding:
 class Lstm:
     """An LSTM layer; rows of each tensor belong to the input, forget, cell and output gate in turn.
 
-    With `last` its output is only the state after the last character.
+    `last`: whether the output is only the state after the last character.
     """
 
     units: int
     last: bool = False
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Return weight (4 units, inputs), recurrent (4 units, units), bias (4 units), by name."""
+        """Describe weight (4 units, inputs), recurrent (4 units, units), bias (4 units,)."""
         wide = 4 * self.units
         return {
             "weight": Parameter((wide, shape[1]), self.units),

@@ -56,10 +56,9 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Return a network's convolutional, recurrent and affine layers; None if it has others.
+    """Return a network's convolutional, recurrent and affine layers; None for any other network.
 
-    None means that compiled code cannot compute the network. There may be dropout after every
-    hidden affine map.
+    None means that compiled code cannot run it. Dropout may follow every hidden affine map.
     """
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
@@ -109,8 +108,9 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Each row is padded to whole vector registers. `turned` has, by name, the tensors whose axes are
-    reordered in memory: (lengths of axes, which may be split; order of these axes in memory).
+    Rows of a tensor are padded to whole vector registers. `shapes` are the tensors' shapes by name.
+    `turned` is for tensors with reordered axes: (lengths of axes, some split; their order in
+    memory).
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and the original number of each axis of this shape."""
+        """Return a tensor's shape in memory, and the usual number of each axis of that shape."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """View a flat model (size,) as tensors (*shape) by name, with axes in their usual order."""
+        """View a model's flat array as tensors (*shape) by name, with axes in their usual order."""
         tensors = {}
         for name, at in self.offsets.items():
             (*rows, last), order = self._in_memory(name)
@@ -142,7 +142,7 @@ class Rows:
         return tensors
 
     def flat(self, tensors: Tensors, dtype: Any) -> Array:
-        """Return one model as a flat array (size,), with zeros for tensors that are not given."""
+        """Copy a model's tensors to one flat array (size,); tensors that are not given are zero."""
         weights = np.zeros(self.size, dtype)
         for name, view in self.views(weights).items():
             if name in tensors:
@@ -178,8 +178,8 @@ def body_of(
     """Return the memory layout of a network's convolutions or LSTMs, and buffers for compiled code.
 
     `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
-    where tensors begin in the flat model. `matched` adds buffers for the errors of representation
-    matching at convolutions' outputs.
+    where tensors begin in the model's flat array, by name. `matched` adds buffers for further
+    gradients by convolutions' outputs, as representation matching has.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_convolutions import convolutions_of
@@ -197,11 +197,11 @@ def body_of(
 def body_outputs(
     network: Network, tensors: Tensors, x: torch.Tensor
 ) -> tuple[torch.Tensor, int] | None:
-    """Compute the inputs of one network's affine maps in compiled code: (N·predictions, units).
+    """Compute one network's convolutions or recurrent layers: the inputs of its affine maps.
 
-    `tensors` are one model's, (*shape) by name; x is (N, D), floating, on the CPU. Returns the
-    inputs and how many layers were computed; None for a network of affine maps alone, or with a
-    layer that compiled code does not know.
+    `tensors` are a model's, (*shape) by name; x is (N, D), floating, on the CPU. Returns the affine
+    maps' inputs (N · predictions, units) and how many layers were computed. Returns None for a
+    network of affine maps alone, or with a layer that compiled code does not know.
     """
     import torch
 

@@ -32,9 +32,8 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 class StackedModels:
     """The state dicts of J clients, read and stacked: tensors[name] is float32 (J, *shape).
 
-    model, shape, classes: architecture, shape of one example, and number of classes. layers: names
-    of layers in the state dicts, from inputs to outputs. widths: hidden units of each client, if
-    these differ between clients.
+    model, shape, classes: architecture, shape of one example, number of classes. layers: names of
+    layers in the state dicts, inputs first. widths: hidden units of each client, if clients differ.
     """
 
     model: Spec
@@ -49,9 +48,9 @@ class StackedModels:
 class StateForm:
     """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
-    prefix: before all keys, such as 'module.'. names: from each key to the name of its tensor (tied
-    keys have one tensor). fixed: buffers that are equal in all state dicts, by key. varying: from
-    the names of other buffers to their types.
+    prefix: text before all keys, such as 'module.'. names: each key's tensor, by name; keys of tied
+    weights have the same. fixed: buffers that are equal in all state dicts, by key. varying: the
+    types of other buffers, by name.
     """
 
     prefix: str = ""
@@ -60,7 +59,7 @@ class StateForm:
     varying: Mapping[str, torch.dtype] = field(default_factory=dict)
 
     def of(self, model: Spec) -> Spec:
-        """Attach these state dict keys to `model`; its buffers then count as tensors of a model."""
+        """Attach these state dict keys to `model`; varying buffers become tensors of a model."""
         item = model.component
         return replace(model, component=replace(item, meta={**item.meta, STATE: self}))
 
@@ -96,8 +95,8 @@ def stacked_module(
 ) -> StackedModels:
     """Stack J state dicts of a user's PyTorch module; raise for one that the module would not load.
 
-    `where` names the state dicts in errors, `shape` is that of one example. The returned `model`
-    has the state dicts' keys attached (`StateForm`).
+    `where` has names of the state dicts for errors, `shape` is that of one example. The returned
+    `model` has the state dicts' keys attached (`StateForm`).
     """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
@@ -118,7 +117,7 @@ def stacked_module(
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
-    """Find how many classes a user's module needs to load a state dict; return its network.
+    """Find how many classes a user's module must have to load a state dict; return its network.
 
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
     tensor's first. If none fits, the first network that can be created is returned.
@@ -141,7 +140,7 @@ def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNe
 
 
 def _names(module: torch.nn.Module) -> dict[str, str]:
-    """Return for each key of a module's state dict the name of the parameter or buffer it holds."""
+    """Return the name of the parameter or buffer behind each key of a module's state dict."""
     named = [*module.named_parameters(), *module.named_buffers()]
     known = {id(value): name for name, value in named}
     state = module.state_dict(keep_vars=True)
@@ -155,7 +154,7 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
 
 
 def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
-    """Return as texts the reasons why a module would not load a state dict; empty if it would."""
+    """Return the reasons why a module would not load a state dict, as texts; empty if it would."""
     import torch
 
     shapes = {key: tuple(value.shape) for key, value in module.state_dict().items()}
@@ -175,9 +174,10 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack state dicts of a module; return their keys' form, and tensors (J, *shape) by name.
+    """Stack a module's state dicts; return the form of their keys, and tensors (J, *shape) by name.
 
-    Parameters are stacked, and buffers that differ between models or that training changes.
+    Stacks parameters, and buffers that differ or that training changes; errors call the dicts
+    `where`.
     """
     import torch
 
@@ -214,9 +214,10 @@ def _stacked(
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict unchanged, then without key prefixes: pairs (prefix, state dict).
+    """Return a state dict unchanged, then without key prefixes, as pairs (prefix, state dict).
 
-    DataParallel and torch.compile add prefixes such as 'module.'.
+    DataParallel and torch.compile add prefixes such as 'module.', perhaps several, cut off one by
+    one.
     """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
@@ -232,7 +233,7 @@ def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
     """Convert a tensor or array to float32; raise FedreproError unless its numbers are finite.
 
-    `key` and `where` name the tensor and its state dict in errors.
+    `key` names the tensor and `where` its state dict in errors.
     """
     if hasattr(value, "detach"):
         try:

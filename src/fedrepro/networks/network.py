@@ -51,7 +51,7 @@ PREDICTION_ROWS = 2500
 
 @dataclass(frozen=True)
 class Network:
-    """A neural network without weights: layers for inputs of one shape, for many models at once.
+    """A neural network without weights: layers that compute many models at once.
 
     shape: of one input. kind: such as "dense" or "convolutional". prior_sd: standard deviation of
     variational weights' prior N(0, prior_sd²).
@@ -64,7 +64,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return each layer with its input shape and the names of its tensors.
+        """Return each layer with the shape of its input and the names of its tensors.
 
         Items are (layer, input shape, {name in the layer: name in the network}).
         """
@@ -92,7 +92,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the shape and initialisation (`Parameter`) of each tensor by name, in order."""
+        """Return shape and initialisation (`Parameter`) of each tensor by name, inputs first."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places
@@ -101,17 +101,17 @@ class Network:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Return the shapes of all tensors by name, in order."""
+        """Return the shapes of all tensors by name, from inputs to outputs."""
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     @property
     def dropout(self) -> float:
-        """Return the share of hidden units left out in training, 0 without dropout."""
+        """Return the share of hidden units that dropout leaves out in training, or 0."""
         return max((layer.rate for layer in self.layers if isinstance(layer, Dropout)), default=0.0)
 
     @property
     def sizes(self) -> tuple[int, ...] | None:
-        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for others.
+        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for any other.
 
         Every layer of such a network has a bias; there may be dropout after every hidden layer.
         """
@@ -126,14 +126,14 @@ class Network:
 
     @cached_property
     def of_means(self) -> Network:
-        """Return this network with an ordinary layer in place of each variational one."""
+        """Return this network with an ordinary fully connected layer for each variational layer."""
         drawn = Variational
         layers = (Affine(one.units) if isinstance(one, drawn) else one for one in self.layers)
         return Network(self.shape, tuple(layers))
 
     @property
     def all_drawn(self) -> bool:
-        """Return whether the network is a perceptron with variational weights only."""
+        """Return whether all the network's layers with weights are variational (Bayesian)."""
         kinds = {type(layer) for layer in self.layers}
         return Variational in kinds and kinds <= {Variational, Relu}
 
@@ -173,8 +173,8 @@ class Network:
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
         """Count the hidden units of m networks together, over all layers, from tensors (m, *shape).
 
-        Tensors may be wider than this network, as matching of units widens them. Returns None for
-        convolutional and recurrent networks.
+        Tensors may be wider than this network, since methods that match units widen networks.
+        Returns None for convolutional and recurrent networks.
         """
         if self.kind not in ("dense", "variational"):
             return None
@@ -216,8 +216,8 @@ class Network:
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. If a text window has
-        several predictions, their targets are the next characters, and after the last one the
+        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. With a prediction per
+        character of a text window, the targets are the next characters, and after the last one the
         label.
         """
         import torch
@@ -265,7 +265,7 @@ class Network:
         return x
 
     def logits(self, tensors: Tensors, x: torch.Tensor) -> torch.Tensor:
-        """Compute logits (N·predictions, K) of one model: tensors (*shape) by name and x (N, D).
+        """Compute logits (N·predictions, K) of one model, tensors (*shape) by name, for x (N, D).
 
         On the CPU, without gradients, convolutions and recurrent layers run in compiled code.
         """
@@ -293,7 +293,7 @@ class Network:
 def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
     """Return the fully connected ReLU network of sizes (inputs, hidden…, outputs).
 
-    A dropout rate above 0 is applied after every hidden layer.
+    `dropout` is the dropout rate after every hidden layer.
     """
     layers: list[Layer] = []
     for units in sizes[1:-1]:
@@ -302,7 +302,7 @@ def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
 
 
 def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """Return the configured model of a fully connected network with these hidden widths.
+    """Return the configured model for a fully connected network with these hidden widths.
 
     Without hidden layers the model is logistic regression.
     """
@@ -333,13 +333,12 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: hidden layers, and the output layer, which can be trained alone.
+    """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
 
-    Dropout before the output layer becomes part of the second network, whose tensors are weight0
-    and bias0.
+    Dropout before the output layer is a part of the second network (tensors weight0, bias0).
 
     Raises:
-        FedreproError: the network does not end in an affine map.
+        FedreproError: the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
@@ -354,10 +353,10 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
-    """Return the network of fully connected ReLU layers whose tensors are `body`, (1, *shape).
+    """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
 
     Raises:
-        FedreproError: `body` is not a chain of fully connected layers on `inputs` numbers.
+        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

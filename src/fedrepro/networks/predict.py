@@ -27,7 +27,7 @@ class Scaled(Protocol):
         """Return the torch type in which networks compute predictions."""
 
     def scaled(self, rows: slice) -> torch.Tensor:
-        """Return the inputs of `rows`, scaled as networks need them: floating (n, D)."""
+        """Return the inputs of the examples `rows`, scaled for a network: floating (n, D)."""
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
@@ -35,13 +35,13 @@ TIE = 1e-9  # below the difference of any two shares of votes
 
 
 def network_of(model: Spec, shape: tuple[int, ...], classes: int) -> Network:
-    """Return the network of architecture `model`, for inputs of `shape` and a number of classes."""
+    """Return the network of a configured model, for inputs of `shape` and a number of classes."""
     return _network_of(model, model.component, tuple(shape), classes)
 
 
 @lru_cache(128)
 def _network_of(model: Spec, component: Component, shape: tuple[int, ...], classes: int) -> Network:
-    """Build a network, cached; `component` is part of the key because its file may have changed."""
+    """Build a network, cached; `component` is a key of the cache as its file may have changed."""
     if component.meta.get(MODULE):
         from fedrepro.networks.torch_modules import network_of_module
 
@@ -55,8 +55,8 @@ def predict_belief(
     """Return class probabilities (N·predictions, K) of a Bayesian network, means over weight draws.
 
     `tensors` (*shape) are means and spreads of the network's weights, which are drawn `samples`
-    times by the key `rng`. Other networks predict once. Source: P2P, section 5.2, which does not
-    give the number of draws.
+    times by the random key `rng`. An ordinary network predicts once, with its weights. Source: P2P,
+    section 5.2, which does not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -66,7 +66,7 @@ def draws_of(
 ) -> dict[str, np.ndarray]:
     """Draw a Bayesian network's weights from N(mean, softplus(spread)²): (samples, *shape) by name.
 
-    Weights of an ordinary network are returned once, (1, *shape).
+    `tensors` are means and spreads. Weights of an ordinary network are returned once, (1, *shape).
     """
     if network.kind != "variational":
         return {name: value[None] for name, value in tensors.items()}
@@ -90,8 +90,9 @@ def probabilities(
 ) -> torch.Tensor:
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
-    `tensors` are m networks', (m, *shape); `weights` are (m, K), or None for 1/m each. The scores
-    are on the device of the examples. Source: PFNM, supplement 4.1 (uniform and weighted ensemble).
+    `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each.
+    Scores are on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted
+    ensemble).
     """
     import torch
 
@@ -108,8 +109,9 @@ def votes(
 ) -> torch.Tensor:
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
-    The result is float64 (N·predictions, K); for the arguments see `probabilities`. Random numbers
-    below TIE, drawn by the key `rng`, break ties.
+    The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape);
+    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, from key `rng`, break
+    ties.
     """
     import torch
 
@@ -129,7 +131,7 @@ def _summed(
     scores: Callable[[torch.Tensor], torch.Tensor],
     summing: torch.dtype,
 ) -> torch.Tensor:
-    """Compute sum_i weights[i] * scores(logits_i) in the type `summing`: (N·predictions, K)."""
+    """Compute sum_i weights[i] * scores(logits_i), (N·predictions, K), in the type `summing`."""
     import torch
 
     held = loaded(tensors, examples)
@@ -179,7 +181,7 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
 def joint_logits(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
 ) -> np.ndarray:
-    """Return the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
+    """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
     held = loaded(tensors, examples)
@@ -195,7 +197,7 @@ def joint_logits(
 def gated(
     network: Network, tensors: Mapping[str, np.ndarray], gate: Gate, examples: Scaled
 ) -> torch.Tensor:
-    """Return class scores (N, K) of a gate network on the logits of m networks (m, *shape)."""
+    """Return class scores (N, K) of a gate network on the logits of m networks, (m, *shape)."""
     import torch
 
     return torch.from_numpy(gated_logits(gate, joint_logits(network, tensors, examples)))

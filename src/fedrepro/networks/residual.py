@@ -15,7 +15,7 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """Return the normalisation layer for a number of channels; the identity for `norm` "none"."""
+    """Return a normalisation layer for this number of channels; for `norm` "none" the identity."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
@@ -48,9 +48,10 @@ class ResidualBlock(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20: three stages of `blocks` blocks.
 
-    A 3×3 convolution, the stages, averages over positions, and an affine map. Channels double and
-    side lengths halve from stage to stage; `width` is the channels of the first. Weights are
-    initialised as by He et al.; without normalisation a block at first computes its shortcut alone.
+    A 3×3 convolution comes before the stages, averages over positions and an affine map after them.
+    Channels double and side lengths halve from stage to stage; the first has `width` channels.
+    Weights are initialised as by He et al.; without normalisation a block begins as its shortcut
+    alone.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:

@@ -55,9 +55,8 @@ def stack(
     dicts in errors.
 
     Raises:
-        FedreproError: a state dict has another form than this module's docstring says; or shapes
-            differ from the model's, or between clients in more than widths of fully connected
-            layers.
+        FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
+            differ from the model's, or between clients in more than hidden widths.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -130,10 +129,10 @@ def unstack(
     """Convert m networks, stacked tensors (m, *shape), to float32 state dicts of torch tensors.
 
     `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
-    the user's module that `model` names. `widths` are each network's hidden units, if these differ.
+    the user's module that `model` names. `widths` are each network's hidden units, if these vary.
 
     Raises:
-        FedreproError: PyTorch keeps a layer in another form, or the number of names differs.
+        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
     """
     import torch
 
@@ -224,7 +223,7 @@ def _without_shape(where: str, model: Spec) -> FedreproError:
 
 
 class StoredLayer(NamedTuple):
-    """A layer as PyTorch keeps it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
+    """A layer as PyTorch stores it; weight: (out, in) or (out, in, height, width), bias: (out,)."""
 
     name: str
     weight: np.ndarray
@@ -232,11 +231,11 @@ class StoredLayer(NamedTuple):
 
     @property
     def tensor(self) -> np.ndarray:
-        """Return the weight with axes as in this package: (in, out); a convolution's unchanged."""
+        """Return the weight with this package's axes: (in, out); a convolution's is unchanged."""
         return self.weight.T if self.weight.ndim == 2 else self.weight
 
     def padded(self, inputs: int, units: int) -> StoredLayer:
-        """Return a fully connected layer widened with zeros to `inputs` inputs, `units` outputs."""
+        """Widen a fully connected layer with zeros to this number of inputs and output units."""
         more = units - len(self.weight)
         weight = np.pad(self.weight, ((0, more), (0, inputs - self.weight.shape[1])))
         return StoredLayer(
@@ -245,7 +244,7 @@ class StoredLayer(NamedTuple):
 
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
-    """Return the layers of a state dict from inputs to outputs: in its own order, or in `order`."""
+    """Read a state dict's layers, inputs first, in its order or `order`; errors call it `where`."""
     if not isinstance(state, Mapping) or not state:
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
@@ -303,7 +302,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return layer names, biases and shapes, which are equal for networks that can be combined."""
+    """Return what networks must have in common to be combined: layer names, biases and shapes."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -340,15 +339,15 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that combine clients' unchanged networks.
 
-    A model has tensors of all `members` (architectures), named with the member's number as prefix,
-    and a tensor that tells which member the model uses; tensors of other members are zeros.
+    A model has tensors of all `members` (architectures), each name with the architecture's number
+    as prefix, and a tensor that tells which architecture it uses; tensors of all others are zeros.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return the tensors of all architectures by name, and one that tells which is used.
+        """Describe the tensors of all architectures by name, and one that tells which is used.
 
         The last tensor is one-hot, (architectures,).
         """
@@ -378,7 +377,7 @@ class MixedNetwork(Network):
         return max(member.widest for member in self.members)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B, K) of A models, each by its own architecture, one after another."""
+        """Compute logits (A, B, K) of A models, each by its own architecture, model after model."""
         import torch
 
         logits = []
@@ -395,7 +394,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts of clients with different architectures, as `stack` does."""
+    """Stack clients' state dicts as `stack` does, for `models` of different architectures."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one for all, or one "

@@ -53,8 +53,7 @@ def network_of_module(model: Spec, shape: Shape, classes: int) -> Network:
     `shape` is that of one example, `classes` the number of logits.
 
     Raises:
-        FedreproError: the model returns something else than a module, or a module that cannot be
-            trained, averaged and measured.
+        FedreproError: the model returns no module, or one that cannot be trained and averaged.
     """
     import torch
 
@@ -82,12 +81,12 @@ class OwnModule:
 
     Attributes:
         module, shape, classes: the module, the shape of one input, and the number of classes.
-        widest, held: for one example, how many numbers the largest output of a submodule has, and
-            how many all outputs have together.
+        widest, held: how many numbers the largest output of a submodule has, and how many all
+            outputs have together, for one example.
         products: multiplications for one example.
         draws: whether training is random, or differs from prediction, as with dropout.
         moving: buffers that training changes, such as BatchNorm's running statistics.
-        varying: other buffers that differ between models; both count as tensors of a model.
+        varying: other buffers that differ between models; all these are tensors of a model.
     """
 
     module: torch.nn.Module
@@ -107,7 +106,7 @@ class OwnModule:
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return by name the module's parameters, and buffers that are tensors of each model."""
+        """Return the module's parameters, and buffers that are tensors of each model, by name."""
         return _tensors(self.module, self.buffers)
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
@@ -122,7 +121,7 @@ class OwnModule:
         return (self.classes,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits of A models: (A, B, *shape) to (A, B, classes); training updates buffers.
+        """Compute logits of A models, (A, B, *shape) to (A, B, classes); training updates buffers.
 
         Raises:
             FedreproError: the minibatch is too small for a layer of the module.
@@ -222,13 +221,13 @@ class ModuleNetwork(Network):
 
     @cached_property
     def counts(self) -> tuple[str, ...]:
-        """Return the names of the network's buffers of integers, such as a count of batches."""
+        """Return the names of the module's buffers of integers, such as a count of batches."""
         held = dict(self.module.named_buffers())
         return tuple(name for name in self.buffers if not held[name].is_floating_point())
 
     @cached_property
     def norms(self) -> tuple[str, ...]:
-        """Return names of tensors in layers whose buffers change in training, such as BatchNorm."""
+        """Return names of tensors in layers whose buffers training changes, such as BatchNorm."""
         owners = {name.rpartition(".")[0] for name in self._module.moving}
         return tuple(name for name in self.shapes if name.rpartition(".")[0] in owners)
 
@@ -255,7 +254,7 @@ class ModuleNetwork(Network):
     ) -> dict[str, np.ndarray]:
         """Draw initial weights of one model by the module's own code: float32 (*shape) by name.
 
-        PyTorch's generator is seeded from the key `rng`; the other arguments are not used.
+        PyTorch's generator is seeded from the random key `rng`; all other arguments are ignored.
         """
         import torch
 
@@ -271,7 +270,7 @@ class ModuleNetwork(Network):
 
 
 def _tensors(made: torch.nn.Module, buffers: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Return by name a module's parameters, and the buffers whose names are in `buffers`."""
+    """Return a module's parameters, and its buffers whose names are in `buffers`, by name."""
     held = dict(made.named_buffers())
     return {**dict(made.named_parameters()), **{name: held[name] for name in buffers}}
 
@@ -299,8 +298,8 @@ def _require_trainable(name: str, made: torch.nn.Module) -> None:
 def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnModule:
     """Run a module on a few examples; return it as a layer, with sizes, products and buffers.
 
-    Raises FedreproError unless the outputs are one score per class, and do not depend on the other
-    examples of a batch.
+    Raises FedreproError unless the outputs are one score per class and, for an example, do not
+    depend on the other examples of its batch. `name` names the module in errors.
     """
     import torch
 
@@ -310,9 +309,10 @@ def _tried(name: str, made: torch.nn.Module, shape: Shape, classes: int) -> OwnM
     sizes: list[tuple[int, int]] = []
 
     def note(part: torch.nn.Module, _: Any, out: Any) -> None:
-        """Record a submodule's output size and multiplications for one example, when it is called.
+        """Record the size of a submodule's output, and its multiplications, for one example.
 
-        A matrix is multiplied once for each position of a sequence, a kernel for each of an image.
+        Called after the submodule. A matrix is multiplied once for each position of a sequence, a
+        kernel for each of an image.
         """
         if isinstance(out, torch.Tensor) and out.dim() > 1:
             places = {2: math.prod(out.shape[1:-1]), 4: math.prod(out.shape[2:])}

@@ -26,9 +26,9 @@ from fedrepro.core.provenance import versions
 
 @dataclass(frozen=True)
 class Observation:
-    """One line about a machine: its subject `what`, such as memory, and the observation in words.
+    """One line about a machine: the subject `what`, such as memory, and a statement, `words`.
 
-    wrong: True if results cannot be trusted, or runs fail, until what was observed is fixed.
+    wrong: True if results cannot be trusted, or runs fail, until the fault is fixed.
     """
 
     what: str
@@ -55,7 +55,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 
 def facts() -> Iterator[Observation]:
-    """Yield what is known without computing: versions, processor, cores, memory, disk, SLURM."""
+    """Observe the machine without computing: versions, processor, cores, memory, disk, SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
     named = (f"{name} {version}" for name, version in versions().items())
     yield Observation("versions", ", ".join(named))
@@ -83,10 +83,7 @@ def _line(text: str, name: str) -> str:
 
 
 def processor(cpuinfo: Path | None = None) -> Observation:
-    """Observe the processor's name and the flags that decide how libraries compute.
-
-    `cpuinfo` is the file to read, by default /proc/cpuinfo.
-    """
+    """Observe the processor's name and the flags by which libraries choose code, in `cpuinfo`."""
     text = _text(cpuinfo := cpuinfo or CPUINFO)
     name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
     flags = _line(text, "flags|Features").split()
@@ -135,7 +132,7 @@ NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off b
 
 
 def asked(what: str) -> Iterator[Observation]:
-    """Yield version and processor features of library `what`; check a product that it computes."""
+    """Observe library `what`: its version, processor features, and whether a product is right."""
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
@@ -150,7 +147,7 @@ def environment() -> Observation:
 
 
 def checked_product(name: str, product: Product) -> Observation:
-    """Compare library `name`'s matrix product of float32, `product`, with that in float64."""
+    """Check library `name`'s matrix product of float32, `product`, against one in float64."""
     rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
@@ -210,7 +207,7 @@ SLOTS = "FEDREPRO_GPU_JOBS"
 
 
 def slots() -> int:
-    """Return how many jobs may share one GPU, from the variable FEDREPRO_GPU_JOBS, by default 1.
+    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1.
 
     Raises:
         FedreproError: the variable is not a positive whole number.

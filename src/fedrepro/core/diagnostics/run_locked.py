@@ -46,7 +46,7 @@ def main(arguments: list[str]) -> int:
 
 
 def take(lockfile: Path) -> int:
-    """Lock `lockfile`, return its descriptor; raise BlockingIOError if another process holds it."""
+    """Lock `lockfile`; return its descriptor. Raise BlockingIOError if another process holds it."""
     lockfile.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(lockfile, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -6,21 +6,21 @@ from typing import Any
 
 import numpy as np
 
-LINE, PAGE = 64, 4096  # bytes of a line of the cache, and of memory
+LINE, PAGE = 64, 4096  # bytes of a cache line, and of a memory page
 # rows of matrices are filled up with zeros to whole multiples of this
 PAD = 8
 
 
 def padded_to(columns: int) -> int:
-    """Return the number of columns rounded up to a multiple of 8 (PAD), as vector code needs."""
+    """Round a number of columns up to a multiple of 8 (PAD), for code that computes 8 at a time."""
     return -(-columns // PAD) * PAD
 
 
 def row_of(columns: int) -> int:
-    """Return the row stride, in numbers, to use for a matrix with this number of columns.
+    """Return the distance in memory between the beginnings of two rows of a matrix, in numbers.
 
-    Rows are padded to a multiple of 8 numbers. Rows that are multiples of 2 KiB apart share few
-    sets of the L1 cache, which makes products up to three times slower: 16 numbers are added.
+    A row is padded to a multiple of 8 numbers. Rows at multiples of 2 KiB would share few sets of
+    the L1 cache, which makes products up to three times slower; then 16 numbers more are added.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width
@@ -29,7 +29,7 @@ def row_of(columns: int) -> int:
 def aligned(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> np.ndarray[Any, Any]:
     """Return zeros (size,) whose memory address is `place` bytes after a multiple of `unit` bytes.
 
-    By default `unit` is a cache line, 64 bytes, so that vector code reads whole cache lines.
+    The default of `unit` is a cache line, 64 bytes, so that vector code reads whole cache lines.
     """
     if not size:
         return np.zeros(0, dtype)

@@ -19,10 +19,10 @@ from numba.core.caching import UserProvidedCacheLocator
 
 
 def compiled_folder() -> Path:
-    """Return the folder where Numba keeps all compiled code, in the user's cache by default.
+    """Return Numba's folder for compiled code: NUMBA_CACHE_DIR, or one in the user's cache folder.
 
     Raises:
-        RuntimeError: Without a home folder.
+        RuntimeError: no variable names a cache folder, and the user has no home folder.
     """
     config: Any = numba.config
     if config.CACHE_DIR:
@@ -31,9 +31,10 @@ def compiled_folder() -> Path:
 
 
 class ByContent(UserProvidedCacheLocator):
-    """Tells Numba where to cache compiled code: a folder for each content of a source file.
+    """The rule by which Numba caches a function: in a folder named after a hash of its source file.
 
-    The folder lies in NUMBA_CACHE_DIR or in the user's cache, so copies of the package share it.
+    The folder lies in `compiled_folder`. Numba's own rule names it after the source file's path, so
+    that each copy of the package would compile again.
     """
 
     def __init__(self, py_func: Any, py_file: str) -> None:
@@ -43,7 +44,7 @@ class ByContent(UserProvidedCacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
-        """Return the cache locator for a function of source `py_file`; None if not writable."""
+        """Return the cache rule of a function in `py_file`; None if its folder is unwritable."""
         try:
             locator = cls(py_func, py_file)
             locator.ensure_cache_path()  # type: ignore[no-untyped-call]
@@ -54,9 +55,10 @@ class ByContent(UserProvidedCacheLocator):
 
 @contextmanager
 def kept_by_content() -> Iterator[None]:
-    """Let Numba cache functions compiled in the `with` body by their file's content (`ByContent`).
+    """Let all copies of the package share the code that Numba compiles in the `with` body.
 
-    If no such folder can be written, compiled code is stored next to the source file.
+    Numba then finds cached code by the content of a source file (`ByContent`), not by its path. If
+    the folder for this cannot be written, compiled code is stored next to the source file.
     """
     config: Any = numba.config
     before = config.CACHE_LOCATOR_CLASSES
@@ -72,8 +74,8 @@ def kept_by_content() -> Iterator[None]:
 def one_process(what: str) -> Iterator[None]:
     """Run the `with` body in one process at a time, so that code is compiled once and then cached.
 
-    `what` names the code to compile, and so the lock file. Other processes wait and then read the
-    cache. Where nothing can be written, each process compiles by itself.
+    The lock file is named after a hash of `what`, any name of the code. Other processes wait and
+    then read the cache. Where no lock file can be written, each process compiles by itself.
     """
     try:
         path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
@@ -90,7 +92,7 @@ def one_process(what: str) -> Iterator[None]:
 
 
 def compiled_once(function: Any) -> None:
-    """Change a Numba function so that only one process at a time compiles it (`one_process`)."""
+    """Change a Numba function in place: one process compiles it, all others read the cache."""
     compile_now, name = function.compile, function.py_func.__qualname__
 
     def compile_or_wait(kinds: Any) -> Any:

@@ -47,8 +47,8 @@ def named_after(function: Function, calls: Collection[ModuleType]) -> None:
 def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
     """Compile a function to machine code by Numba, cached on disk where that can be written.
 
-    Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
-    `calls` are the modules whose compiled functions `function` calls.
+    `calls` are the modules whose compiled functions `function` calls. Division by zero gives
+    infinity, as in NumPy, since a check for it would prevent vector code.
     """
     if calls:
         named_after(function, calls)
@@ -63,17 +63,17 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 
 def inner(function: Function) -> Any:
-    """Compile a function that only compiled functions call; it is cached as part of its callers."""
+    """Compile a function that only compiled functions call; its code is cached within theirs."""
     return numba.njit(**inner_functions.OPTIONS)(function)
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
-    """Return a function for compiled code that dispatches on the type of its first argument.
+    """Make a function, for compiled code, that chooses what to call by its first argument's type.
 
     Args:
-        plain: the function to call for all types that `kinds` lacks.
+        plain: the function to call for all types that are not in `kinds`.
         kinds: the function to call for each class of named tuple.
-        field: the field of the first argument whose type counts, instead of its own.
+        field: the field of the first argument whose type decides; '' for the argument's own type.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
@@ -89,7 +89,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
 
 @inner
 def clear(values: Array, first: int, end: int) -> None:
-    """Set values[first:end] to zero; a loop compiles far quicker than the assignment to a slice."""
+    """Set values[first:end] to zero, by a loop, which Numba compiles far quicker than a slice."""
     for k in range(first, end):
         values[k] = 0
 
@@ -118,7 +118,7 @@ PANEL, TERMS_OF_PANEL = 4 * COLUMNS, 64
 
 
 class Vectors:
-    """Writes LLVM code for operations on vectors of `lanes` numbers, by default 512 bits."""
+    """Writer of LLVM code for operations on vectors of `lanes` numbers, by default 512 bits."""
 
     def __init__(self, builder: Any, dtype: Any, lanes: int | None = None) -> None:
         bits = dtype.bitwidth
@@ -135,7 +135,7 @@ class Vectors:
         return self.builder.call(self.fused, [a, b, c])
 
     def spread(self, pointer: Any) -> Any:
-        """Write code that copies the number at `pointer` into all elements of a vector."""
+        """Write LLVM code that copies the number at `pointer` into all elements of a vector."""
         nowhere, word = ir.Constant(self.type, ir.Undefined), ir.IntType(32)
         number = self.builder.load(pointer)
         lane = self.builder.insert_element(nowhere, number, ir.Constant(word, 0))
@@ -143,7 +143,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Write code for a pointer to the vector that begins `place` numbers after `pointer`."""
+        """Write LLVM code for a pointer to the vector at `pointer` plus `place` numbers."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())
@@ -175,7 +175,7 @@ class Vectors:
 
 
 def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Write LLVM code for the address of element `at` of an array or pointer of type `kind`."""
+    """Write LLVM code for the address of element `at` of an `array` of Numba type `kind`."""
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, array).data
     return builder.gep(array, [at])
@@ -184,13 +184,13 @@ def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
-    """Write code for a tile of out = begin + a @ b, whose sums stay in registers.
+    """Write LLVM code for a tile (a small block) of out = begin + a @ b, summed in CPU registers.
 
-    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. The terms of a sum
-    may lie in several stretches of memory: `terms` is (number of stretches, terms of each). out,
-    begin: (array, offset, row stride). a, b: (array, offset, stride between stretches, stride
-    between terms). of: the row stride of a, or (offsets of its rows, the index of the first).
-    Returns the signature and the function that writes the LLVM code.
+    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. A row of a and a
+    column of b may lie in several stretches of memory: `terms` is (number of stretches, length of
+    each). out, begin: (array, offset, row stride). a, b: (array, offset, stride between stretches,
+    stride within one). of: the row stride of a, or (offsets of its rows, index of the first).
+    Returns the Numba signature and the function that writes the code.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -215,7 +215,7 @@ def _tile_of(
             return at if known else builder.asm(kind, "", "=r,0", [at], False)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Write code for pointers to a row's vectors, `at` numbers and more after `pointer`."""
+            """Write LLVM code for pointers to the vectors of a row that starts at pointer + at."""
             starts = range(0, width, vector.lanes)
             return [builder.gep(pointer, [builder.add(at, constant(start))]) for start in starts]
 
@@ -234,11 +234,11 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write code that adds the products of all terms in stretch `turn` to `sums`."""
+                """Write LLVM code that adds the terms of contiguous stretch `turn` to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write code that adds the products of term k to `sums`; return the sums."""
+                    """Write LLVM code that adds column k of a times row k of b to `sums`."""
                     at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
                     values = load(across(b, at))
                     at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
@@ -273,7 +273,7 @@ tile: Any = intrinsic(prefer_literal=True)(_tile_of)
 
 
 def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[int], None]) -> None:
-    """Write LLVM code that branches on `rows` at run time; tile(height) writes each branch."""
+    """Write LLVM code that branches at run time: for rows = height, code by tile(height) runs."""
     done = builder.append_basic_block("done")
     choice = builder.switch(rows, done)
     for height in heights:
@@ -288,10 +288,10 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(
     builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
 ) -> tuple[list[Any], Any]:
-    """Write LLVM code for a loop that sets values = body(values, k), for k from `first` to `end`.
+    """Write LLVM code of a loop that sets values = body(values, k) for k in range(first, end).
 
-    Returns the last values and the last k. The loop is unrolled: one iteration of the machine code
-    computes `times` values of k.
+    One turn of the machine code computes `times` values of k, a divisor of end - first. Returns the
+    last values and the last k (equal to `end`), which are LLVM values.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
@@ -321,7 +321,7 @@ def _multiply(
     out: Any, out_row: int, begin: Any, begin_row: int, a: Any, a_row: int, a_inner: int,
     b: Any, b_row: int, rows: int, length: int, columns: int,
 ) -> None:  # fmt: skip
-    """Compute out = begin + a @ b in tiles that fit into registers and panels that fit into caches.
+    """Compute out = begin + a @ b block by block, so that sums stay in registers, data in caches.
 
     out, begin (rows, columns), a (rows, length), b (length, columns) are pointers; *_row are
     strides from row to row, and a_inner is the stride within a row of a.
@@ -359,7 +359,7 @@ def _multiply(
 
 @cache
 def multiplier(dtype: str) -> Any:
-    """Compile the matrix product of float32 or float64 numbers, to be called by its address.
+    """Compile the matrix product that `product` calls; `dtype` is "float32" or "float64".
 
     The product is the largest code by far, so it is compiled once and not with each of its callers.
     """
@@ -370,9 +370,9 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function` for a Numba signature, so that other code can call it by its address.
+    """Compile `function` for a Numba signature, so that other code can call it by its `address`.
 
-    One process at a time compiles; `dtype`, the type of numbers, is a part of the lock's name.
+    One process at a time compiles. `dtype`, the type of numbers, is a part of the lock file's name.
     """
     try:
         with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
@@ -381,21 +381,21 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
         return numba.cfunc(signature)(function)
 
 
-# Compute out = begin + a @ b, with size (rows, inner, columns), columns a multiple of PAD.
+# Compute out = begin + a @ b; `size` is (rows, inner, columns), columns a multiple of PAD.
 #
-# by: the address of `multiplier`. out and begin (rows, columns) and b (inner, columns) are tuples
-# of an array (n,), where they begin there, and the stride from row to row, which for `begin` may
-# be 0: the same row for all. a (rows, inner) has a second stride. An element is
+# by: the address of the code that `multiplier` compiles. out and begin (rows, columns), b (inner,
+# columns): tuples (flat array, offset, row stride); a row stride 0 of `begin` gives all rows the
+# values of one. a (rows, inner) has its stride from column to column in addition. An element is
 # begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
 def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
     return types.void(by, out, begin, a, b, size), call_address
 
 
 def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write LLVM code that calls the compiled function whose address is the first of `arguments`.
+    """Write LLVM code that calls a compiled function by its memory address, the first argument.
 
-    All other arguments are tuples, whose items become the function's arguments. An array and an
-    offset at the beginning of a tuple become one pointer. Numba calls this with its `builder`.
+    Each of the other arguments is a tuple, whose items become arguments of the function; an array
+    and an offset at the beginning of a tuple become one pointer.
     """
     address, *tuples = arguments
     values: list[Any] = []
@@ -469,9 +469,9 @@ turn_square: Any = intrinsic(_turn_square)
 
 @inner
 def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
-    """Write the matrix (rows, columns) at `source` to `to`, as (columns, rows).
+    """Write the transpose of the matrix `source` (rows, columns) to the matrix `to`.
 
-    Both are (array, offset, row stride).
+    `source` and `to` are tuples (flat array, index of the first number, row stride).
     """
     (values, at, step), (out, first, apart) = source, to
     whole, broad = rows // SQUARE * SQUARE, columns // SQUARE * SQUARE

@@ -30,12 +30,15 @@ def _fetch(typing: Any, array: Any, at: Any) -> Any:
     return types.void(array, at), generate
 
 
-# asks for the line of memory that holds array[at], so that it is near when it is needed
+# asks for the cache line that holds array[at], so that it is in the cache when it is needed
 fetch: Any = intrinsic(_fetch)
 
 
 def _mode(builder: Any, name: str, place: Any) -> None:
-    """Write code that stores ('st') or loads ('ld') the CPU's rounding mode at pointer `place`."""
+    """Write LLVM code that copies the CPU's floating-point modes (x86: MXCSR) to memory, or back.
+
+    `name` is 'st' to store them at the pointer `place`, or 'ld' to load them from there.
+    """
     pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [pointer.type])
     ask = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")
@@ -65,7 +68,7 @@ def _restore(typing: Any, before: Any) -> Any:
     return types.void(types.uint32), generate
 
 
-# Between the two what is below the smallest normal number counts as zero: it costs a processor
-# many times the multiplication of another. `restore` takes what `flush` gave.
+# Between `flush` and `restore` subnormal numbers count as zero, since a multiplication of one takes
+# a processor many times as long. `restore` takes the modes that `flush` returned.
 flush: Any = intrinsic(_flush)
 restore: Any = intrinsic(_restore)

@@ -43,7 +43,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Return value / scale, such as a pixel / 255, in compiled code; `inverse` is 1 / scale."""
+    """Return value / scale in compiled code, such as a pixel / 255; `inverse` is 1 / scale."""
     raise NotImplementedError
 
 
@@ -65,7 +65,7 @@ def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
 
 @inner
 def odd_terms(q: float) -> float:
-    """Return 1/3 + q/5 + q²/7 + … for q = z² ≤ 1/9, since atanh(z) = z + z q odd_terms(q)."""
+    """Return 1/3 + q/5 + q²/7 + …, for atanh(z) = z + z q odd_terms(q) with q = z² ≤ 1/9."""
     p = 0.0
     for k in range(len(ODD)):
         p = fma(p, q, ODD[len(ODD) - 1 - k])
@@ -74,7 +74,7 @@ def odd_terms(q: float) -> float:
 
 @inner
 def log_of(x: float) -> float:
-    """Return log(x) of a float64 x, with equal bits on all CPUs, in compiled code.
+    """Return log(x) of a float64 number in compiled code, with equal bits on all CPUs.
 
     x must not be subnormal; zero, negative and infinite x and NaN are returned as they are.
     """

@@ -43,8 +43,8 @@ def _multiply_at(
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
     So a convolution needs no unfolded copy. Row r of a begins at a[places[r]] and consists of
-    `runs` stretches of `length` numbers. Matrices are pointers; *_row, *_run and *_step are
-    strides from row to row, stretch to stretch and term to term.
+    `runs` stretches of `length` numbers, such as the rows of a window. Matrices are pointers;
+    *_row, *_run and *_step are strides from row to row, stretch to stretch and number to number.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -82,7 +82,10 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the product `_multiply_at` of float32 or float64, to be called by its address."""
+    """Compile the matrix product with windows of images that `product_at` calls.
+
+    `dtype`, the type of numbers, is "float32" or "float64".
+    """
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
@@ -94,9 +97,9 @@ def multiplier_at(dtype: str) -> Any:
 
 # Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
 #
-# by: the address of `multiplier_at`. out, begin: (array, at, row stride), which for `begin` may
-# be 0. a, b: (array, at, stride from run to run, from term to term). places: (int64 array, where
-# in it those of a's rows begin), counted from where a begins.
+# by: the address of the code that `multiplier_at` compiles. out, begin: (array, offset, row
+# stride), which for `begin` may be 0. a, b: (array, offset, stride from run to run, from term to
+# term). places: (int64 array of the offsets of a's rows, index of the first of these offsets).
 def _product_at(
     typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> Any:
@@ -114,7 +117,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write code for the four positions of a 2×2 window; `right` and `down` are strides in x."""
+    """Write LLVM code for the offsets of a 2×2 window at `at`; `right` and `down` are strides."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -122,11 +125,12 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def _largest(
     typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> Any:
-    """Write code for ReLU and max pooling of a 2×2 window of 8 channels (PAD), noting positions.
+    """Write LLVM code for ReLU and max pooling of one 2×2 window, of 8 channels (PAD) at once.
 
-    An intrinsic of Numba: reads x from `at` on (strides `right` and `down`), writes the maxima to
-    out at `to`, and their positions 0 to 3 to `chosen` at `noted`. The first of equal values is
-    taken, the position is NOWHERE if no value is above zero, and NaN stays NaN.
+    An intrinsic of Numba: reads the window that begins at index `at` of x (`right` and `down` are
+    strides to its next column and row). It writes the maxima to out[to:], and where in the window
+    they were, 0 to 3, to chosen[noted:]; NOWHERE (4) if no value is positive. Of equal values the
+    first is chosen; NaN stays NaN.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -161,11 +165,11 @@ def _given_back(
     typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> Any:  # fmt: skip
-    """Write code for the backward pass of 2×2 max pooling: the largest inputs get the gradients.
+    """Write LLVM code for the backward pass of 2×2 max pooling of one window, 8 channels at once.
 
-    An intrinsic of Numba: reads the gradients `error` of 8 channels from `at` on and the largest
-    inputs' positions from `noted` on in `chosen`. It writes the 2×2 window of `below` that begins
-    at `to`, with zeros for all other inputs.
+    An intrinsic of Numba: reads the outputs' gradients from error[at:], and where in the window the
+    largest inputs were from chosen[noted:]. It writes the inputs' gradients to the window that
+    begins at below[to] (strides `right` and `down`), with zeros for all but the largest inputs.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -188,10 +192,10 @@ given_back: Any = intrinsic(_given_back)
 
 
 def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> Any:
-    """Write code that stores the sum of a grid of vectors of 8 numbers (PAD) to out at `to`.
+    """Write LLVM code that adds up a grid of vectors of 8 numbers (PAD), row by row, for out[to:].
 
-    An intrinsic of Numba. rows, columns: (their number, their stride in numbers of x); the sum runs
-    row by row. The first vector begins at number `at` of x.
+    An intrinsic of Numba. The first vector begins at index `at` of x; `rows` and `columns` of the
+    grid are (their number, their stride in numbers of x).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

@@ -24,15 +24,12 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """The pass of Numba's compiler that produces LLVM code, without machine code."""
+    """The pass of Numba's compiler that turns a function into LLVM code, without machine code."""
 
     _name = "fedrepro_inner_lowering"
 
     def run_pass(self, state: Any) -> bool:
-        """Compile the function in `state` to LLVM code, which other functions can call.
-
-        Returns True: the state was changed.
-        """
+        """Compile the function in Numba's `state` to LLVM code; return True: `state` changed."""
         flags, library = state.flags, state.targetctx.codegen().create_library(str(state.func_id))
 
         def finish() -> None:
@@ -54,10 +51,10 @@ class InnerLowering(lowering):  # type: ignore[misc]
 
 
 class InnerCompiler(compiler.CompilerBase):
-    """Numba's compiler, stopping at LLVM code (`InnerLowering`) instead of machine code."""
+    """Numba's compiler without its last step: it stops at LLVM code (`InnerLowering`)."""
 
     def define_pipelines(self) -> list[Any]:
-        """Return the compiler's passes for a function without Python objects (nopython mode)."""
+        """Return a list of one pipeline: the passes for functions without Python objects."""
         passes = nopython.define_nopython_pipeline(self.state)
         passes.passes = [
             (InnerLowering if each is lowering else each, words) for each, words in passes.passes

@@ -13,7 +13,7 @@ from fedrepro.core.portable_ops.compiled_math import Array, inner
 
 
 def _high_of(typing: Any, a: Any, b: Any) -> Any:
-    """Compute the upper 64 bits of the product of two uint64 (an intrinsic of Numba)."""
+    """Write LLVM code for the upper 64 bits of a product of two uint64; an intrinsic of Numba."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         wide = ir.IntType(128)
@@ -31,10 +31,10 @@ WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
 
 @inner
 def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
-    """Fill `out`, uint64 (n,), with random numbers `first`, first + 1, … of a stream, compiled.
+    """Fill `out`, uint64 (n,), with random numbers number `first`, first + 1, … of a stream.
 
-    The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
-    piece, 0): one stream for each part (number `piece`) of each minibatch (number `inside`).
+    Compiled code. The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter
+    (0, inside, piece, 0): one for each minibatch (`inside`) and part of a minibatch (`piece`).
     """
     for block in range(first // 4, -(-(first + len(out)) // 4)):
         k0, k1 = key[0], key[1]

@@ -41,18 +41,18 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writes LLVM code for a tile of a matrix: up to 10 vectors of a row, or 1 of up to 5 rows."""
+    """Writer of LLVM code for a tile of a matrix: 10 vectors of a row, or 1 of 5 rows, at most."""
 
     def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
         super().__init__(builder, dtype)
         self.context, self.index = context, index
 
     def data(self, kind: Any, array: Any, at: Any) -> Any:
-        """Return an LLVM pointer to element number `at` of an array of type `kind`."""
+        """Return an LLVM pointer to element number `at` of an array of Numba type `kind`."""
         return array_at(self.context, self.builder, kind, array, at)
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write code that branches on a tile's `kind` at run time; `one` writes each branch."""
+        """Write LLVM code with a branch, written by `one`, for each form (`kind`) of a tile."""
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -61,13 +61,13 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the indices of a tile's vectors into ranges that each fit into the registers."""
+        """Split the indices of a tile's vectors into ranges that each fit into CPU registers."""
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write code for pointers to the vectors `part` (indices) of a tile.
+        """Write LLVM code for pointers to the vectors of a tile that have the indices `part`.
 
         `first` points to the tile, `kind` is its form, as in `_lay`, and `apart` is the row stride.
         """
@@ -86,11 +86,12 @@ class _Tile(Vectors):
 
 
 def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Write code for `image` += amounts[m] · laid[which[m]:] within a tile: a sparse product.
+    """Write LLVM code for a sparse product: add amounts[m] times row which[m] of `laid` to a tile.
 
-    An intrinsic of Numba; m runs from part[0] to part[1] - 1, over the numbers that are not zero.
-    kind: if at most VECTORS, the number of vectors of a tile with one row; else the number of rows
-    of one vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
+    An intrinsic of Numba. The tile, a small block of the matrix `image`, stays in registers; m runs
+    from part[0] to part[1] - 1, over the nonzero factors. `which` has the rows' offsets. kind: if
+    at most VECTORS, the number of vectors of a tile with one row; else the number of rows of one
+    vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -126,16 +127,16 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
 lay: Any = intrinsic(_lay)
 
 
+# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
+#
+# A product with a sparse matrix: `amounts` are its nonzero numbers, grouped by row r of `rows`.
+# Sums are `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the
+# order of r. This is done `steps` times, out_step and b_step numbers further on each time. Arrays
+# are pointers.
 def _multiply_sparse(
     out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
     firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
 ) -> None:  # fmt: skip
-    """Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
-
-    This is done `steps` times, each time *_step numbers further on in `out` and `b`. Matrices and
-    lists are pointers; a row has `vectors` vectors of `lanes` numbers. Rows may overlap in `out`:
-    they are added in their order.
-    """
     for step in range(steps):
         for r in range(rows):
             at = 0
@@ -152,7 +153,7 @@ named_after(_multiply_sparse, [compiled_math])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the product `_multiply_sparse` of float32 or float64, to be called by its address."""
+    """Compile the sparse matrix product of `sparse_product`; `dtype` is such as "float32"."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
@@ -163,8 +164,8 @@ def sparse_multiplier(dtype: str) -> Any:
 
 # Compute `_multiply_sparse`; size: its last four arguments.
 #
-# by: the address of `sparse_multiplier`. out, b: (array, at, step). outs, which, amounts, firsts,
-# ends: (array, at).
+# by: the address of the code that `sparse_multiplier` compiles. out, b: (array, offset, stride from
+# step to step). outs, which, amounts, firsts, ends: (array, offset).
 def _sparse_product(
     typing: Any, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
     ends: Any, size: Any,
@@ -179,12 +180,13 @@ def _lift(
     typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> Any:  # fmt: skip
-    """Write code for the backward pass of `lay`: gradients of one row of `laid` and of its amounts.
+    """Write LLVM code for the backward pass of `_lay`, a sparse product, for one row of `laid`.
 
-    An intrinsic of Numba, for one tile. errors: (array, offset, row stride), the gradient of the
-    image; the row times amounts[m] was added seats[m] after the offset, for m < `count`. laid:
-    (array, offset, row stride). The row's gradient is added to `moved` at the offset of `laid`.
-    Vector m of `sums` is increased by numbers that add up to the gradient of amounts[m].
+    An intrinsic of Numba, for one tile (form `kind`). The forward pass added the row times
+    amounts[m] to an image; the gradients by that part of the image begin seats[m] after the offset
+    of `errors`, for m < `count`. The row's gradient is added to `moved` at the offset of `laid`.
+    Vector m of `sums` is increased by numbers that add up to the gradient of amounts[m]. errors,
+    laid: (array, offset, row stride).
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -231,7 +233,7 @@ lift: Any = intrinsic(_lift)
 
 
 def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Write code for the sum of the vector that begins at `at` in `sums`, in a fixed order."""
+    """Write LLVM code for the sum of the numbers of a vector, sums[at:], in a fixed order."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         sums, at = arguments

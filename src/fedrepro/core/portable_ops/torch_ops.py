@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return a @ b, (n, k) by (k, m) or stacks of such matrices, without gradients; CPU: NumPy.
+    """Return the matrix product a @ b without gradients, with equal bytes on CPUs of Intel and AMD.
 
-    NumPy's products give equal bytes on CPUs of Intel and AMD, which PyTorch's do not.
+    (n, k) and (k, m) give (n, m); stacks of matrices are multiplied pair by pair. NumPy computes
+    the product on a CPU, since PyTorch's bytes depend on the CPU.
     """
     import torch
 
@@ -37,9 +38,9 @@ def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return x @ weight + bias of A models, differentiable, with equal bytes on all CPUs.
+    """Return x @ weight + bias for A models, differentiable, with equal bytes on all CPUs.
 
-    (A, B, n), (A, n, m) and (A, m) give (A, B, m).
+    x (A, B, n), weight (A, n, m) and bias (A, m) give (A, B, m).
     """
     import torch
 
@@ -51,7 +52,7 @@ def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -
 
 @cache
 def _affine() -> Any:
-    """Return the autograd function of `portable_affine`, defined on first use: torch loads late."""
+    """Return the autograd function of `portable_affine`, made on first use: torch loads slowly."""
     import torch
 
     class AffineProduct(torch.autograd.Function):
@@ -76,7 +77,7 @@ def _affine() -> Any:
 
 
 def exponential(x: torch.Tensor) -> torch.Tensor:
-    """Return e**x, with equal bytes on all CPUs; the relative error is up to |x| roundings."""
+    """Return e**x, with equal bytes on all CPUs; its relative error is up to |x| roundings."""
     return (x * math.log2(math.e)).exp2()
 
 
@@ -100,18 +101,19 @@ def root(x: torch.Tensor) -> torch.Tensor:
 
 
 def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tensor:
-    """Convolve the images of A models, each by its own kernels; fast on GPUs, differentiable.
+    """Convolve images of A models, each model with its own kernels; fast on GPUs, differentiable.
 
-    x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W').
+    x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'); `padding` is zeros around.
     """
     output: torch.Tensor = _convolution().apply(x, weight, padding)
     return output
 
 
 def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
-    """Return the windows of each image as columns: (A, B, C, H, W) to (A · B, C · k · k, H' · W').
+    """Unfold each image to columns, its k × k windows, so that a convolution is a matrix product.
 
-    A convolution is then a matrix product. `kernel` is the side k; `padding` adds zeros around.
+    x (A, B, C, H, W) gives (A · B, C · k · k, H' · W'). `kernel` is the side k of a window,
+    `padding` the width of zeros around an image.
     """
     from torch.nn.functional import pad
 
@@ -123,7 +125,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """Return the autograd function of `convolved`, defined on first use: torch loads slowly."""
+    """Return the autograd function of `convolved`, made on first use: torch loads slowly."""
     import torch
     from torch.nn.functional import fold
 
