@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Keys of a figure or table, below `at:`, for one of the sizes tiny, quick and paper."""
+    """The keys `at:` of a figure or table: what differs at the sizes tiny, quick and paper."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -121,8 +121,8 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 class Board(Strict):
     """A leaderboard: all tables in a file whose names begin with its version, such as 1-mnist.
 
-    Data, partitions, models, training, trials and selection rules of a version never change, as
-    results under other conditions cannot be compared. A change of any needs a new version.
+    A version fixes data, partitions, models, training, trials and the rules that select settings of
+    methods. A change of any needs a new version, as results would not be comparable.
     """
 
     title: str = key(..., "what is compared, in a line")
@@ -178,9 +178,10 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of the figures and tables defined at a scale.
+        """Return the names, such as figure-2a, of all figures and tables defined for `scale`.
 
-        A figure with an invalid list of scales is included, so that `settings` reports the error.
+        `scale` is a size of experiments: tiny, quick or paper. A figure with an invalid list of
+        scales is included, so that `settings` reports the error.
         """
 
         def is_defined(name: str) -> bool:
@@ -204,11 +205,11 @@ class ExhibitFile(Strict):
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return a copy of the file with the methods `also` added to all its figures and tables."""
+        """Return a copy of the file in which all figures and tables get the methods `also` too."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the tables that make up leaderboard `version` at a scale."""
+        """Return the names of the tables of leaderboard `version` at a scale such as "quick"."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
@@ -272,7 +273,10 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A definition file of figures and tables that cannot be read; `error` is raised on access."""
+    """A file of definitions of figures and tables that cannot be read, and the error of reading.
+
+    The error is raised when somebody uses the file.
+    """
 
     path: Path
     error: FedreproError
@@ -372,7 +376,7 @@ def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError if a YAML file has a key twice in a mapping.
+    """Raise FedreproError if one of the YAML files `paths` has a key twice in a mapping.
 
     Snakemake would silently use the last of the two values.
     """

@@ -41,7 +41,10 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Return the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
+    """Return the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3.
+
+    The number after the colon is how many trials a folder has.
+    """
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -91,7 +94,7 @@ def whole_blocks(count: int, size: int) -> list[TrialBlock]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """The setting in which methods are compared: data set, partition, model and local training.
+    """The conditions under which methods are compared: data set, partition, model, local training.
 
     graph: which clients exchange models in decentralised methods; None for all other methods.
     """
@@ -109,7 +112,7 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return the components' names and parameters as text, for metadata of files."""
+        """Return data set, partition, … with parameters as one text, for metadata of files."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
@@ -154,11 +157,11 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method, with one or several settings of its parameters, in one scenario: what jobs compute.
+    """A method, with one or several settings of its parameters, on one data set and model.
 
-    scenario: data set, partition, model and training; None for a simulation. every: the evaluation
-    schedule of a method in rounds, else None. tune: how the models are fine-tuned, or None. The
-    number of trials is not a part of a run. Settings in successive halving are one run.
+    A run is computed by jobs, one per range of trials. scenario: data set, partition, model and
+    training; None for a simulation. every: at which rounds to evaluate, None for a one-shot method.
+    tune: how the models are fine-tuned, or None. Settings in successive halving are one run.
     """
 
     scenario: Scenario | None
@@ -261,9 +264,9 @@ def _plain(value: Any) -> Any:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component from `data`, its part of a job's json: name, and parameters as keys.
+    """Build a component (data set, method, …) from its part `data` of a job's json.
 
-    `where` names the job in errors.
+    `data` has the name, and parameters as keys; `kind` is such as dataset; `where` is for errors.
 
     Raises:
         FedreproError: the component or one of its parameters is unknown.
@@ -340,8 +343,8 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 class Jobs:
     """Names the result folders of jobs (processes) of one scale and seed, and creates the jobs.
 
-    splits: a function from a run to the splits to evaluate on (at its end, after single rounds).
-    made: by folder, a function that creates the folder's job, since names are never parsed.
+    splits: a function from a run to the example sets ("test", …) to evaluate on, as (at its end,
+    after single rounds). made: by folder, a function that creates its job; names are never parsed.
     """
 
     scale: str
@@ -353,7 +356,7 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a result `folder`, whose name this object returned before."""
+        """Return the job that writes `folder`, a name that a method of this object returned."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
@@ -415,9 +418,9 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return the prefixes of the folders of `stage` that `run` writes or reads.
+        """Return how the names of folders begin that `run` writes or reads in a pipeline `stage`.
 
-        `Plan.job` compares a folder's name with the prefixes to find its run.
+        `Plan.job` compares a folder's name with these prefixes to find its run.
         """
         if stage == run.stage:
             return [self._base(run, stage)]

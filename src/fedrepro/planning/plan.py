@@ -42,7 +42,7 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the exhibit (figure or table) `name` of a file at this scale.
+    """Plan the figure or table `name` of a file at this scale: what has to be computed for it.
 
     Raise FedreproError if it belongs to a one-shot leaderboard and has a method of several rounds.
     """
@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence on each error by which a file, figure, table or method is left out."""
+        """Return a sentence on each error that excludes a file, figure, table or method."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -219,7 +219,7 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job whose results lie in `folder`.
+        """Return the job (process) that writes its results to `folder`.
 
         Raises an error if no figure or table needs it.
         """
@@ -262,9 +262,9 @@ class Plan:
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run into ranges, one per file.
+        """Divide the trials of a run (a method on data and model) into ranges, one per file.
 
-        Successive halving needs one range of all trials: the mean over them decides what stops.
+        Successive halving needs one range of all trials, as the mean over them decides what stops.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -322,8 +322,7 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
     """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
 
     `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
-    all parameters and versions, numbers of trials, and selection rules. New methods and new
-    versions of methods do not change the digest.
+    all parameters and versions, numbers of trials, and selection rules, but not the methods.
     """
     lines = []
     for exhibit in parts:
