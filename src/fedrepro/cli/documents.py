@@ -51,7 +51,7 @@ KINDS_OF_METHODS = {
 
 
 def documents() -> dict[Path, str]:
-    """Return by path the texts of all documents that are generated or have a generated part.
+    """Return the texts of all documents with a generated part, by path.
 
     Documents that would not change may be left out.
     """

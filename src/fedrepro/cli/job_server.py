@@ -116,8 +116,8 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Run a job in a fork of this process, pass on signals, report the job's exit status, and exit.
 
-    `channel` is the socket to the command that waits for the job, `given` are open files of that
-    command, and `job` is the list of further arguments of `run_forked_job`.
+    `channel` is the socket to the command that waits for the job, `given` are that command's open
+    files, and `job` has the further arguments of `run_forked_job`.
     """
     try:
         die_with_parent()

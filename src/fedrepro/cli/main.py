@@ -136,7 +136,8 @@ def _there_or_here(arguments: list[str]) -> int:
 def name_configured() -> None:
     """Let this process load the component files in config/config.yaml, unless others are set.
 
-    A mistake in the configuration is ignored here; commands that read all of it report the mistake.
+    These files have users' own methods and data sets. A mistake in the configuration is ignored
+    here.
     """
     from fedrepro.core import plugins
 

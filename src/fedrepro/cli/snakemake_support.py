@@ -114,10 +114,7 @@ def waiting_jobs(workflow: Any) -> int:
 
 
 def lift_limit(workflow: Any) -> None:
-    """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second.
-
-    With the limit, Snakemake searches all waiting jobs once a second more after each job's end.
-    """
+    """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second."""
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
 
@@ -136,7 +133,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
 
-    Snakemake ignores handlers of imported workflows; without our handlers jobs are slow.
+    Snakemake would ignore them, and jobs would be slow.
 
     Raises:
         FedreproError: jobs of the imported workflow would not find their files.
@@ -220,7 +217,10 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count waiting and running SLURM jobs of `folder` by name, if that begins with `prefix`."""
+    """Count waiting and running SLURM jobs of the folder `folder` whose names begin with `prefix`.
+
+    Returns the counts by name.
+    """
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))

@@ -30,7 +30,7 @@ Features = Annotated[
 def feature_spec(text: str) -> Spec:
     """Return the feature extractor that `text`, a data set's parameter `features`, names.
 
-    The text convnet.epochs-20 names the component convnet+epochs~20.
+    The text convnet.epochs-20 means the extractor convnet with parameter epochs = 20.
     """
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])

@@ -37,11 +37,11 @@ ROWS_AT_ONCE = 2**17  # of a file that is read
 
 @dataclass(frozen=True)
 class PartitionIndices:
-    """The examples of each client in one trial, as sorted int64 indices into the data set's splits.
+    """The examples of each client in one trial, as sorted int64 indices into the data set.
 
-    `validation` indexes the data set's own validation split, all other fields its training split.
-    public, server_validation: at the server, held by no client. client_validation: held by clients
-    but not trained with, or empty. noise: float64 (clients,), the variance of noise on each
+    `validation` indexes the data set's own validation examples, all other fields its training
+    examples. public, server_validation: at the server, held by no client. client_validation: held
+    by clients but not trained with, or empty. noise: float64 (clients,), variance of noise on each
     client's inputs, if any. population: the clients, if their examples are generated on demand.
     """
 
@@ -81,7 +81,8 @@ class PartitionIndices:
         """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
         Client j's inputs get noise N(0, noise_j), drawn for (seed, trial, client); `rng` has seed
-        and trial. A partition without noise returns `inputs` itself.
+        and trial. `split` names the examples, such as "train". Without noise returns `inputs`
+        itself.
         """
         if self.noise is None:
             return inputs
@@ -98,9 +99,10 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Partition a data set in each trial; return the table to store (see `build_partition`).
+    """Divide a data set among clients in each trial; return the table to store.
 
-    Clients that are generated on demand get no rows; the skew is then of the first 100 clients.
+    The table is that of `build_partition`. Clients generated on demand get no rows; their skew (how
+    labels differ) is measured on the first 100.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -111,13 +113,13 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition a data set in each trial; return a table with trial, client, split and index.
+    """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
     Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
     uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
     Validation examples are dealt to clients in proportion to training examples, class by class, or
-    by natural group. The table's provenance has for each trial `redraws`, `skew` and `noise` (a
-    variance per client, if any).
+    by natural group. The metadata has for each trial `redraws`, `skew` and `noise` (a variance per
+    client, if any).
 
     Raises:
         FedreproError: a client or a class has no training examples.

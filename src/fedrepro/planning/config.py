@@ -180,8 +180,7 @@ class ExhibitFile(Strict):
     def names(self, scale: str) -> list[str]:
         """Return the names, such as figure-2a, of all figures and tables defined for `scale`.
 
-        `scale` is a size of experiments: tiny, quick or paper. A figure with an invalid list of
-        scales is included, so that `settings` reports the error.
+        A scale is a size of experiments: tiny, quick or paper. Invalid definitions are included.
         """
 
         def is_defined(name: str) -> bool:
@@ -213,7 +212,7 @@ class ExhibitFile(Strict):
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the validated settings of the figure or table `name` at one scale.
+        """Return the validated settings of the figure or table `name` at a scale such as quick.
 
         The settings are the file's defaults, overridden by the figure's own keys, overridden by its
         keys for the scale below `at:`. Raises FedreproError for a mistake.
@@ -224,7 +223,7 @@ class ExhibitFile(Strict):
         return validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of the tables (as opposed to figures) that are defined at a scale."""
+        """Return the names of the tables (as opposed to figures) defined for a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -254,7 +253,7 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Build the drawing (a way to show a figure or table) from its name and options as configured.
+    """Build the way to show a figure or table (curves, bars, …) from its name and options.
 
     `where` names the figure or table in errors.
     """
@@ -273,10 +272,7 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A file of definitions of figures and tables that cannot be read, and the error of reading.
-
-    The error is raised when somebody uses the file.
-    """
+    """A file that should define figures and tables and cannot be read: `error` is raised on use."""
 
     path: Path
     error: FedreproError
@@ -369,7 +365,10 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return names of all tables (not figures) that `files`, by paper, define: by "scale/paper"."""
+    """Return the names of all tables (not figures) as lists by "scale/paper", such as quick/pfnm.
+
+    `files` are the definition files by paper.
+    """
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}

@@ -104,10 +104,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table of a paper at one scale, planned: its points, methods and runs.
+    """A figure or table of a paper, planned at one scale: what to compute, and how to show it.
 
-    measures: the methods of all points, one per label; a label may mean other methods at other
-    points.
+    measures: the methods of all points of the sweep, one per label; another point may have another
+    method under that label. points: the values of the swept parameters, each with its methods.
     """
 
     paper: str
@@ -146,7 +146,7 @@ class Exhibit:
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the methods with fewer trials, by label, as pairs with methods of more trials."""
+        """Return methods with fewer trials than others, by label, with their comparison methods."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -193,9 +193,7 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the figure or table `name` of a file at one scale: what has to be computed for it.
-
-    `scale` is the size of experiments: tiny, quick or paper.
+    """Plan the figure or table `name` of a file at scale tiny, quick or paper: what to compute.
 
     Raises:
         FedreproError: the figure or table cannot be computed or shown.
@@ -227,10 +225,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a figure's or table's parameter sweep, still without runs.
-
-    `where` names the figure or table in errors.
-    """
+    """Yield each point of a parameter sweep, without runs; `where` is the figure, for errors."""
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -281,7 +276,7 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Return the run that computes each method's setting at a point, by (label, setting)."""
+    """Return the run that computes each method's parameter setting, by (label, setting)."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         _require_kind(measure, point.scenario, where)

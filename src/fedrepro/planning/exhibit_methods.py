@@ -101,13 +101,13 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the information on clients (keys of NEEDS) that method and fine-tuning use."""
+        """Return the information on clients that method and fine-tuning use, as keys of NEEDS."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return, as keys of DISCLOSED, the data by which a setting is selected; may be empty."""
+        """Return the data by which a setting is selected, as keys of DISCLOSED; may be empty."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
@@ -137,15 +137,12 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters whose value a rule selects: all that are not in `show`."""
+        """Return the swept parameters of which a rule selects one value: all not in `show`."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings grouped by the values of the parameters in `show`.
-
-        Of each group one setting is selected and shown.
-        """
+        """Return settings by values of parameters in `show`; a rule selects one per group."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -281,10 +278,7 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a method of a figure or table from its completed configuration `entry`.
-
-    `at` has values of swept parameters of fine-tuning; `where` names the figure in errors.
-    """
+    """Build a figure's method from its completed `entry`; `at` has swept values of fine-tuning."""
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = (

@@ -124,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the selection rule of these keys: an equal named rule if any, else a new one."""
+        """Return the selection rule of these keys: a predefined one if equal, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -340,10 +340,7 @@ class ExhibitSettings(Strict):
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the configuration of data set, model and so on, by kind.
-
-        `case`: see `component`.
-        """
+        """Return configurations by kind (dataset, model, …), changed for the scenario `case`."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -390,7 +387,7 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
 
 
 def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
-    """Build the configuration of a component: its name, a method's label in legends, parameters."""
+    """Build the configuration of a data set, method, …: name, label in legends, parameters."""
     return with_changes({"name": name}, label, **parameters)
 
 

@@ -206,7 +206,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate a job's work in multiplications of networks; if simulated, in trials x settings."""
+    """Estimate a job's time, in multiplications of networks; if simulated, trials x settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:

@@ -41,10 +41,7 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Return the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3.
-
-    The number after the colon is how many trials a folder has.
-    """
+    """List the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -239,7 +236,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a hash of the components' files, versions and parameters, to notice changes."""
+        """Return a hash of files, versions and parameters of the job's code, to notice changes."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
@@ -394,7 +391,7 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return a text for the files of local models: 0-9:5 means clients 0 to 9, 5 per file."""
+        """Return how clients share files of local models: 0-9:5 is clients 0 to 9, 5 per file."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
@@ -439,7 +436,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the prefix of a result folder: component names, and a hash of its inputs."""
+        """Return the start of a result folder's name: names of components, a hash of inputs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

@@ -115,7 +115,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan the figure or table `name`, with those configured methods (`also`) that fit it."""
+        """Plan the figure or table `name`, with configured additional methods that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
