@@ -29,10 +29,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Call `run` with the words of a command; print an error as a sentence; return the exit status.
-
-    With `--debug` the error's traceback is printed too.
-    """
+    """Call `run` with a command's words; print errors as a sentence; return the exit status."""
     interrupts: list[int] = []
     before = None
     _make_printable()

@@ -197,10 +197,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return each client's examples in one trial, read from the file or generated on demand.
-
-    For a data set that generates clients on demand the file has no rows.
-    """
+    """Return each client's examples in one trial, read from the file or generated on demand."""
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)

@@ -82,7 +82,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """Return the rows of data set `name`'s raw `file`, one per source; raise if unknown."""
+        """Return the rows of a data set's raw `file`, one per version offered; raise if unknown."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:

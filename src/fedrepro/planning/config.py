@@ -253,10 +253,7 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Build the way to show a figure or table (curves, bars, …) from its name and options.
-
-    `where` names the figure or table in errors.
-    """
+    """Build a figure's drawing (curves, bars, …) from its configuration; `where` is for errors."""
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
             f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
@@ -288,10 +285,7 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, one per paper: a dict by paper.
-
-    Access to a file that could not be read raises the error of reading it.
-    """
+    """The files that define figures and tables, by paper; access to an unreadable one raises."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
         super().__init__(read)
@@ -365,20 +359,14 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return the names of all tables (not figures) as lists by "scale/paper", such as quick/pfnm.
-
-    `files` are the definition files by paper.
-    """
+    """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError if one of the YAML files `paths` has a key twice in a mapping.
-
-    Snakemake would silently use the last of the two values.
-    """
+    """Raise FedreproError if a YAML file has a key twice; Snakemake would take the last value."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             load_yaml(path)

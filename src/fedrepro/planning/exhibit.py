@@ -122,7 +122,7 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs (a method in a scenario) that the figure or table needs, each once."""
+        """Return all runs (a method on one set of data and model) that the figure needs, once."""
         return list(self.trials)
 
     @cached_property

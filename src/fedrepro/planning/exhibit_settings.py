@@ -331,10 +331,9 @@ class ExhibitSettings(Strict):
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """Return the configuration of the data set, partition, model, … that `kind` names.
+        """Return the configuration of one component: `kind` dataset, partition, model or training.
 
-        `case` is a key of `cases`, the scenarios that a figure compares, whose changes are made; or
-        None.
+        `case` is the key of one of several scenarios compared, whose changes are made, or None.
         """
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))

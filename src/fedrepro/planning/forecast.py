@@ -177,10 +177,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Return how many models a run computes per trial, with fine-tuned ones, to estimate its time.
-
-    A model that successive halving stops early counts as a fraction.
-    """
+    """Count the models that a run computes per trial; one that stops early counts as a fraction."""
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tune["repetitions"] for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1

@@ -52,10 +52,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
 
 
 def require_images(network: Network) -> None:
-    """Raise FedreproError if the network's inputs are not images (channels, height, width).
-
-    Call it where data augmentation (random crops and mirror images) is asked for.
-    """
+    """Raise FedreproError if a network's inputs are not images, which crops and flips need."""
     if len(network.shape) != 3:
         raise FedreproError(
             f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "

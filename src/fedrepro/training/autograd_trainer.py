@@ -54,10 +54,7 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
 
 
 def activations(procedure: Procedure) -> int:
-    """Count the numbers that one model's activations take in a training step, to fit GPU memory.
-
-    Copies of inputs that convolutions make are included; the count doubles if there are loss terms.
-    """
+    """Count the numbers that a model's activations take in a training step, to fit GPU memory."""
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
         out = layer.output(shape)
@@ -169,10 +166,7 @@ class _Block:
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
-        """Train this group of models to the end; return their weights, losses and step counts.
-
-        Training stops before the end if no model has a finite loss any more.
-        """
+        """Train this group of models to the end; return their weights, losses and step counts."""
         import torch
 
         losses, taken = self._all_steps()
@@ -319,10 +313,7 @@ class _Block:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Update the first A models by one optimiser step along their gradients (A, size).
-
-        Gradients of penalties on the weights (such as FedProx's) are added first.
-        """
+        """Update the first A models by a step along gradients (A, size) of losses and penalties."""
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.summed is not None:

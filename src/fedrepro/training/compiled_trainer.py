@@ -42,10 +42,7 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _train_logged(*arguments: Any) -> int:
-    """Run `compiled_steps.train` on its arguments; return the number of correct predictions.
-
-    If this machine had no compiled code yet, the log records how long compilation took.
-    """
+    """Return `compiled_steps.train(*arguments)`; log how long any compilation took."""
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
 
@@ -58,10 +55,7 @@ def _train_logged(*arguments: Any) -> int:
 
 
 def is_compiled(network: Network, terms: Sequence[object]) -> bool:
-    """Return whether compiled code can train the network with all loss terms `terms`.
-
-    If not, the network is trained by automatic differentiation.
-    """
+    """Return whether compiled code knows the layers of `network` and all loss terms `terms`."""
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)

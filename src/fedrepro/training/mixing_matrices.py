@@ -174,10 +174,7 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return each node's weight v in the limit of averaging by the mixing matrix W, float64 (N,).
-
-    v sums to 1. Solves v'W = v' as (I - W + 11')' v = 1: powers of W converge slowly on long rings.
-    """
+    """Return the nodes' weights v in the limit of averaging by W: v'W = v', sum 1, float64 (N,)."""
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
@@ -212,10 +209,7 @@ def mixing_sum(weights: np.ndarray) -> float:
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of a W whose rows are rotations of row 0, from that row alone.
-
-    `step` is W - 1v', `rate` its largest modulus of eigenvalues; LONG powers are added at a time.
-    """
+    """Compute `mixing_sum` of a circulant W from row 0 of `step`, W - 1v', of modulus `rate`."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)

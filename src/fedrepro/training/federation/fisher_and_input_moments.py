@@ -68,10 +68,7 @@ class BodyMoments:
         return cls(network, parts, tensors, rows)
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W).
-
-        The inputs of all convolutions are kept, for `moments` to read.
-        """
+        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W)."""
         import torch
 
         from fedrepro.networks.compiled_forward_and_moments import record_convolutions

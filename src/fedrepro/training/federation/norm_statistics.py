@@ -40,10 +40,7 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError unless the network has BatchNorm; call it for a `batchnorm` option.
-
-    `who` names the method in the error.
-    """
+    """Raise FedreproError, naming the method `who`, unless the network has BatchNorm."""
     if not network.norms:
         raise FedreproError(
             f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
