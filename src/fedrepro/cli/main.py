@@ -18,7 +18,7 @@ NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (by default this process's), and return its exit status.
 
-    Errors are printed as a sentence. A job may be handed to the workflow's preloaded process.
+    Errors are printed as a sentence. Jobs may be passed to a process that has libraries loaded.
     """
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 

@@ -217,10 +217,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count waiting and running SLURM jobs of the folder `folder` whose names begin with `prefix`.
-
-    Returns the counts by name.
-    """
+    """Count SLURM jobs of `folder`, waiting or running, by name, if names begin with `prefix`."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))

@@ -251,10 +251,11 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples to hold out; return (rows by split, other rows).
+    """Draw which of `count` training examples no client trains on, such as a public sample.
 
-    Rows are sorted int64. `spec` is the partition, whose parameters are the numbers to draw. The
-    public sample is drawn first, so it does not depend on the number of validation examples.
+    Returns (rows by kind of held-out examples, other rows), each sorted int64. `spec` is the
+    partition, whose parameters are the numbers to draw. The public sample is drawn first, so it
+    does not depend on the number of validation examples.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -273,7 +274,7 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Return the labels of a `prepared` split, int64 (N,); zeros for regression (no classes)."""
+    """Return the labels of examples `split`, such as train: int64 (N,); zeros for regression."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
@@ -289,9 +290,10 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition's owners have a wrong shape or range, or a client has no examples.
+    """Raise if a partition is no valid division of `examples` examples, or not reproducible.
 
-    Raise too if `again`, a repetition of the draw `split`, differs: it is not reproducible.
+    A division is valid if owners have the right shape and range and each client has examples.
+    `split` and `again` are two results of one draw; `spec` and `trial` are for errors.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
@@ -353,7 +355,7 @@ def _followers(
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return a trial's part of the table, int64 (4, n): trial, client, number in SPLITS, index.
 
-    `held` maps each split to (client, index in the data set) of its examples.
+    `held` has, by name of the split, the arrays (client, index in the data set) of its examples.
     """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(

@@ -135,7 +135,7 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared data set on disk, for jobs to read: mapped arrays, and dataset.json as `info`."""
+    """A prepared data set on disk, for jobs to read: memory-mapped arrays; `info`: dataset.json."""
 
     folder: Path
     info: Mapping[str, Any]

@@ -194,10 +194,7 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default at a scale.
-
-        The configuration is not validated, so that a mistake in it raises no error here.
-        """
+        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
         layer = at.get(scale) if isinstance(at, Mapping) else None
@@ -298,7 +295,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Return the files with methods added to all figures; `also` has the methods by paper."""
+        """Return the files, with methods `also[paper]` added to each paper's figures and tables."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -308,7 +305,7 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Validate the `values` of a configuration; `where` is the name of its file, for errors."""
+    """Check the `values` of a configuration and return the typed object; `where` names its file."""
     return validated(Config, values, where)
 
 

@@ -276,7 +276,10 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Return the run that computes each method's parameter setting, by (label, setting)."""
+    """Return the runs (computations) of all methods at a point of a parameter sweep.
+
+    Keys are (method's label, setting of its parameters); `where` names the figure in errors.
+    """
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         _require_kind(measure, point.scenario, where)

@@ -69,7 +69,7 @@ class ExhibitMethod:
         choose: the rule that selects one of the settings (values of hyper-parameters).
         reference: whether the method is drawn as a bound and not ranked.
         paired_with: the method with more trials relative to which this one is shown.
-        show: parameters of which a table shows every value in a row, instead of selecting one.
+        show: the parameters that are not selected: a table has a row for each value.
         measuring: at which rounds to evaluate.
         training: changes of the local training.
         race: the rounds over which successive halving runs, 0 for all rounds.

@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text that marks rows of a `setting` in the column `setting` of metrics."""
+        """Return how files of metrics name a `setting` (values of the method's parameters)."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -244,7 +244,7 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Return the job as json text, which `read_job` parses in the process that runs it."""
+        """Return the job as json text, from which `read_job` builds it again in another process."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             key: _plain(value)
@@ -357,7 +357,7 @@ class Jobs:
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
-        """Plan the preparation of a data set; return the folder of its arrays."""
+        """Create the job that prepares a data set; return the folder where its arrays will be."""
         folder = dataset_folder(self.scale, dataset)
         raw = f"resources/{dataset.name}"
         job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
@@ -365,7 +365,10 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Plan the partition of a data set in a range of trials; return the path of its file."""
+        """Create the job that divides a data set among clients; return the file that it will write.
+
+        One file has the partitions of a range of trials.
+        """
         folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
@@ -374,7 +377,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Plan the training of local models in a range of trials; return the path of their files.
+        """Create the jobs that train local models in a range of trials; return their files' path.
 
         The path may stand for several folders, which `folders_of` lists.
         """
@@ -396,7 +399,7 @@ class Jobs:
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def run(self, run: Run, trials: TrialBlock) -> str:
-        """Plan the process that computes a run for a range of trials; return its result folder."""
+        """Create the job that computes a run for a range of trials; return its result folder."""
         folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)

@@ -175,7 +175,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return for each run the splits, such as test, to evaluate: (at its end, after rounds)."""
+        """Return for each run the example sets (test, …) to evaluate on: (at end, after rounds)."""
         by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -219,10 +219,7 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job (process) that writes its results to `folder`.
-
-        Raises an error if no figure or table needs it.
-        """
+        """Return the job (process) that writes to `folder`; raise if no figure needs it."""
         stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
@@ -294,7 +291,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Turn pairs (figure's key, thing that it uses) into a dict from thing to different keys."""
+    """Group pairs (figure's key, thing that it uses) by thing: a list of keys, each key once."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None

@@ -92,7 +92,7 @@ class Examples:
 
 
 class GeneratedExamples(Examples):
-    """A data set of very many clients, of which examples are generated when a training needs them.
+    """A data set of very many clients that generates the examples that a training needs.
 
     Examples are dropped after use. `whole` generates all of them, up to 2 GiB (MOST_BYTES).
     """

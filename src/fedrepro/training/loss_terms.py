@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: current weights of the network and of the term's own trained tensors; start: the
-    weights that clients received, or others to compare with; both (A, *shape) by name. x: inputs
-    (A, B, D). weight: (A, B), the examples' weights, which sum to one over a minibatch, with zeros
-    for filling. run: the forward pass with its stored activations. share: (A,), factor of a KL
+    tensors: current weights of the network, and tensors that the term trains; start: the weights
+    that clients received, or others to compare with; both (A, *shape) by name. x: inputs (A, B, D).
+    weight: (A, B), the examples' weights, which sum to one over a minibatch; zero for rows that
+    fill it up. run: the forward pass with its stored activations. share: (A,), factor of a KL
     divergence.
     """
 

@@ -29,7 +29,7 @@ class Settings:
     weight_sd, bias, init: standard deviation and constant of initial weights, and the rule to draw
     them. shared_init: whether all clients start from equal weights. batch_size: None uses all of a
     client's examples in each step. augment: "crop_flip" trains on random crops and mirror images.
-    patience: a client stops after so long without better training accuracy, in epochs; 0: never.
+    patience: after how many epochs without better training accuracy a client stops; 0: never.
     """
 
     optimiser: str

@@ -100,10 +100,7 @@ def size_of(answer: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and mean cross-entropy of m models on the data of n clients, float64 (m, n) each.
-
-    A client without examples has NaN.
-    """
+    """Accuracy and loss of m models on n clients' data, float64 (m, n); NaN where data are none."""
 
     accuracy: np.ndarray
     loss: np.ndarray

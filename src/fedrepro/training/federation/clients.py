@@ -60,10 +60,7 @@ class ClientData:
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the examples of some clients as (data set, each client's row numbers in it).
-
-        `on` is "train" or "validation".
-        """
+        """Return (data set, each client's row numbers in it) for `on` "train" or "validation"."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
