@@ -86,8 +86,8 @@ class Population:
     """Millions of clients whose examples are generated on demand by `made`, instead of stored.
 
     clients: how many clients train, from client 0 on. public, validation: how many examples the
-    server has for its own use; they are generated for the clients that follow. Rows are numbered
-    client after client.
+    server has for its own use; they are those of the next clients, which do not train. Rows are
+    numbered client after client.
     """
 
     made: ClientGenerator

@@ -188,11 +188,11 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Return the inputs of a split as stored, not scaled: uint8 or float32 (N, D), mapped."""
+        """Return inputs of a split as stored, not scaled: uint8 or float32 (N, D), on disk."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """Return the labels of a split: int64 (N,), or float32 targets for regression; mapped."""
+        """Return a split's labels int64 (N,), or for regression float32 targets; kept on disk."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:

@@ -188,7 +188,7 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Return whether the csv also has rows of single rounds, with a column `round`."""
+        """Return whether the csv also has numbers after single rounds, with a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 

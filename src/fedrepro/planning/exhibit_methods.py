@@ -137,7 +137,7 @@ class ExhibitMethod:
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """Return the swept parameters of which a rule selects one value: all not in `show`."""
+        """Return the swept parameters whose value a rule selects: all that are not in `show`."""
         return tuple(key for key in self.swept if key not in self.show)
 
     @cached_property

@@ -66,7 +66,7 @@ class Planned:
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """Return the different values of the swept parameter `key`, in order of the points."""
+        """Return the different values of the swept parameter `key`, in the order of the figure."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property

@@ -140,7 +140,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that config/config.yaml selects to be drawn.
+        """Return the figures and tables that are to be drawn according to config/config.yaml.
 
         Raises:
             FedreproError: the definition of one has a mistake.
@@ -210,7 +210,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the object that creates this plan's jobs and names their result folders."""
+        """Return the object that creates this plan's jobs (processes) and names result folders."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -232,7 +232,7 @@ class Plan:
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """Return all jobs of a figure or table, each after the jobs whose results it reads."""
+        """Return all jobs of a figure or table in an order in which inputs are computed first."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:

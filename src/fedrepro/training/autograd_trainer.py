@@ -313,7 +313,7 @@ class _Block:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Update the first A models by a step along gradients (A, size) of losses and penalties."""
+        """Update the first A models by a step along loss gradients (A, size), penalties added."""
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.summed is not None:

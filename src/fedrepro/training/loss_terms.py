@@ -90,8 +90,7 @@ class Perturbation(Protocol):
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
         """Return the offset (A, size) from the weights at which the second gradient is computed.
 
-        The offset depends on `gradient`, weights `flat` and received weights `start` of A models,
-        all of shape (A, size).
+        `gradient`, weights `flat` and received weights `start` of A models are (A, size) too.
         """
         ...
 
@@ -146,7 +145,7 @@ class Proximal:
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
         """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
 
-        All are (A, size), of A models; `flat` are the weights, `start` the received weights.
+        `gradient`, weights `flat` and received weights `start` are of A models, (A, size).
         """
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
@@ -163,7 +162,7 @@ class Correction:
     shift = 1.0
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the correction, given as `start`, to `gradient` in place; all are (A, size)."""
+        """Add the clients' correction vectors, passed as `start`, to `gradient`: (A, size) each."""
         gradient.add_(start)
 
 
@@ -251,7 +250,7 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Add the KL divergence from the network's own prior to the loss terms, if it has a prior.
+    """Return `terms` with the KL divergence from weights to the network's prior, if it has one.
 
     The divergence counts once for all of a client's examples. If `terms` has a divergence already,
     nothing is added.

@@ -284,8 +284,8 @@ class Clients:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network must have no dropout. A client whose loss is not finite has gradients of NaN. A
-        method must declare the need "rounds" or "client_training".
+        the network may draw no random numbers (as for dropout). A client whose loss is not finite
+        has gradients of NaN. A method must declare the need "rounds" or "client_training".
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
