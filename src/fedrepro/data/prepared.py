@@ -161,7 +161,7 @@ class Prepared:
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """Return the names of the natural groups, in the order of their numbers."""
+        """Return the names of the natural groups (such as speakers), in order of their numbers."""
         return tuple(self.info["group_names"])
 
     @property
@@ -196,7 +196,7 @@ class Prepared:
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return the natural group of each example of a split: int32 (N,), mapped, -1 for none."""
+        """Return the natural group (such as speaker) of examples in a split: int32 (N,), or -1."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:

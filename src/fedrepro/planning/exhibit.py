@@ -77,8 +77,8 @@ class Point:
 class Pair:
     """A method with fewer trials than others, and the method relative to which a figure shows it.
 
-    label: name of the first method; trials: its numbers of trials at the points of the figure.
-    beside, of: name and numbers of trials of the other method.
+    label, trials: name of the first method, and its numbers of trials at the points of the figure.
+    of: numbers of trials of the other method.
     """
 
     label: str

@@ -207,7 +207,7 @@ def a_rival(shown: Planned) -> Iterator[str]:
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a figure's csv that hold final values, not those of single rounds."""
+    """Return the rows of a figure's csv with values at the end, not those of single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 
