@@ -21,8 +21,8 @@ STARTED = b"+"
 def run_preloaded(arguments: Sequence[str]) -> int | None:
     """Run a job in a process that has all libraries loaded, which saves the time to load them.
 
-    `arguments` are the words of the command. Returns the job's exit status, or None if there is no
-    such process or it refuses: the caller must then run the job itself.
+    `arguments` are the words of the command. Returns the job's exit status, or None if such a
+    process is missing or refuses: the caller must then run the job itself.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks

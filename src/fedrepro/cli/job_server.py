@@ -83,7 +83,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job from the socket `listener`, and fork this process to run the job.
+    """Receive a job from the socket `listener`, and run it in a copy (fork) of this process.
 
     A job is refused unless its `identity` (a text of libraries and sources) equals `own`.
     """
@@ -182,7 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need; call `between` after each, to serve waiting jobs."""
+    """Import the modules that jobs need; call `between` after each, to start jobs that wait."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)

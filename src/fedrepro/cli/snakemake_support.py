@@ -42,8 +42,8 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
     Args:
         mirror: folder of raw files, or "".
         checkpoint_seconds: seconds between checkpoints.
-        components: Python files with components outside the package; the versions of these
-            components do change results, and are parameters of rules.
+        components: Python files with users' own methods, data sets and so on; their versions do
+            change results, and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -62,9 +62,10 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete metrics of failed methods at a scale, so that the next run computes them again.
+    """Delete the result files of methods that failed, so that the next run computes them again.
 
-    Figures with failed methods get an old date, so that the next run draws them again.
+    Figures with failed methods get an old date, so that the next run draws them again. `scale` is
+    tiny, quick or paper.
 
     Returns:
         Sentences on the failures, and the figures' files.
@@ -120,7 +121,7 @@ def lift_limit(workflow: Any) -> None:
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Delete Snakemake's own notes on files, so that it judges by modification times alone."""
+    """Delete Snakemake's own notes on `paths`, so that it judges by modification times alone."""
     try:
         from snakemake.io import IOFile
 

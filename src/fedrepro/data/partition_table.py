@@ -290,10 +290,10 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition is no valid division of `examples` examples, or not reproducible.
+    """Raise if a partition does not divide `examples` examples validly, or is not reproducible.
 
-    A division is valid if owners have the right shape and range and each client has examples.
-    `split` and `again` are two results of one draw; `spec` and `trial` are for errors.
+    A valid division has owners of the right shape and range, and each client has examples. `split`
+    and `again` are two results of one draw; `spec` and `trial` are for errors.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))

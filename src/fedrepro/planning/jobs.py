@@ -67,7 +67,7 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Divide this range into consecutive ranges of `size`; the last one may be shorter."""
+        """Divide this range into consecutive ranges of `size` numbers; the last may be shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 
@@ -353,7 +353,7 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job that writes `folder`, a name that a method of this object returned."""
+        """Return the job that writes `folder`, a name that this object returned before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:

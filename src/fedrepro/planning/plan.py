@@ -185,7 +185,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return for each (data set, partition) which of the figures `keys` use it."""
+        """Return for each (data set, partition) which figures use it, of `keys` (paper/name)."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -194,7 +194,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return for each (graph, number of nodes) which of the figures `keys` use it.
+        """Return for each (graph, node count) which figures use it, of `keys` (paper/name).
 
         Graphs whose number of nodes depends on the data are left out.
         """
