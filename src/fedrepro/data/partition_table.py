@@ -331,10 +331,10 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal out `others`, such as validation examples, to clients like their training examples.
+    """Give the examples `others`, such as those for validation, to clients like training examples.
 
-    Returns the owners, int32 (M,): by natural group if clients are groups, else per class in
-    proportion to the training examples in `split`. `stream` names the random numbers.
+    Returns the owners, int32 (M,): by natural group (such as speaker) if clients are groups, else
+    per class in proportion to the training examples in `split`. `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))

@@ -344,8 +344,8 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`, if an
-    example has not this `shape`; `rng` is the trial's key.
+    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`,
+    unless examples have the given `shape`; `rng` is the trial's key.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

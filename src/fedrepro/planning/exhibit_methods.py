@@ -101,7 +101,7 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the information on clients that method and fine-tuning use, as keys of NEEDS."""
+        """Return the client information, keys of NEEDS, that method and fine-tuning use."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 

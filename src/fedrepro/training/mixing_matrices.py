@@ -174,7 +174,7 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return the nodes' weights v in the limit of averaging by W: v'W = v', sum 1, float64 (N,)."""
+    """Return nodes' weights v in the limit of averaging by `weights`, W: v'W = v', sum 1: (N,)."""
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
