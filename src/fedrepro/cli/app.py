@@ -69,7 +69,7 @@ def with_present_names(words: Sequence[str]) -> list[str]:
 
 
 def run_command(argv: Sequence[str]) -> int:
-    """Run the command `argv`, as ["compare", "pfnm/figure-2a"], and return its exit code."""
+    """Run the words `argv` of a command, as ["compare", "pfnm/figure-2a"]; return the exit code."""
     command, words = typer.main.get_command(app), with_present_names(argv)
     try:
         result = command.main(args=words, prog_name="fedrepro", standalone_mode=False)

@@ -24,10 +24,10 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
-    """Check each numerical library in a process of its own; yield the observations.
+    """Check in a process of its own that each numerical library computes right; yield the results.
 
-    The process may crash, and is ended if it takes longer than `seconds`. It is forked, so that an
-    emulator that runs the present process also runs the check.
+    The process may crash, and is ended after `seconds`. It is forked, so that an emulator that runs
+    this process also runs the check.
     """
     context = multiprocessing.get_context("fork")
     for what in ASKED:

@@ -51,10 +51,7 @@ KINDS_OF_METHODS = {
 
 
 def documents() -> dict[Path, str]:
-    """Return by path the texts of all documents that are generated or have a generated part.
-
-    Documents that would not change may be left out.
-    """
+    """Return all documents with a generated part, except some unchanged ones, as texts by path."""
     texts = {Path("config/README.md"): page("config.md")}
     for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
         schema = json.dumps(model.model_json_schema(), indent=2)
@@ -86,7 +83,7 @@ def documents() -> dict[Path, str]:
 
 
 def page(template: str) -> str:
-    """Return a page of the docs: the file `template`, filled in with lists of methods."""
+    """Return a page of the docs: the file `template`, with lists of methods inserted."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -182,7 +182,10 @@ def _compute(data: Mapping[str, Any], device: str) -> None:
 
 
 def compute(job: Any, device: str) -> None:
-    """Run a job (`planning.jobs.Job`) whose stage computes, such as local training, on `device`."""
+    """Run a job of a computing stage, such as local training, on `device` (cpu or cuda).
+
+    `job` is a `planning.jobs.Job`, which names the inputs and the output folder.
+    """
     from fedrepro.planning.jobs import MEMBERS
 
     out = Path(job.out)

@@ -19,10 +19,10 @@ STARTED = b"+"
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
-    """Run a job in the preloaded process of the workflow, which saves the time to load libraries.
+    """Run a job in a process that has all libraries loaded, which saves the time to load them.
 
-    `arguments` are the words of the command. Returns the job's exit status, or None if the
-    preloaded process cannot run the job, which this process must then do itself.
+    `arguments` are the words of the command. Returns the job's exit status, or None if such a
+    process is missing or refuses: the caller must then run the job itself.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
@@ -66,9 +66,9 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text by which a preloaded process notices and refuses jobs that need other code.
+    """Return a text that is equal for equal Python, libraries and sources (of hash `digest`).
 
-    The text is equal for equal Python, libraries and sources; `digest` is the hash of the sources.
+    A process with loaded libraries compares it to refuse jobs that need other code.
     """
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 

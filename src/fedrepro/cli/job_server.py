@@ -83,7 +83,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job from the socket `listener`, and fork this process to run the job.
+    """Receive a job from the socket `listener`, and run it in a copy (fork) of this process.
 
     A job is refused unless its `identity` (a text of libraries and sources) equals `own`.
     """
@@ -116,8 +116,8 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Run a job in a fork of this process, pass on signals, report the job's exit status, and exit.
 
-    `channel` is the socket to the command that waits for the job, `given` are open files of that
-    command, and `job` is the list of further arguments of `run_forked_job`.
+    `channel` is the socket to the command that waits for the job, `given` are that command's open
+    files, and `job` has the further arguments of `run_forked_job`.
     """
     try:
         die_with_parent()
@@ -182,7 +182,7 @@ def die_with_parent() -> None:
 
 
 def load(between: Callable[[], None] = lambda: None) -> None:
-    """Import the modules that jobs need; call `between` after each, to serve waiting jobs."""
+    """Import the modules that jobs need; call `between` after each, to start jobs that wait."""
     for name in MODULES:
         with suppress(ImportError):  # a job that needs it says so
             importlib.import_module(name)

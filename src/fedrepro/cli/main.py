@@ -18,7 +18,7 @@ NOBODY_READS = 141  # the reader of a pipe is gone, as a shell has it
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (by default this process's), and return its exit status.
 
-    Errors are printed as a sentence. A job may be handed to the workflow's preloaded process.
+    Errors are printed as a sentence. Jobs may be passed to a process that has libraries loaded.
     """
     return _guarded(_there_or_here, sys.argv[1:] if argv is None else argv)
 
@@ -29,10 +29,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Call `run` with the words of a command; print an error as a sentence; return the exit status.
-
-    With `--debug` the error's traceback is printed too.
-    """
+    """Call `run` with a command's words; print errors as a sentence; return the exit status."""
     interrupts: list[int] = []
     before = None
     _make_printable()
@@ -136,7 +133,8 @@ def _there_or_here(arguments: list[str]) -> int:
 def name_configured() -> None:
     """Let this process load the component files in config/config.yaml, unless others are set.
 
-    A mistake in the configuration is ignored here; commands that read all of it report the mistake.
+    These files have users' own methods and data sets. A mistake in the configuration is ignored
+    here.
     """
     from fedrepro.core import plugins
 

@@ -42,8 +42,8 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
     Args:
         mirror: folder of raw files, or "".
         checkpoint_seconds: seconds between checkpoints.
-        components: Python files with components outside the package; the versions of these
-            components do change results, and are parameters of rules.
+        components: Python files with users' own methods, data sets and so on; their versions do
+            change results, and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -62,9 +62,10 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete metrics of failed methods at a scale, so that the next run computes them again.
+    """Delete the result files of methods that failed, so that the next run computes them again.
 
-    Figures with failed methods get an old date, so that the next run draws them again.
+    Figures with failed methods get an old date, so that the next run draws them again. `scale` is
+    tiny, quick or paper.
 
     Returns:
         Sentences on the failures, and the figures' files.
@@ -114,16 +115,13 @@ def waiting_jobs(workflow: Any) -> int:
 
 
 def lift_limit(workflow: Any) -> None:
-    """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second.
-
-    With the limit, Snakemake searches all waiting jobs once a second more after each job's end.
-    """
+    """Let Snakemake start local jobs as fast as cores are free, not at most 100 a second."""
     if hasattr(getattr(workflow, "scheduler", None), "job_rate_limiter"):
         workflow.scheduler.job_rate_limiter = None
 
 
 def forget(workflow: Any, paths: Iterable[Path]) -> None:
-    """Delete Snakemake's own notes on files, so that it judges by modification times alone."""
+    """Delete Snakemake's own notes on `paths`, so that it judges by modification times alone."""
     try:
         from snakemake.io import IOFile
 
@@ -136,7 +134,7 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
 
-    Snakemake ignores handlers of imported workflows; without our handlers jobs are slow.
+    Snakemake would ignore them, and jobs would be slow.
 
     Raises:
         FedreproError: jobs of the imported workflow would not find their files.
@@ -220,7 +218,7 @@ def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
 
 
 def _jobs(prefix: str, folder: str) -> Counter[str]:
-    """Count waiting and running SLURM jobs of `folder` by name, if that begins with `prefix`."""
+    """Count SLURM jobs of `folder`, waiting or running, by name, if names begin with `prefix`."""
     lines = _ask("squeue", "--me", "--noheader", "--format", "%j|%Z")[0].splitlines()
     pairs = [line.strip().partition("|")[::2] for line in lines if prefix]
     own = (name for name, place in pairs if os.path.realpath(place) == os.path.realpath(folder))

@@ -295,7 +295,7 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """Return rows (property, text) to print on a checked method: kind, needs, traffic, accuracy."""
+    """Return what to print on a checked method, as (property, text): kind, needs, accuracy, …."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times

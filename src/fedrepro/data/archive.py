@@ -38,7 +38,7 @@ def unpack_archive(
 ) -> Iterator[Path]:
     """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` is a function that chooses members by name; by default all are unpacked.
+    `wanted` is a function that chooses archived files by name; by default all are unpacked.
 
     Raises:
         FedreproError: the archive is missing or damaged, unpacks to more bytes than

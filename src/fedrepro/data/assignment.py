@@ -35,7 +35,7 @@ class TrainingLabels:
     """The labels and natural groups of training examples, by which a partition deals them out.
 
     labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
-    the natural group of each example (its role, speaker or node), -1 if it has none. group_names:
+    the natural group of each example (its writer, speaker, …), -1 if it has none. group_names:
     names of the groups; empty if the data set has no groups.
     """
 
@@ -48,7 +48,7 @@ class TrainingLabels:
         return int(self.labels.size)
 
     def taken(self, rows: np.ndarray) -> TrainingLabels:
-        """Return a selection of the examples: their labels and groups at `rows`, int64 (n,)."""
+        """Return the labels and groups of the examples at `rows` alone, int64 (n,)."""
         if rows.size == len(self):
             return self
         return replace(self, labels=self.labels[rows], groups=self.groups[rows])
@@ -56,11 +56,12 @@ class TrainingLabels:
 
 @dataclass(frozen=True)
 class Assignment:
-    """The client that owns each training example: the result of a partition component.
+    """The client that owns each training example: the result of a partition's function.
 
-    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: the number of
-    discarded draws. groups: int32 (clients,), each client's natural group, if clients are groups.
-    noise: float64 (clients,), the variance of noise added to each client's inputs, if any.
+    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: how often the
+    random division was discarded and drawn again. groups: int32 (clients,), each client's natural
+    group, if clients are groups. noise: float64 (clients,), variance of noise added to inputs, if
+    any.
     """
 
     owner: np.ndarray
@@ -100,7 +101,8 @@ def never_full(
 ) -> FedreproError:
     """Return the error that in each of `draws` draws a client had fewer than `least` examples.
 
-    Partitions such as Dirichlet redraw until all clients have enough, and give up with this error.
+    Random partitions such as Dirichlet (`alpha`) redraw until all clients have enough examples, and
+    give up with this error.
     """
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
@@ -130,10 +132,10 @@ def deal_sizes(sizes: np.ndarray, rng: RngKey) -> np.ndarray:
 def deal_classes(
     examples: TrainingLabels, held: Sequence[Sequence[int]], rng: RngKey
 ) -> np.ndarray:
-    """Give the examples of the classes held[j] to client j; return the owners, int32 (N,).
+    """Give the examples of the classes in held[j] to client j; return the owners, int32 (N,).
 
-    A class of several clients is dealt out among them at random, in parts that differ by one
-    example at most; examples of a class in no list are UNASSIGNED.
+    A class of several clients is divided among them at random, in parts that differ by one example
+    at most; examples of a class of no client are UNASSIGNED.
     """
     generator = rng.stream("partition")
     owner = np.full(len(examples), UNASSIGNED, np.int32)

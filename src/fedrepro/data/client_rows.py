@@ -77,7 +77,7 @@ class ClientGenerator(Protocol):
         ...
 
     def examples(self, client: int) -> tuple[np.ndarray, np.ndarray]:
-        """Generate a client's training inputs (n, D), in the data set's form, and labels (n,)."""
+        """Generate a client's training inputs (n, D), in the data set's dtype, and labels (n,)."""
         ...
 
 
@@ -85,8 +85,9 @@ class ClientGenerator(Protocol):
 class Population:
     """Millions of clients whose examples are generated on demand by `made`, instead of stored.
 
-    clients: the number of clients that train, the first ones. public, validation: numbers of
-    examples at the server, of the clients after these. Rows are numbered client after client.
+    clients: how many clients train, from client 0 on. public, validation: how many examples the
+    server has for its own use; they are those of the next clients, which do not train. Rows are
+    numbered client after client.
     """
 
     made: ClientGenerator
@@ -96,7 +97,7 @@ class Population:
 
     @cached_property
     def all_rows(self) -> ClientRows:
-        """Return the row numbers of each client: first those that train, then the server's ones."""
+        """Return the row numbers of each client: of clients that train, then of the server's."""
         return ClientRows(self.made.sizes(self.clients + self.public + self.validation))
 
     @cached_property

@@ -28,10 +28,7 @@ Features = Annotated[
 
 
 def feature_spec(text: str) -> Spec:
-    """Return the feature extractor that `text`, a data set's parameter `features`, names.
-
-    The text convnet.epochs-20 names the component convnet+epochs~20.
-    """
+    """Return the feature extractor that `text` names: convnet.epochs-20 is convnet, epochs = 20."""
     name, *pairs = PARTS.split(text)
     token = "+".join([name, *(p.replace("-", "~", 1) for p in pairs)])
     return parse(components("feature"), token).single(f"features '{text}'")

@@ -12,9 +12,9 @@ from fedrepro.core.spec import Spec
 class Holdout:
     """A kind of held-out examples: training data that a partition gives no client to train on.
 
-    split: the name of the examples in partition files and metrics. need: the key that a method
-    declares in `needs` to get these examples. parameter: the partition's parameter that is their
-    number. at: server or clients, the value of `validation_at` that chooses this kind, if any.
+    split: the name of the examples in files. need: the key that a method declares in `needs` to get
+    these examples. parameter: the partition's parameter that is their number. at: server or
+    clients, the value of the partition's `validation_at` that chooses this kind, if any.
     """
 
     split: str
@@ -43,8 +43,8 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
     """Return how many validation examples clients have at most; None if the data set decides.
 
-    Validation examples are training examples that the partition holds out at clients, or else the
-    data set's own validation split.
+    Validation examples are training examples that the partition sets aside at clients, or else the
+    data set's own validation examples.
     """
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])

@@ -37,11 +37,11 @@ ROWS_AT_ONCE = 2**17  # of a file that is read
 
 @dataclass(frozen=True)
 class PartitionIndices:
-    """The examples of each client in one trial, as sorted int64 indices into the data set's splits.
+    """The examples of each client in one trial, as sorted int64 indices into the data set.
 
-    `validation` indexes the data set's own validation split, all other fields its training split.
-    public, server_validation: at the server, held by no client. client_validation: held by clients
-    but not trained with, or empty. noise: float64 (clients,), the variance of noise on each
+    `validation` indexes the data set's own validation examples, all other fields its training
+    examples. public, server_validation: at the server, held by no client. client_validation: held
+    by clients but not trained with, or empty. noise: float64 (clients,), variance of noise on each
     client's inputs, if any. population: the clients, if their examples are generated on demand.
     """
 
@@ -81,7 +81,8 @@ class PartitionIndices:
         """Return the inputs of a split with each client's own noise added: float32 (N, D).
 
         Client j's inputs get noise N(0, noise_j), drawn for (seed, trial, client); `rng` has seed
-        and trial. A partition without noise returns `inputs` itself.
+        and trial. `split` names the examples, such as "train". Without noise returns `inputs`
+        itself.
         """
         if self.noise is None:
             return inputs
@@ -98,9 +99,10 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Partition a data set in each trial; return the table to store (see `build_partition`).
+    """Divide a data set among clients in each trial; return the table to store.
 
-    Clients that are generated on demand get no rows; the skew is then of the first 100 clients.
+    The table is that of `build_partition`. Clients generated on demand get no rows; their skew (how
+    labels differ) is measured on the first 100.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -111,13 +113,13 @@ def partition_table_of(
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
-    """Partition a data set in each trial; return a table with trial, client, split and index.
+    """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
     Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
     uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
     Validation examples are dealt to clients in proportion to training examples, class by class, or
-    by natural group. The table's provenance has for each trial `redraws`, `skew` and `noise` (a
-    variance per client, if any).
+    by natural group. The metadata has for each trial `redraws`, `skew` and `noise` (a variance per
+    client, if any).
 
     Raises:
         FedreproError: a client or a class has no training examples.
@@ -195,10 +197,7 @@ def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, 
 
 
 def read_members(path: Path | str, trial: int, dataset: Spec, partition: Spec) -> PartitionIndices:
-    """Return each client's examples in one trial, read from the file or generated on demand.
-
-    For a data set that generates clients on demand the file has no rows.
-    """
+    """Return each client's examples in one trial, read from the file or generated on demand."""
     if (population := population_of(dataset, partition)) is None:
         return read_partition(path, trial)
     _noise(path, trial)
@@ -252,10 +251,11 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples to hold out; return (rows by split, other rows).
+    """Draw which of `count` training examples no client trains on, such as a public sample.
 
-    Rows are sorted int64. `spec` is the partition, whose parameters are the numbers to draw. The
-    public sample is drawn first, so it does not depend on the number of validation examples.
+    Returns (rows by kind of held-out examples, other rows), each sorted int64. `spec` is the
+    partition, whose parameters are the numbers to draw. The public sample is drawn first, so it
+    does not depend on the number of validation examples.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -274,7 +274,7 @@ def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndar
 
 
 def labels_of(prepared: Prepared, split: str) -> np.ndarray:
-    """Return the labels of a `prepared` split, int64 (N,); zeros for regression (no classes)."""
+    """Return the labels of examples `split`, such as train: int64 (N,); zeros for regression."""
     labels = np.asarray(prepared.labels(split))
     return labels if prepared.classes else np.zeros(labels.size, np.int64)
 
@@ -290,9 +290,10 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition's owners have a wrong shape or range, or a client has no examples.
+    """Raise if a partition does not divide `examples` examples validly, or is not reproducible.
 
-    Raise too if `again`, a repetition of the draw `split`, differs: it is not reproducible.
+    A valid division has owners of the right shape and range, and each client has examples. `split`
+    and `again` are two results of one draw; `spec` and `trial` are for errors.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
@@ -330,10 +331,10 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal out `others`, such as validation examples, to clients like their training examples.
+    """Give the examples `others`, such as those for validation, to clients like training examples.
 
-    Returns the owners, int32 (M,): by natural group if clients are groups, else per class in
-    proportion to the training examples in `split`. `stream` names the random numbers.
+    Returns the owners, int32 (M,): by natural group (such as speaker) if clients are groups, else
+    per class in proportion to the training examples in `split`. `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
@@ -354,7 +355,7 @@ def _followers(
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return a trial's part of the table, int64 (4, n): trial, client, number in SPLITS, index.
 
-    `held` maps each split to (client, index in the data set) of its examples.
+    `held` has, by name of the split, the arrays (client, index in the data set) of its examples.
     """
     client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
     code = np.repeat(

@@ -135,7 +135,7 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared data set on disk, for jobs to read: mapped arrays, and dataset.json as `info`."""
+    """A prepared data set on disk, for jobs to read: memory-mapped arrays; `info`: dataset.json."""
 
     folder: Path
     info: Mapping[str, Any]
@@ -161,7 +161,7 @@ class Prepared:
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """Return the names of the natural groups, in the order of their numbers."""
+        """Return the names of the natural groups (such as speakers), in order of their numbers."""
         return tuple(self.info["group_names"])
 
     @property
@@ -188,15 +188,15 @@ class Prepared:
         return str(self.info["stand_in"])
 
     def raw(self, split: str) -> np.ndarray:
-        """Return the inputs of a split as stored, not scaled: uint8 or float32 (N, D), mapped."""
+        """Return inputs of a split as stored, not scaled: uint8 or float32 (N, D), on disk."""
         return self._of("x", split)
 
     def labels(self, split: str) -> np.ndarray:
-        """Return the labels of a split: int64 (N,), or float32 targets for regression; mapped."""
+        """Return a split's labels int64 (N,), or for regression float32 targets; kept on disk."""
         return self._of("y", split)
 
     def groups(self, split: str) -> np.ndarray:
-        """Return the natural group of each example of a split: int32 (N,), mapped, -1 for none."""
+        """Return the natural group (such as speaker) of examples in a split: int32 (N,), or -1."""
         return self._of("g", split)
 
     def inputs(self, split: str, rows: np.ndarray | None = None) -> np.ndarray:
@@ -344,8 +344,8 @@ MOST = 10_000  # that are handed over
 def unlabelled(other: Prepared, shape: tuple[int, ...], who: str, rng: RngKey) -> np.ndarray:
     """Draw at most 10,000 training inputs of data set `other`, without labels: float32 (n, D).
 
-    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`, if an
-    example has not this `shape`; `rng` is the trial's key.
+    The inputs are for methods that distil on public data. Raises FedreproError, naming `who`,
+    unless examples have the given `shape`; `rng` is the trial's key.
     """
     if other.shape != shape:
         own, wanted = (" × ".join(map(str, axes)) for axes in (other.shape, shape))

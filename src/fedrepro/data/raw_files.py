@@ -82,7 +82,7 @@ class DatasetTable:
         return tuple(dict.fromkeys(row.file for row in self.rows if row.name == name))
 
     def forms(self, name: str, file: str) -> tuple[FileRow, ...]:
-        """Return the rows of data set `name`'s raw `file`, one per source; raise if unknown."""
+        """Return the rows of a data set's raw `file`, one per version offered; raise if unknown."""
         rows = tuple(row for row in self.rows if (row.name, row.file) == (name, file))
         known = self.files(name)
         if not known:
@@ -100,10 +100,10 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 
 
 def largest_unpacked(name: str, path: Path) -> int:
-    """Return the most bytes to which a raw file of data set `name` may unpack, by the table.
+    """Return the most bytes to which the raw file at `path` may unpack, to stop a wrong one early.
 
-    The table's row with the file's size decides; if no row has this size, the largest limit of all
-    rows. A file that unpacks to more is not the right file.
+    The row of config/datasets.csv with the file's size decides; without such a row, the largest
+    limit of data set `name`.
     """
     table = read_dataset_table()
     forms = table.forms(name, path.name)
@@ -202,9 +202,9 @@ def fetch(
 def raw_sources(
     name: str, files: Sequence[str], raw: Path, table: DatasetTable
 ) -> list[dict[str, Any]]:
-    """Return for each raw file in folder `raw` its size, SHA-256, version and urls.
+    """Return, for each raw file in folder `raw`, a dict of its size, SHA-256, version and urls.
 
-    The result is written into dataset.json. Raises FedreproError if no row of `table` matches.
+    Raises FedreproError if no row of `table` matches a file.
     """
     records = []
     for file in files:

@@ -69,7 +69,7 @@ def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarr
 def training_rows(
     name: str, labels: np.ndarray, validation: int, train: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `validation` rows, and `train` of all other rows for training (None: all others).
+    """Draw `validation` rows for validation, and `train` others for training (None: all others).
 
     Rows are drawn by class with a fixed seed for data set `name`; validation rows do not depend on
     `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
@@ -98,8 +98,8 @@ def split_groups(
     """Split examples into train, validation and test so that no natural group is divided.
 
     Validation and test get the share `held` of the examples of every class, as nearly as whole
-    groups allow. A group counts for the class of its first example. Shapes: labels, groups int64
-    (N,); returns sorted int64 indices by split.
+    groups (such as one speaker's examples) allow. A group counts for the class of its first
+    example. Shapes: labels, groups int64 (N,); returns sorted int64 indices by name of the part.
     """
     names, first, member, sizes = np.unique(
         groups, return_index=True, return_inverse=True, return_counts=True

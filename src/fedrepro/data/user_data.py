@@ -48,8 +48,8 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; unless
-    `labelled`, the column may be missing.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
+    False the column may be missing.
 
     Raises:
         FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
@@ -257,9 +257,9 @@ def split_by_class(
 ) -> Arrays:
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns a data set's arrays; `scale` is the divisor of inputs, `kind` such as image or features.
-    `test` and `validation` are numbers of examples; `stream` names the random numbers. Raises
-    FedreproError if a class has no example left for training.
+    Returns the arrays of a data set, with `scale`, the divisor of inputs, and `kind`, such as
+    image. `test` and `validation` are numbers of examples; `stream` names the random numbers.
+    Raises FedreproError if a class has no example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:

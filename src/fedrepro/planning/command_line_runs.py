@@ -25,10 +25,10 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 
 @dataclass(frozen=True)
 class RunWords:
-    """The options of `fedrepro run`: methods, data, model, training and trials, as values.
+    """The options of the command `fedrepro run`: methods, data, model, training and trials.
 
-    changes: further parameters of a method, or of data, partition, model, training and graph, by
-    keys such as scaffold.lr; values as text or typed.
+    changes: further parameters by keys such as scaffold.lr, where the first part is a method or one
+    of data, partition, model, training and graph; values as text or typed.
     """
 
     methods: Sequence[str]
@@ -70,7 +70,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file object that defines one figure.
+    """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
 
     `paper` is used in place of a paper's name.
 
@@ -133,7 +133,7 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
-    """Plan the points, methods and runs of one figure or table of a file that is not saved yet.
+    """Plan one figure or table of a file that is not saved yet: what has to be computed for it.
 
     Args:
         file: the file of figures and tables.
@@ -153,7 +153,7 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
 
 
 def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
-    """Return by name the configuration of each method that the user named in `words.methods`."""
+    """Return, by method name, the configuration of each method named in `words.methods`."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:

@@ -102,7 +102,7 @@ class Config(Strict):
 
 
 class At(Strict):
-    """Keys of a figure or table, below `at:`, for one of the sizes tiny, quick and paper."""
+    """The keys `at:` of a figure or table: what differs at the sizes tiny, quick and paper."""
 
     tiny: dict[str, Any] | None = None
     quick: dict[str, Any] | None = None
@@ -121,8 +121,8 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 class Board(Strict):
     """A leaderboard: all tables in a file whose names begin with its version, such as 1-mnist.
 
-    Data, partitions, models, training, trials and selection rules of a version never change, as
-    results under other conditions cannot be compared. A change of any needs a new version.
+    A version fixes data, partitions, models, training, trials and the rules that select settings of
+    methods. A change of any needs a new version, as results would not be comparable.
     """
 
     title: str = key(..., "what is compared, in a line")
@@ -178,9 +178,9 @@ class ExhibitFile(Strict):
         return yaml_text(self.model_dump(exclude_unset=True))
 
     def names(self, scale: str) -> list[str]:
-        """Return the names, such as figure-2a, of the figures and tables defined at a scale.
+        """Return the names, such as figure-2a, of all figures and tables defined for `scale`.
 
-        A figure with an invalid list of scales is included, so that `settings` reports the error.
+        A scale is a size of experiments: tiny, quick or paper. Invalid definitions are included.
         """
 
         def is_defined(name: str) -> bool:
@@ -194,25 +194,22 @@ class ExhibitFile(Strict):
         return [name for name in self.exhibits if is_defined(name)]
 
     def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default at a scale.
-
-        The configuration is not validated, so that a mistake in it raises no error here.
-        """
+        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
         settings = self.defaults | self.exhibits[name]
         at = settings.get("at")
         layer = at.get(scale) if isinstance(at, Mapping) else None
         return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
 
     def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return a copy of the file with the methods `also` added to all its figures and tables."""
+        """Return a copy of the file in which all figures and tables get the methods `also` too."""
         return self if also == self.also else self.model_copy(update={"also": list(also)})
 
     def parts(self, version: str, scale: str) -> list[str]:
-        """Return the names of the tables that make up leaderboard `version` at a scale."""
+        """Return the names of the tables of leaderboard `version` at a scale such as "quick"."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
     def settings(self, name: str, scale: str) -> ExhibitSettings:
-        """Return the validated settings of the figure or table `name` at one scale.
+        """Return the validated settings of the figure or table `name` at a scale such as quick.
 
         The settings are the file's defaults, overridden by the figure's own keys, overridden by its
         keys for the scale below `at:`. Raises FedreproError for a mistake.
@@ -223,7 +220,7 @@ class ExhibitFile(Strict):
         return validated(ExhibitSettings, merged, where)
 
     def tables(self, scale: str) -> list[str]:
-        """Return the names of the tables (as opposed to figures) that are defined at a scale."""
+        """Return the names of the tables (as opposed to figures) defined for a scale."""
 
         def is_table(name: str) -> bool:
             with contextlib.suppress(FedreproError):  # `settings` reports it
@@ -253,10 +250,7 @@ def _named(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _drawing(drawing: Any, where: str) -> Drawing:
-    """Build the drawing (a way to show a figure or table) from its name and options as configured.
-
-    `where` names the figure or table in errors.
-    """
+    """Build a figure's drawing (curves, bars, …) from its configuration; `where` is for errors."""
     if not isinstance(drawing, Mapping) or not isinstance(drawing.get("name"), str):
         raise FedreproError(
             f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
@@ -272,7 +266,7 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 @dataclass(frozen=True)
 class Unread:
-    """A definition file of figures and tables that cannot be read; `error` is raised on access."""
+    """A file that should define figures and tables and cannot be read: `error` is raised on use."""
 
     path: Path
     error: FedreproError
@@ -288,10 +282,7 @@ class Unread:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, one per paper: a dict by paper.
-
-    Access to a file that could not be read raises the error of reading it.
-    """
+    """The files that define figures and tables, by paper; access to an unreadable one raises."""
 
     def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
         super().__init__(read)
@@ -304,7 +295,7 @@ class Papers(dict[str, ExhibitFile]):
     def with_methods(
         cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
     ) -> Papers:
-        """Return the files with methods added to all figures; `also` has the methods by paper."""
+        """Return the files, with methods `also[paper]` added to each paper's figures and tables."""
         unread = files.unread if isinstance(files, Papers) else {}
         for paper in also:
             if paper not in files and paper not in unread:
@@ -314,7 +305,7 @@ class Papers(dict[str, ExhibitFile]):
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Validate the `values` of a configuration; `where` is the name of its file, for errors."""
+    """Check the `values` of a configuration and return the typed object; `where` names its file."""
     return validated(Config, values, where)
 
 
@@ -365,17 +356,14 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
-    """Return names of all tables (not figures) that `files`, by paper, define: by "scale/paper"."""
+    """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
     places = itertools.product(SCALES, files.values())
     names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
     return {place: own for place, own in names.items() if own}
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
-    """Raise FedreproError if a YAML file has a key twice in a mapping.
-
-    Snakemake would silently use the last of the two values.
-    """
+    """Raise FedreproError if a YAML file has a key twice; Snakemake would take the last value."""
     for path in map(Path, paths):
         if path.suffix != ".json" and path.exists():
             load_yaml(path)

@@ -53,7 +53,7 @@ from fedrepro.training.mixing_matrices import weights_of
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a figure's sweep, such as 10 clients: swept values, scenario, methods, runs.
+    """One point of a figure's parameter sweep, such as 10 clients, and what is computed there.
 
     Attributes:
         values: values of the swept parameters, by name.
@@ -61,7 +61,8 @@ class Point:
         measures: the methods evaluated at this point.
         trials: the number of trials of each method, by label.
         case: the scenario's key in the configuration, where a figure compares several.
-        runs: the run that computes a method's setting, by (label, setting).
+        runs: by (label, setting), where a setting is a method's hyper-parameters, the `Run` that
+            computes its results.
     """
 
     values: Mapping[str, Any]
@@ -74,10 +75,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Pair:
-    """A method with fewer trials, `label`, and the method relative to which a figure shows it.
+    """A method with fewer trials than others, and the method relative to which a figure shows it.
 
-    trials: the numbers of trials of method `label` at the points of the figure. of: the numbers of
-    trials of the other method.
+    label, trials: name of the first method, and its numbers of trials at the points of the figure.
+    of: numbers of trials of the other method.
     """
 
     label: str
@@ -103,10 +104,10 @@ class Pair:
 
 @dataclass(frozen=True)
 class Exhibit:
-    """A figure or table of a paper at one scale, planned: its points, methods and runs.
+    """A figure or table of a paper, planned at one scale: what to compute, and how to show it.
 
-    measures: the methods of all points, one per label; a label may mean other methods at other
-    points.
+    measures: the methods of all points of the sweep, one per label; another point may have another
+    method under that label. points: the values of the swept parameters, each with its methods.
     """
 
     paper: str
@@ -121,12 +122,12 @@ class Exhibit:
 
     @property
     def runs(self) -> list[Run]:
-        """Return the runs (a method in a scenario) that the figure or table needs, each once."""
+        """Return all runs (a method on one set of data and model) that the figure needs, once."""
         return list(self.trials)
 
     @cached_property
     def trials(self) -> dict[Run, int]:
-        """Return by run (a method in a scenario) the largest number of trials at any point."""
+        """Return, for each run (a method on data and model), its largest number of trials."""
         by_run: dict[Run, int] = {}
         for point in self.points:
             for (label, _), run in point.runs.items():
@@ -135,17 +136,17 @@ class Exhibit:
 
     @property
     def swept(self) -> list[str]:
-        """Return the names of parameters that vary over points: the first columns of the csv."""
+        """Return the names of the swept parameters, which are the first columns of the csv file."""
         return list(self.points[0].values)
 
     @property
     def shown(self) -> list[str]:
-        """Return the methods' parameters that are columns of the csv, with a row for each value."""
+        """Return the methods' parameters that are columns of the csv: each value has a row."""
         return list(dict.fromkeys(key for m in self.measures for key in m.show))
 
     @cached_property
     def pairs(self) -> dict[str, Pair]:
-        """Return the methods with fewer trials, by label, as pairs with methods of more trials."""
+        """Return methods with fewer trials than others, by label, with their comparison methods."""
         pairs = {}
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
@@ -158,7 +159,7 @@ class Exhibit:
 
     @property
     def caption(self) -> str:
-        """Return the caption, with sentences on fewer trials and on spreads over clients added."""
+        """Return the caption, with added sentences on missing trials and spreads over clients."""
         sentences = [self.settings.caption, *(pair.sentence for pair in self.pairs.values())]
         over = [measure.label for measure in self.measures if measure.over_clients]
         if over:
@@ -187,12 +188,12 @@ class Exhibit:
 
     @property
     def by_rounds(self) -> bool:
-        """Return whether the csv also has rows of single rounds, with a column `round`."""
+        """Return whether the csv also has numbers after single rounds, with a column `round`."""
         return self.settings.by_rounds or self.settings.drawing.by_rounds
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the figure or table `name` of a file at one scale: its points, methods and runs.
+    """Plan the figure or table `name` of a file at scale tiny, quick or paper: what to compute.
 
     Raises:
         FedreproError: the figure or table cannot be computed or shown.
@@ -224,7 +225,7 @@ def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
 
 
 def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a figure's or table's sweep, without runs; `where` is for errors."""
+    """Yield each point of a parameter sweep, without runs; `where` is the figure, for errors."""
     names = _case_names(settings, where)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -264,7 +265,7 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
-    """Return by key titles of the scenarios that a figure compares, with data sets if different."""
+    """Return the titles, by key, of the scenarios (data, model, …) that a figure compares."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -275,7 +276,10 @@ def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
 
 
 def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Return the run that computes each method's setting at a point, by (label, setting)."""
+    """Return the runs (computations) of all methods at a point of a parameter sweep.
+
+    Keys are (method's label, setting of its parameters); `where` names the figure in errors.
+    """
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         _require_kind(measure, point.scenario, where)
@@ -297,8 +301,8 @@ def _measured(
 ) -> Iterator[tuple[Setting, Run]]:
     """Yield each setting of a method's parameters, with the run that computes it in a scenario.
 
-    All settings of a one-shot method are one run. Each setting of a method in rounds is a run,
-    unless successive halving selects a setting: all settings are then one run.
+    All settings of a one-shot method share one run. Each setting of a method in rounds is a run,
+    unless successive halving compares them while they run: then all settings are one run.
     """
     meta = measure.spec.component.meta
     # only peer methods keep a graph: all others are the same on every one
@@ -336,7 +340,7 @@ def _measured(
 
 
 def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Raise FedreproError for a simulation with data and model, or another method without them."""
+    """Raise FedreproError if a simulation is given data and model, or another method is not."""
     if simulated(measure.spec) and scenario:
         raise FedreproError(
             f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
@@ -354,8 +358,9 @@ def _require_fitting(
 ) -> None:
     """Raise FedreproError if a method cannot run in a scenario, for lack of data, start or graph.
 
-    `changed` is the scenario after the method has replaced components of it, as pooled training
-    replaces the partition; `where` is for errors.
+    `scenario` is data, partition, model and training; `changed` is the scenario after the method
+    has replaced some, as pooled training replaces the partition. `where` names the figure in
+    errors.
     """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     labelled = f"{where}: '{measure.label}'"
@@ -424,7 +429,7 @@ def _incomparable(
 ) -> Iterator[str]:
     """Yield an error for each method with fewer trials than others and without `paired: true`.
 
-    `trials` has for each point of the sweep the number of trials by the method's label.
+    `trials` has, for each point of the sweep, the number of trials by the method's label.
     """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):

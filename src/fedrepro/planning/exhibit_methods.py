@@ -37,7 +37,7 @@ class Setting:
     """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
     training: parameters of local training that the method changes, as pairs (name, value). tune:
-    how the model is fine-tuned on a public sample, or None.
+    how the model is trained further on a public sample, or None.
     """
 
     method: Spec
@@ -66,18 +66,18 @@ class ExhibitMethod:
     Attributes:
         label: the method's name in the figure.
         trials: the number of trials of this method; None: as many as the figure has.
-        choose: the rule by which one setting is selected.
+        choose: the rule that selects one of the settings (values of hyper-parameters).
         reference: whether the method is drawn as a bound and not ranked.
         paired_with: the method with more trials relative to which this one is shown.
         show: the parameters that are not selected: a table has a row for each value.
-        measuring: the evaluation schedule.
+        measuring: at which rounds to evaluate.
         training: changes of the local training.
         race: the rounds over which successive halving runs, 0 for all rounds.
         tune: how models are fine-tuned, or None.
         over_clients: whether the spread shown is that over clients.
         node: the node of a graph whose numbers are shown, from 1; None for all nodes.
         belief: which network of the node: before or after it averaged with neighbours.
-        shown_on: a split of held-out examples that a table shows.
+        shown_on: held-out examples (validation, test, …) that a table shows numbers on.
         last_rounds: the number of last evaluated rounds to average over.
     """
 
@@ -101,25 +101,25 @@ class ExhibitMethod:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Return the information on clients (keys of NEEDS) that method and fine-tuning use."""
+        """Return the client information, keys of NEEDS, that method and fine-tuning use."""
         declared: frozenset[str] = self.spec.component.meta["needs"]
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return, as keys of DISCLOSED, the data by which a setting is selected; may be empty."""
+        """Return the data by which a setting is selected, as keys of DISCLOSED; may be empty."""
         return frozenset({self.choose.need} if self.choose and self.chosen else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
-        """Return the splits, such as test, to evaluate on at the end of a run."""
+        """Return the example sets ("test", "train", …) to evaluate on at the end of a run."""
         method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
         by = (self.choose.split,) if self.choose and self.chosen else ()
         return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
-        """Return the splits, such as test, to evaluate on after single rounds."""
+        """Return the example sets ("test", "train", …) to evaluate on after single rounds."""
         curve = self.choose and self.chosen and self.choose.over != "end"
         chosen = (self.choose.split,) if self.choose and curve else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
@@ -142,7 +142,7 @@ class ExhibitMethod:
 
     @cached_property
     def groups(self) -> dict[tuple[Value, ...], list[Setting]]:
-        """Return the settings by values of the parameters in `show`; one per value is selected."""
+        """Return settings by values of parameters in `show`; a rule selects one per group."""
         by_shown: dict[tuple[Value, ...], list[Setting]] = {}
         for setting in self.settings:
             by_shown.setdefault(tuple(setting[key] for key in self.show), []).append(setting)
@@ -154,7 +154,7 @@ class ExhibitMethod:
         return bool(self.chosen and self.choose and self.choose.over == RACE)
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
-        """Return the evaluation schedule of the settings `group`, with any successive halving."""
+        """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
         if not self.races:
             return self.measuring
         return replace(self.measuring, race=self.race or group[0]["rounds"])
@@ -172,8 +172,8 @@ def simulated(method: Spec) -> bool:
 def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
     """Combine the settings `group` in one method with lists of values, for successive halving.
 
-    Return the method and the changes of local training, by name, also with lists of values.
-    `where` is the figure, for errors.
+    Returns the method and its changes of local training by name, both with lists of values. `where`
+    is the figure, for errors.
     """
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
@@ -199,7 +199,7 @@ def exhibit_methods(
         settings: the configuration of the figure or table.
         case: the key of one of several scenarios that the figure compares, or None.
         where: the figure or table, for error messages.
-        at: the swept values of fine-tuning at this point.
+        at: values of swept parameters of fine-tuning.
 
     Raises:
         FedreproError: the configuration of a method is wrong.
@@ -246,9 +246,10 @@ def _completed(
 ) -> MethodEntry:
     """Return a method's configuration `entry` with defaults of method and figure filled in.
 
-    A name in the literature becomes our method, labelled by that name; `settings: grid` becomes
+    A name from the literature becomes our method, labelled by that name; `settings: grid` becomes
     the settings that the method declares. `shared` are parameters of all methods, which the entry
-    overrides; `every` is the number of rounds between evaluations.
+    overrides; `every` is the number of rounds between evaluations; `where` names the figure in
+    errors.
     """
     known = components("method")
     found = method_called(entry.name, known)
@@ -277,7 +278,7 @@ def _completed(
 def _exhibit_method(
     entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
 ) -> ExhibitMethod:
-    """Build a method of a figure or table from its completed configuration `entry`."""
+    """Build a figure's method from its completed `entry`; `at` has swept values of fine-tuning."""
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
     spec = (
@@ -354,7 +355,7 @@ def _trained(
 def _finetuning(
     spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
 ) -> Spec | None:
-    """Return a method's fine-tuning as a component, with lists of values to sweep, or None."""
+    """Return how a method's models are fine-tuned, with lists of values to sweep, or None."""
     where = f"{where}: method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:
@@ -437,7 +438,7 @@ def spec_of(
     *,
     sweep: bool = False,
 ) -> Spec:
-    """Return a component with its parameters, from its kind and its entry in the configuration.
+    """Return a component (data set, model, method, …) with its parameters, from the configuration.
 
     Args:
         kind: the kind of the component, such as dataset or method.

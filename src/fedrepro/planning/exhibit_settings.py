@@ -37,7 +37,7 @@ Every = Annotated[int, Field(ge=1)] | Literal["auto"]
 
 
 class ComponentEntry(BaseModel):
-    """A component (data set, model, method, …) in a configuration: its name, parameters as keys."""
+    """A data set, model, method or other component in a configuration: its name and parameters."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
@@ -47,7 +47,7 @@ class ComponentEntry(BaseModel):
         return dict(self.model_extra or {})
 
     def changed(self, changes: Mapping[str, Any]) -> ComponentEntry:
-        """Return a copy with changed parameters; if `changes` has another name, only `changes`."""
+        """Return a copy with changed parameters; with another name, parameters are not kept."""
         merged = merge({"it": {"name": self.name, **self.parameters}}, {"it": changes})
         return ComponentEntry.model_validate(merged["it"])
 
@@ -89,7 +89,7 @@ HeldOut = Annotated[
 
 
 class ChoiceEntry(Strict):
-    """A rule that selects one setting of a sweep, configured by keys instead of by its name."""
+    """A rule that selects one setting of a parameter sweep, given by keys instead of its name."""
 
     metric: Directed = key(..., "the number to choose by")
     split: HeldOut = key(..., "where it is measured")
@@ -124,7 +124,7 @@ class ChoiceEntry(Strict):
 
     @property
     def choice(self) -> SelectionRule:
-        """Return the selection rule of these keys: an equal named rule if any, else a new one."""
+        """Return the selection rule of these keys: a predefined one if equal, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
         named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
         if named is not None:
@@ -327,19 +327,19 @@ class ExhibitSettings(Strict):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Return the kinds of components, such as dataset, in scenarios; none for simulations."""
+        """Return which of dataset, partition, model, … are configured; none for simulations."""
         return WITHOUT_GRAPH if self.dataset else ()
 
     def component(self, kind: str, case: str | None = None) -> ComponentEntry:
-        """Return the configuration of one component, with the changes of the scenario `case`.
+        """Return the configuration of one component: `kind` dataset, partition, model or training.
 
-        `kind` is dataset, partition, model or training. `case` is a key of `cases`, or None.
+        `case` is the key of one of several scenarios compared, whose changes are made, or None.
         """
         base: ComponentEntry = getattr(self, kind)
         return base if case is None else base.changed(getattr(self.cases[case], kind))
 
     def components(self, case: str | None = None) -> dict[str, ComponentEntry]:
-        """Return the configuration of data set, model and so on, by kind, in scenario `case`."""
+        """Return configurations by kind (dataset, model, …), changed for the scenario `case`."""
         by_kind = {kind: self.component(kind, case) for kind in self.kinds}
         changes = {} if case is None else self.cases[case].graph
         if self.graph is not None:
@@ -375,9 +375,8 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build the configuration of a figure or table from `keys`, which replace keys of `others`.
 
-    `others` are earlier configurations. A key is replaced as a whole, whereas `at`, `cases` and
-    `parameters` are merged with a file's defaults. Line breaks in title, caption and notes are
-    removed.
+    `others` are earlier configurations to start from. A key is replaced as a whole; line breaks in
+    title, caption and notes are removed.
     """
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
@@ -387,7 +386,7 @@ def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
 
 
 def component(name: str, label: str = "", /, **parameters: Any) -> Entry:
-    """Build the configuration of a component: its name, a method's label in legends, parameters."""
+    """Build the configuration of a data set, method, …: name, label in legends, parameters."""
     return with_changes({"name": name}, label, **parameters)
 
 

@@ -52,7 +52,7 @@ MetricName = Annotated[str, one_of(lambda: all_metrics(), "the metrics are {}")]
 
 @dataclass(frozen=True)
 class Planned:
-    """The methods and swept values of a figure, by which a drawing checks if it can be used."""
+    """The methods and swept values of a figure, by which a drawing checks if it can show them."""
 
     measures: Sequence[ExhibitMethod]
     points: Sequence[Mapping[str, Any]]
@@ -66,7 +66,7 @@ class Planned:
         return len(self.values(CASE))
 
     def values(self, key: str) -> list[Any]:
-        """Return the different values of the swept parameter `key`, in order of the points."""
+        """Return the different values of the swept parameter `key`, in the order of the figure."""
         return list(dict.fromkeys(point[key] for point in self.points if key in point))
 
     @property
@@ -94,7 +94,7 @@ class Drawing(Strict):
 
     @property
     def number(self) -> tuple[str, str]:
-        """Return the metric and the split (such as test) shown; ("", "") if several are shown."""
+        """Return the metric and the example set ("test", …) shown; ("", "") if several are."""
         return "", ""
 
     def further(
@@ -115,7 +115,7 @@ class Drawing(Strict):
             where: the figure or table, for error messages.
 
         Returns:
-            A value for each trial, by (metric, split).
+            A value for each trial, by (metric, example set).
         """
         return {}
 
@@ -153,7 +153,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure cannot be drawn as a curve per method over a swept parameter."""
+    """Yield reasons why a figure cannot be drawn as one curve per method over a swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 
@@ -183,7 +183,7 @@ def one_axis(shown: Planned) -> Iterator[str]:
 
 
 def nothing_shown(shown: Planned) -> Iterator[str]:
-    """Yield a sentence for each method with `show`: only tables can have a row per value."""
+    """Yield an error for each method that shows every value of a parameter, as only tables can."""
     for measure in shown.measures:
         if measure.show:
             yield (
@@ -201,18 +201,18 @@ def numbers_shown(measure: ExhibitMethod) -> Iterator[str]:
 
 
 def a_rival(shown: Planned) -> Iterator[str]:
-    """Yield a sentence if all methods of a figure are bounds (`reference`), so none is compared."""
+    """Yield a sentence if no method of a figure is ranked, as all are bounds (`reference`)."""
     if all(measure.reference for measure in shown.measures):
         yield "all its methods are references; one at least must be a rival"
 
 
 def final(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of a figure's csv that hold final values, not those of single rounds."""
+    """Return the rows of a figure's csv with values at the end, not those of single rounds."""
     return numbers[numbers[ROUND].isna()] if ROUND in numbers else numbers
 
 
 def select_series(numbers: pd.DataFrame, metric: str, split: str) -> pd.DataFrame:
-    """Return the rows of a figure's csv on one `metric`, measured on the examples `split`."""
+    """Return the csv's rows on one `metric`, measured on the examples `split`, such as test."""
     return numbers[(numbers["metric"] == metric) & (numbers["split"] == split)]
 
 

@@ -42,8 +42,8 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 class Forecast:
     """How much work one figure or table, or all of them, still takes.
 
-    jobs: numbers of jobs (processes), by stage of the pipeline. seconds: time on one core, by
-    stage. bytes: size of local models on disk. sources: numbers of jobs by where their times were
+    jobs: numbers of processes, by stage of the pipeline. seconds: time on one core, by stage.
+    bytes: size of local models on disk. sources: numbers of jobs by where their times were
     measured. unknown: numbers of jobs without any measured time, by stage. notes: sentences.
     """
 
@@ -89,10 +89,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return by (stage, model) a pair: seconds per multiplication of a network, where measured.
+    """Return the measured seconds per multiplication of a network, by (stage, model).
 
-    (stage, "") is for all models. Finished jobs are preferred to results in reports/record, and
-    among the latter those that this version of the code would compute with equal bytes.
+    A value is (seconds, where they were measured); (stage, "") is for all models. Finished jobs are
+    preferred to results in reports/record, and among the latter those of an unchanged method.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
@@ -150,13 +150,13 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Return (scale, key): the figure or table, such as pfnm/figure-2a, that `target` means.
+    """Find the scale and the figure or table that `target` means; return (scale, key).
 
-    The key is None if all selected figures and tables are meant.
+    The key, such as pfnm/figure-2a, is None if all selected figures and tables are meant.
 
     Args:
         target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
-        scale: the scale if the target contains none.
+        scale: the scale (tiny, quick or paper) if the target contains none.
 
     Raises:
         FedreproError: the target has neither form.
@@ -177,10 +177,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 
 def whole_settings(run: Run) -> float:
-    """Return how many models a run computes per trial, fine-tuned ones too, to estimate its work.
-
-    A setting that successive halving stops early counts as a fraction.
-    """
+    """Count the models that a run computes per trial; one that stops early counts as a fraction."""
     tuned = run.tune.expand() if run.tune else ()
     samples = sum(tune["repetitions"] for tune in tuned)
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
@@ -206,7 +203,7 @@ def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float
 
 
 def _work(plan: Plan, job: Job) -> float:
-    """Estimate a job's work in multiplications of networks; if simulated, in trials x settings."""
+    """Estimate a job's time, in multiplications of networks; if simulated, trials x settings."""
     trials, method = float(len(job.trials or ())), job.specs.get("method")
     scenario = job.scenario if "dataset" in job.specs else None
     if method:

@@ -41,7 +41,7 @@ def log_of(folder: str) -> str:
 
 
 def folders_of(text: str) -> list[str]:
-    """Return the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
+    """List the folders that a text stands for: x-trials-0-3:2 is x-trials-0-1, x-trials-2-3."""
     match = PIECES.search(text)
     if not match:
         return [text]
@@ -67,7 +67,7 @@ class TrialBlock:
         return self.last - self.first + 1
 
     def cut(self, size: int) -> Iterator[TrialBlock]:
-        """Divide this range into consecutive ranges of `size`; the last one may be shorter."""
+        """Divide this range into consecutive ranges of `size` numbers; the last may be shorter."""
         for at in range(self.first, self.last + 1, size):
             yield TrialBlock(at, min(at + size - 1, self.last))
 
@@ -91,7 +91,7 @@ def whole_blocks(count: int, size: int) -> list[TrialBlock]:
 
 @dataclass(frozen=True)
 class Scenario:
-    """The setting in which methods are compared: data set, partition, model and local training.
+    """The conditions under which methods are compared: data set, partition, model, local training.
 
     graph: which clients exchange models in decentralised methods; None for all other methods.
     """
@@ -109,7 +109,7 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return the components' names and parameters as text, for metadata of files."""
+        """Return data set, partition, … with parameters as one text, for metadata of files."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
@@ -154,11 +154,11 @@ def public_data_of(method: Spec) -> Spec | None:
 
 @dataclass(frozen=True)
 class Run:
-    """A method, with one or several settings of its parameters, in one scenario: what jobs compute.
+    """A method, with one or several settings of its parameters, on one data set and model.
 
-    scenario: data set, partition, model and training; None for a simulation. every: the evaluation
-    schedule of a method in rounds, else None. tune: how the models are fine-tuned, or None. The
-    number of trials is not a part of a run. Settings in successive halving are one run.
+    A run is computed by jobs, one per range of trials. scenario: data set, partition, model and
+    training; None for a simulation. every: at which rounds to evaluate, None for a one-shot method.
+    tune: how the models are fine-tuned, or None. Settings in successive halving are one run.
     """
 
     scenario: Scenario | None
@@ -179,7 +179,7 @@ class Run:
         return (*specs_of(self.scenario), self.method, *([self.tune] if self.tune else []))
 
     def rows_of(self, setting: Any) -> str:
-        """Return the text that marks rows of a `setting` in the column `setting` of metrics."""
+        """Return how files of metrics name a `setting` (values of the method's parameters)."""
         swept = self.scenario.training.swept if self.scenario else ()
         return setting_token(setting.method, [(key, setting[key]) for key in swept], setting.tune)
 
@@ -236,7 +236,7 @@ class Job:
 
     @property
     def digest(self) -> str:
-        """Return a hash of the components' files, versions and parameters, to notice changes."""
+        """Return a hash of files, versions and parameters of the job's code, to notice changes."""
         parts = [spec.fingerprint for spec in self.specs.values()]
         if self.stage == "prepare":  # which extracts features of the data
             parts.append(resolved_features(self.specs["dataset"]))
@@ -244,7 +244,7 @@ class Job:
 
     @property
     def text(self) -> str:
-        """Return the job as json text, which `read_job` parses in the process that runs it."""
+        """Return the job as json text, from which `read_job` builds it again in another process."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
         others = {
             key: _plain(value)
@@ -261,9 +261,9 @@ def _plain(value: Any) -> Any:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component from `data`, its part of a job's json: name, and parameters as keys.
+    """Build a component (data set, method, …) from its part `data` of a job's json.
 
-    `where` names the job in errors.
+    `data` has the name, and parameters as keys; `kind` is such as dataset; `where` is for errors.
 
     Raises:
         FedreproError: the component or one of its parameters is unknown.
@@ -340,8 +340,8 @@ def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
 class Jobs:
     """Names the result folders of jobs (processes) of one scale and seed, and creates the jobs.
 
-    splits: a function from a run to the splits to evaluate on (at its end, after single rounds).
-    made: by folder, a function that creates the folder's job, since names are never parsed.
+    splits: a function from a run to the example sets ("test", …) to evaluate on, as (at its end,
+    after single rounds). made: by folder, a function that creates its job; names are never parsed.
     """
 
     scale: str
@@ -353,11 +353,11 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job of a result `folder`, whose name this object returned before."""
+        """Return the job that writes `folder`, a name that this object returned before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
-        """Plan the preparation of a data set; return the folder of its arrays."""
+        """Create the job that prepares a data set; return the folder where its arrays will be."""
         folder = dataset_folder(self.scale, dataset)
         raw = f"resources/{dataset.name}"
         job = partial(Job, "prepare", folder, {"dataset": dataset}, raw=raw)
@@ -365,7 +365,10 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Plan the partition of a data set in a range of trials; return the path of its file."""
+        """Create the job that divides a data set among clients; return the file that it will write.
+
+        One file has the partitions of a range of trials.
+        """
         folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
@@ -374,7 +377,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Plan the training of local models in a range of trials; return the path of their files.
+        """Create the jobs that train local models in a range of trials; return their files' path.
 
         The path may stand for several folders, which `folders_of` lists.
         """
@@ -391,12 +394,12 @@ class Jobs:
         return f"{pieces}/{LOCAL}"
 
     def pieces_of_clients(self, scenario: Scenario) -> str:
-        """Return a text for the files of local models: 0-9:5 means clients 0 to 9, 5 per file."""
+        """Return how clients share files of local models: 0-9:5 is clients 0 to 9, 5 per file."""
         count, size = scenario.clients, self.clients_per_job
         return f"{TrialBlock(0, count - 1)}:{count if size == 'all' else size}"
 
     def run(self, run: Run, trials: TrialBlock) -> str:
-        """Plan the process that computes a run for a range of trials; return its result folder."""
+        """Create the job that computes a run for a range of trials; return its result folder."""
         folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
@@ -415,9 +418,9 @@ class Jobs:
         return Job(run.stage, folder, specs, self.seed, **given)
 
     def begins(self, run: Run, stage: str) -> list[str]:
-        """Return the prefixes of the folders of `stage` that `run` writes or reads.
+        """Return how the names of folders begin that `run` writes or reads in a pipeline `stage`.
 
-        `Plan.job` compares a folder's name with the prefixes to find its run.
+        `Plan.job` compares a folder's name with these prefixes to find its run.
         """
         if stage == run.stage:
             return [self._base(run, stage)]
@@ -436,7 +439,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def _base(self, what: Any, stage: str) -> str:
-        """Return the prefix of a result folder: component names, and a hash of its inputs."""
+        """Return the start of a result folder's name: names of components, a hash of inputs."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

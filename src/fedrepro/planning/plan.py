@@ -42,7 +42,7 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the exhibit (figure or table) `name` of a file at this scale.
+    """Plan the figure or table `name` of a file at this scale: what has to be computed for it.
 
     Raise FedreproError if it belongs to a one-shot leaderboard and has a method of several rounds.
     """
@@ -115,7 +115,7 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
-        """Plan the figure or table `name`, with those configured methods (`also`) that fit it."""
+        """Plan the figure or table `name`, with configured additional methods that fit it."""
         exhibit = _fitting(file.with_also([]), name, self.scale)
         fitting: list[Mapping[str, Any]] = []
         for entry in file.also:
@@ -128,7 +128,7 @@ class Plan:
 
     @property
     def mistakes(self) -> list[str]:
-        """Return a sentence on each error by which a file, figure, table or method is left out."""
+        """Return a sentence on each error that excludes a file, figure, table or method."""
         files = [f"exhibits of {paper} are left out: {e}" for paper, e in self.mistaken.items()]
         others = [
             f"{key} goes without '{label}': {error}"
@@ -140,7 +140,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that config/config.yaml selects to be drawn.
+        """Return the figures and tables that are to be drawn according to config/config.yaml.
 
         Raises:
             FedreproError: the definition of one has a mistake.
@@ -175,7 +175,7 @@ class Plan:
 
     @cached_property
     def splits(self) -> dict[Run, tuple[tuple[str, ...], tuple[str, ...]]]:
-        """Return for each run the splits, such as test, to evaluate: (at its end, after rounds)."""
+        """Return for each run the example sets (test, …) to evaluate on: (at end, after rounds)."""
         by_run: dict[Run, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))
         for point in (point for one in self.exhibits.values() for point in one.points):
             by_label = {measure.label: measure for measure in point.measures}
@@ -185,7 +185,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return for each (data set, partition) which of the figures `keys` use it."""
+        """Return for each (data set, partition) which figures use it, of `keys` (paper/name)."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -194,7 +194,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return for each (graph, number of nodes) which of the figures `keys` use it.
+        """Return for each (graph, node count) which figures use it, of `keys` (paper/name).
 
         Graphs whose number of nodes depends on the data are left out.
         """
@@ -210,7 +210,7 @@ class Plan:
 
     @cached_property
     def jobs(self) -> Jobs:
-        """Return the object that creates this plan's jobs and names their result folders."""
+        """Return the object that creates this plan's jobs (processes) and names result folders."""
         return Jobs(
             self.scale,
             self.config.seed,
@@ -219,10 +219,7 @@ class Plan:
         )
 
     def job(self, folder: str) -> Job:
-        """Return the job whose results lie in `folder`.
-
-        Raises an error if no figure or table needs it.
-        """
+        """Return the job (process) that writes to `folder`; raise if no figure needs it."""
         stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
@@ -235,7 +232,7 @@ class Plan:
         return self.jobs.job(folder)
 
     def jobs_of(self, exhibit: Exhibit) -> list[Job]:
-        """Return all jobs of a figure or table, each after the jobs whose results it reads."""
+        """Return all jobs of a figure or table in an order in which inputs are computed first."""
         return self.needed(*(f for pair in exhibit.trials.items() for f in self._folders(*pair)))
 
     def needed(self, *folders: str) -> list[Job]:
@@ -262,9 +259,9 @@ class Plan:
         return whole_blocks(trials, self.trials_per_job)
 
     def blocks_of(self, run: Run, trials: int) -> list[TrialBlock]:
-        """Divide the trials of a run into ranges, one per file.
+        """Divide the trials of a run (a method on data and model) into ranges, one per file.
 
-        Successive halving needs one range of all trials: the mean over them decides what stops.
+        Successive halving needs one range of all trials, as the mean over them decides what stops.
         """
         return [TrialBlock(0, trials - 1)] if run.is_race else self.blocks(trials)
 
@@ -294,7 +291,7 @@ class Plan:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Turn pairs (figure's key, thing that it uses) into a dict from thing to different keys."""
+    """Group pairs (figure's key, thing that it uses) by thing: a list of keys, each key once."""
     found: dict[T, dict[str, None]] = {}
     for key, thing in pairs:
         found.setdefault(thing, {})[key] = None
@@ -322,8 +319,7 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
     """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
 
     `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
-    all parameters and versions, numbers of trials, and selection rules. New methods and new
-    versions of methods do not change the digest.
+    all parameters and versions, numbers of trials, and selection rules, but not the methods.
     """
     lines = []
     for exhibit in parts:

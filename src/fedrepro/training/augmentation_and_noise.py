@@ -31,11 +31,12 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw at random how the image of each data-set row is flipped and shifted: int64 codes (n,).
+    """Draw whether to mirror each image and how far to shift it: int64 codes (n,).
 
-    A code, below KINDS, is one combination of flip and shift. `key` is the 128-bit random key of a
-    client's epoch, `rows` int64 (n,). Each row number is hashed with the key (finaliser of
-    SplitMix64; Steele, Lea and Flood, 2014), so the result does not depend on the minibatch.
+    A code, from 0 to KINDS - 1, is one pair of flip and shift. `rows`, int64 (n,), are the images'
+    row numbers in the data set; `key` is the 128-bit random key of one client's epoch. A code is a
+    hash of key and row number (finaliser of SplitMix64; Steele, Lea and Flood, 2014), so an image's
+    code does not depend on its minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -51,10 +52,7 @@ def _mixed(bits: np.ndarray) -> np.ndarray:
 
 
 def require_images(network: Network) -> None:
-    """Raise FedreproError if the network's inputs are not images (channels, height, width).
-
-    Only images can be cropped and flipped (parameter `augment`).
-    """
+    """Raise FedreproError if a network's inputs are not images, which crops and flips need."""
     if len(network.shape) != 3:
         raise FedreproError(
             f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
@@ -63,7 +61,7 @@ def require_images(network: Network) -> None:
 
 
 class Crops:
-    """The augmentation of training images of several models: random crops and mirror images.
+    """Data augmentation of the training images of several models: random crops and mirror images.
 
     Raises FedreproError if the inputs of `network` are not images.
     """
@@ -74,10 +72,10 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw how each example in a chunk of minibatches is moved: int64 (steps, models, batch).
+        """Draw how to flip and shift each training image: int64 codes (steps, models, batch).
 
-        Entries are codes of a flip and a shift, which `moved` applies; each model of `tasks` has a
-        random key of its own.
+        `chunk` has the minibatches of several steps and models; `tasks` has one training per model,
+        whose random key is used. Pass the codes of a step to `moved`.
         """
         import torch
 
@@ -91,9 +89,10 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift images `x` (A, B, D) of A models by the drawn codes `kind` (A, B).
+        """Flip and shift the images `x` (A, B, D) of A models by their codes `kind` (A, B).
 
-        Returns the moved images, (A, B, D). Pixels from outside an image are zero.
+        Codes come from `drawn`. Returns the new images, (A, B, D); pixels from outside an image are
+        zero.
         """
         from torch.nn.functional import pad
 
@@ -137,9 +136,10 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
-    """Return random generators of dropout masks and normal noise for the models of `tasks`.
+    """Return random generators of dropout masks and normal noise for models that train together.
 
-    On a CPU each model has its own generator, on a GPU one generator serves all models together.
+    `tasks` has one training per model, whose random key seeds its generator. On a CPU each model
+    has its own generator; on a GPU one generator serves all models.
     """
     if device.type == "cpu":
         return ModelNoise(tasks, batch_size, device)
@@ -147,17 +147,17 @@ def noise_of(
 
 
 class ModelNoise:
-    """Random numbers for training steps on the CPU, where each model has a generator of its own."""
+    """Random numbers for training steps on the CPU, with one random generator per model."""
 
     def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
         self.streams = [Words(task.rng) for task in tasks]
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the models' random generators to the beginning of training step `step`.
+        """Move the generators of the first `models` models to the start of training step `step`.
 
-        A step's random numbers thus do not depend on earlier steps. `models` is how many models
-        still train. A full-batch step is computed in parts; `piece` is the part's number.
+        Random numbers of a step thus do not depend on earlier steps. `piece` is the part's number
+        if a full-batch step is computed in parts; each part has random numbers of its own.
         """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
@@ -184,9 +184,8 @@ class ModelNoise:
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Filling `out` in parts whose lengths are multiples of eight gives equal numbers. Each 16
-        random bits are an index into the table `normal_pairs`, which takes a third of the time of
-        Box and Muller's transform.
+        Several calls for parts of an array, whose lengths are multiples of eight, give the numbers
+        of one call. Each 16 random bits are an index into the table `normal_pairs`.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
@@ -205,7 +204,7 @@ class Words:
         self.rng, self.epoch = rng, -1
 
     def at(self, epoch: int, inside: int, piece: int = 0) -> None:
-        """Set the random generator to the start of minibatch `inside`, part `piece`, of `epoch`."""
+        """Move the generator to part `piece` of minibatch number `inside` of epoch `epoch`."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
@@ -221,13 +220,13 @@ class Words:
 
 @cache
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
-    """Return a table of equally probable pairs of standard normals, to draw fast: complex (2¹⁶,).
+    """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
-    A random entry gives two uncorrelated numbers, its real and imaginary part. The points lie on
-    rings of equal probability, four points a quarter turn apart on each ring, so that odd moments
-    and the covariance are zero; each ring is turned by the angle GOLDEN against the previous one. A
-    ring's squared radius is its mean over the ring's share of the distribution, so that variances
-    are one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    An entry drawn uniformly gives two uncorrelated numbers, its real and imaginary part. Entries
+    lie on rings of equal probability, four points a quarter turn apart on each ring, so that odd
+    moments and the covariance are zero; each ring is turned by the angle GOLDEN against the one
+    before. Radii make variances one. Fourth and sixth moments are off by 1e-4; no point is beyond
+    4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -255,7 +254,7 @@ class BlockNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Set the GPU's random generator to the beginning of training step `step`.
 
-        `piece` numbers the parts of a full-batch step; `models` is not used (see `ModelNoise.at`).
+        `piece` is the part's number if a full-batch step is computed in parts; `models` is ignored.
         """
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
@@ -283,7 +282,6 @@ class BlockNoise:
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:
-    """Return an empty contiguous tensor of the shape, type and device of `like`, to be filled."""
     import torch
 
     return torch.empty_like(like, memory_format=torch.contiguous_format)

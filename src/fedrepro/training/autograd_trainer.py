@@ -39,9 +39,9 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
-    Weights and activations of `procedure` may fill half of this process's share of the GPU's
-    memory. Models are split into blocks of equal size, because a small block takes nearly as long
-    as a large one. Free memory is not counted, so that a resumed run has the same blocks.
+    Weights and activations of the network in `procedure` may fill half of this process's share of
+    the GPU's memory, whether or not that memory is free, so a resumed run gets the same number. All
+    groups have nearly equal sizes.
     """
     import torch
 
@@ -54,10 +54,7 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
 
 
 def activations(procedure: Procedure) -> int:
-    """Count the floats that one model's activations take in a training step, to fit GPU memory.
-
-    Unfolded convolutions are included; loss terms are assumed to need as many again.
-    """
+    """Count the numbers that a model's activations take in a training step, to fit GPU memory."""
     outputs = windows = 0
     for layer, shape, _ in procedure.network.places:
         out = layer.output(shape)
@@ -68,10 +65,10 @@ def activations(procedure: Procedure) -> int:
 
 
 class AutogradTrainer:
-    """A trainer of models by torch's automatic differentiation, some models (a block) at a time.
+    """A trainer of models by torch's automatic differentiation, in groups that train together.
 
-    tasks: one training per model. block: how many models train at once, by default as many as fit
-    in memory. With `keep_gradients` each model's gradients are summed over its steps.
+    tasks: one training per model. block: how many models train together, by default as many as fit
+    in memory. keep_gradients: whether to sum each model's gradients over its steps.
     """
 
     def __init__(
@@ -92,9 +89,9 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
     ) -> Iterator[TrainedModels]:
-        """Train the models of `tasks` from the tensors `given`; yield results block by block.
+        """Train a model for each of `tasks`, from the tensors `given`; yield results by group.
 
-        `memory` holds all models' optimiser moments and step counts, and is updated in place; with
+        `memory` has all models' optimiser moments and step counts, and is updated in place; with
         None every optimiser starts from zero.
         """
         settings = self.procedure.settings
@@ -109,9 +106,10 @@ class AutogradTrainer:
 
 
 class _Block:
-    """Some models that are trained together (a block), with weights, moments and random numbers.
+    """A group of models that train together: their weights, optimiser moments, random numbers.
 
-    The tensor `flat` (models, size) holds the network's weights, then loss terms' own tensors.
+    The tensor `flat` (models, size) has a model per row: the network's weights, then tensors that
+    loss terms train.
     """
 
     def __init__(
@@ -165,14 +163,10 @@ class _Block:
         return torch.from_numpy(self.trainer.inner.pack(own))
 
     def network_part(self, flat: torch.Tensor) -> torch.Tensor:
-        """View the network's weights in `flat` (models, size), without loss terms' tensors."""
         return flat[:, : self.trainer.inner.size]
 
     def trained(self) -> TrainedModels:
-        """Train the models of this block to the end; return their weights, losses and steps.
-
-        Training stops before the end if no model has a finite loss any more.
-        """
+        """Train this group of models to the end; return their weights, losses and step counts."""
         import torch
 
         losses, taken = self._all_steps()
@@ -194,7 +188,7 @@ class _Block:
         )
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all steps of the block's models; return losses (steps, models) and steps (models,).
+        """Run all steps of the group of models; return losses (steps, models), steps (models,).
 
         A loss is zero at steps after the end of its model's training.
         """
@@ -217,9 +211,9 @@ class _Block:
     ) -> np.ndarray:
         """Run the training steps of a chunk of minibatches; return the losses (steps, models).
 
-        Examples have weights that sum to one over a minibatch, or, in a full-batch step cut into
+        Examples have weights that sum to one over a minibatch, or, in a full-batch step computed in
         parts, over all of a client's examples; padding has weight 0. Ends early if all models have
-        stopped. `kept` are the tensors whose rows early stopping saves and restores.
+        stopped. `kept` are tensors (models, …) that are saved for a model when `stopping` stops it.
         """
         import torch
 
@@ -267,9 +261,10 @@ class _Block:
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Compute loss, logits and gradient of A models on inputs x (A, B, D) with targets y.
 
-        `weight` (A, B) weighs the examples; `step` and `piece` select the random numbers. Returns
-        the cross-entropies (A,), not finite where a loss term is not, the logits, and the gradients
-        (A, size) of the whole loss. Also updates the running statistics of normalisation layers.
+        `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
+        random numbers. Returns cross-entropies (A,), not finite where an added loss term is not;
+        logits; and gradients (A, size) of the whole loss. Also updates running statistics, such as
+        BatchNorm's.
         """
         import torch
 
@@ -299,11 +294,11 @@ class _Block:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return the gradient (A, size) of a step, changed by perturbations such as SAM's.
+        """Return a step's gradient (A, size), changed by perturbations such as that of SAM.
 
-        For each perturbation the gradient is computed again at moved weights and averaged with
-        `gradient` by the perturbation's share. Then weights and running statistics are restored.
-        Without perturbations `gradient` is returned unchanged.
+        Each perturbation computes a second gradient at moved weights, on the minibatch `x`, `y`,
+        `weight` of step number `step`, and returns a weighted mean of both gradients. Weights and
+        running statistics are then restored.
         """
         count, inner = len(x), self.trainer.inner.size
         for term in self.procedure.perturbations:
@@ -318,10 +313,7 @@ class _Block:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Update the first A models by one optimiser step along their gradients (A, size).
-
-        Gradients of penalties on the weights (such as FedProx's) are added first.
-        """
+        """Update the first A models by a step along loss gradients (A, size), penalties added."""
         count = len(gradient)
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.summed is not None:
@@ -342,10 +334,10 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Sum the cross-entropies of each model's examples, weighted by `weight` (A, B): floats (A,).
+    """Return each model's sum of its examples' cross-entropies, weighted by `weight` (A, B): (A,).
 
-    For A models and B examples: `logits` (A, B, K), targets `y` labels (A, B) or class
-    probabilities (A, B, K).
+    A models have B examples each: `logits` (A, B, K), `y` labels (A, B) or class probabilities (A,
+    B, K).
     """
     from torch.nn import functional
 
@@ -356,10 +348,10 @@ def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Count the correctly classified examples: logits (…, B, K) to int64 (…).
+    """Count the correctly classified examples: int64 (…) for `logits` (…, B, K) of B examples.
 
-    Targets `y` are labels (…, B), or class probabilities (…, B, K) whose largest counts as the
-    label. Examples whose `weight` (…, B) is zero are padding and not counted.
+    `y` has labels (…, B), or class probabilities (…, B, K) whose largest counts as the label.
+    Examples with zero `weight` (…, B) only fill up a minibatch and are not counted.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)

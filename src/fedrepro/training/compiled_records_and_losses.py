@@ -52,8 +52,8 @@ class Nothing(NamedTuple):
 class Data(NamedTuple):
     """The data set for compiled training: inputs (N, D), uint8 or floating, and targets.
 
-    Networks are given inputs times `inverse` = 1 / `scale`. targets: labels (N,), or class
-    probabilities (N, K).
+    Networks get inputs times `inverse` = 1 / `scale`. targets: labels (N,), or class probabilities
+    (N, K).
     """
 
     inputs: Array
@@ -63,12 +63,12 @@ class Data(NamedTuple):
 
 
 class StepOrder(NamedTuple):
-    """The minibatches of one compiled training: step s has rows[ends[s] : ends[s + 1]].
+    """The minibatches of one compiled training: step s uses examples rows[ends[s] : ends[s + 1]].
 
-    A large minibatch is computed in parts of `piece` rows. Random numbers of a step are generated
-    from `keys`, uint64 (epochs, 2), one per epoch, and `places`, int64 (steps, 2): index of the
-    step's key, number of the step in the epoch. crops: int64 per row, how an image is flipped and
-    shifted (`augmentation_and_noise.kinds`), or empty.
+    A minibatch of more than `piece` rows is computed in parts. Random numbers of a step are
+    generated from `keys`, uint64 (epochs, 2), one per epoch, and `places`, int64 (steps, 2): index
+    of the step's key, number of the step in the epoch. crops: int64 per row, a code of how an image
+    is flipped and shifted (`augmentation_and_noise.kinds`), or empty.
     """
 
     rows: Array
@@ -83,14 +83,14 @@ class NetArrays(NamedTuple):
     """A network's architecture for compiled training: convolutions or LSTMs, then L affine maps.
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
-    in the model's flat vector; biased: whether maps have biases. activations (L,): where each map's
-    outputs begin in their buffer, which holds `rows` predictions, `each` per example. For
-    representation matching of affine maps by J maps f_j: pairs (J, 2), numbers of source and target
-    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
-    the maps f_j of images. kept: probability that dropout keeps a unit. entropies: the entropy
-    terms of the loss. tensors (T, 3): begin, rows and columns of variational weights; table: random
-    normal numbers. size: length of the flat vector, or of the means in it. by: address of the
-    compiled matrix product.
+    in the vector of all weights; biased: whether maps have biases. activations (L,): where each
+    map's outputs begin in their buffer, which holds `rows` predictions, `each` per example.
+    Representation matching predicts target from source activations by J maps f_j: pairs (J, 2),
+    numbers of source and target; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
+    gradient; given: the maps f_j of images. kept: probability that dropout keeps a unit. entropies:
+    the entropy terms of the loss. tensors (T, 3): begin, rows and columns of random (variational)
+    weights; table: normal numbers to draw from. size: length of the vector, or of the means in it.
+    by: address of the compiled matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -115,9 +115,9 @@ class NetArrays(NamedTuple):
 class StepNumbers(NamedTuple):
     """The constants of an optimiser for compiled training, in the dtype of the model.
 
-    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD writes its steps into the weights at once.
-    pull and shift: pull · (w - start) + shift · start is added to the gradient. share: factor of
-    the KL divergence of variational weights in a minibatch's loss.
+    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD changes weights without storing a
+    gradient. pull and shift: pull · (w - start) + shift · start is added to the gradient of weights
+    w. share: factor of the KL divergence of variational weights in a minibatch's loss.
     """
 
     kind: int
@@ -136,10 +136,10 @@ class StepNumbers(NamedTuple):
 class Model(NamedTuple):
     """The buffers of one model in compiled training: weights (S,), gradient, received weights.
 
-    summed: sum of gradients, or empty. moments: three arrays of the optimiser, (S,) or empty. used:
-    the weights that a step computes with. A variational network draws `used`: its `weights` are
-    means, then standard deviations before softplus, each (S / 2,), and deviation, prior (means) and
-    prior_deviation, (S / 2,), are filled too.
+    summed: sum of gradients over steps, or empty. moments: three arrays of the optimiser, (S,) or
+    empty. used: the weights that a step computes with: `weights`, or for a variational network a
+    random draw. Then `weights` are means, followed by standard deviations before softplus, each (S
+    / 2,), and deviation, prior (means) and prior_deviation, (S / 2,), are used too.
     """
 
     weights: Array
@@ -156,10 +156,10 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    body: buffers of convolutions or LSTMs. given: buffers of representation matching of images. x:
-    inputs of the affine maps (P, n). activations, errors: outputs of all affine maps, and the
-    loss's gradients by them. theirs: activations of the received network, for matching; back:
-    outputs of a matching map. turned, below: transposed errors.
+    body: for convolutions or LSTMs. given: for representation matching of images. x: inputs of the
+    affine maps (P, n). activations, errors: outputs of all affine maps, and the loss's gradients by
+    them. For matching, theirs: activations of the received network; back: outputs of a map f_j.
+    turned, below: transposed errors.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -218,11 +218,11 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal random numbers into a tensor, from its entry number `first` on.
+    """Write `count` normal random numbers into the tensor `out`, from its entry number `first` on.
 
-    `out` is the tensor in memory: rows of `columns` numbers, each row followed by padding. The
-    numbers are the real and imaginary parts of table[places[0]], table[places[1]], …, where `table`
-    is that of `normal_pairs`.
+    The tensor lies in rows of `columns` numbers, each followed by padding. The numbers are real and
+    imaginary parts of table[places[0]], table[places[1]], …; `table` is that of `normal_pairs`,
+    `places` are random indices.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -288,8 +288,9 @@ def label_in(targets: Array, row: int) -> Any:
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
     """Compute the cross-entropies of the examples `rows`, and their gradients by the logits.
 
-    Logits are read from `room.activations`; gradients are written to `room.errors`, for the sum
-    over examples. Returns the sum of cross-entropies, and how many predictions are right.
+    Logits are read from `room.activations`, labels from `targets`; gradients of the examples' sum
+    are written to `room.errors`. Returns the sum of cross-entropies, and the count of right
+    predictions.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -328,7 +329,7 @@ def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tu
 
 @inner
 def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
-    """Add an entropy loss's gradient to the logits' gradients: of coefficient · max(0, least - H).
+    """Add the gradient of coefficient · max(0, least - H), H an entropy, to the logits' gradients.
 
     The logits' gradients are in `room`, for a sum over `rows` examples. `term` is (coefficient,
     least, whether H is the minibatch's mean entropy rather than each example's). For logits t and

@@ -52,13 +52,14 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Maps(NamedTuple):
-    """The maps f_j of representation matching that predict from images, for compiled steps.
+    """The maps f_j of representation matching that start from images, as arrays for compiled steps.
 
-    A map predicts an activation of the received network from an image activation, its source, of
-    the network in training. table: int64 (J, FIELDS), sizes and offsets of each map. places: int64,
-    indices in the model's flat vector of all kernels' numbers, each kernel turned by 180°. shares
-    (J,): factors of the maps' squared errors in the loss. tiles: int64 (T, 3), parts of kernel rows
-    that fit registers: (kind, row of the kernel, first number in the row).
+    A map is a transposed convolution: from an image-shaped activation of the network in training
+    (its source) it predicts an activation of the network received from the server. table: int64 (J,
+    FIELDS), sizes and offsets of each map. places: int64, indices of the kernels' numbers, turned
+    by 180°, in the vector of all weights. shares (J,): factors of the maps' squared errors in the
+    loss. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the kernel,
+    first number in the row).
     """
 
     table: Array
@@ -74,8 +75,8 @@ class MatchBuffers(NamedTuple):
     images: buffers of the received network's convolutions. laid: the map's kernel, a strip for each
     source channel and kernel row; moved: the kernel's gradient. image: output of the map, then the
     loss's gradient by this output. bias: the bias, repeated along a row of the output; summed: the
-    bias's gradient. The source's nonzero numbers, listed by pixel: firsts and ends (of each list),
-    corners (where in the output the kernel is added), which (rows of laid), amounts; and listed by
+    bias's gradient. The source's nonzero numbers are listed by pixel: firsts and ends (of each
+    list), corners (where in the output the kernel is added), which (rows of laid), amounts; and by
     channel: seats (positions in the output), own (amounts), cells (positions in the source). sums:
     partial sums of gradients.
     """
@@ -108,12 +109,11 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Describe the maps f_j of representation matching that predict from images, as `Maps`.
+    """Build the record `Maps` of the matching maps f_j that predict from images.
 
     `pairs` are the (source, target) layers of each map. `parts` and `convs` describe the network's
-    convolutions. `shapes` and `offsets` are, by name, the shapes of the maps' tensors and where
-    each tensor begins in the model's flat vector; `shares` (J,) are factors of the maps' squared
-    errors.
+    convolutions. `shapes` and `offsets` give, by name, the shape of each tensor of the maps, and
+    where it begins in the vector of all weights; `shares` (J,) are factors of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -151,8 +151,8 @@ def maps_of(
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
     """Cut the rows of a square kernel into tiles that the CPU's vector registers hold.
 
-    `wide` numbers are in each of the `side` rows, `lanes` in a register. Returns the padded length
-    of a row, and the tiles as (kind, kernel row, first number in the row).
+    Each of `side` rows has `wide` numbers, each register `lanes`. Returns the padded length of a
+    row, and the tiles as (kind, kernel row, first number in the row).
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -216,11 +216,10 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions on a minibatch, to get the matching's targets.
+    """Run the received network's convolutions on a minibatch, for targets of the matching loss.
 
-    `weights` is the received network as a flat array; the minibatch of `rows` examples is read from
-    `mine`. Outputs are written to room.x, (rows, pixel, channel), and transposed to room.shown,
-    (rows, channel, pixel).
+    `weights` are all its weights in one array; the minibatch of `rows` examples is read from
+    `mine`. Outputs are written to room.x, (rows, pixel, channel), and transposed to room.shown.
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -241,9 +240,10 @@ def matching_gradients(
 ) -> None:  # fmt: skip
     """Compute the representation matching loss's gradients by image activations and all maps f_j.
 
-    Gradients by the trained network's activations (`mine`, x) of `rows` examples are written to
-    mine.extra; gradients by the maps are written to the flat array `to`, or added if `add`. `step`
-    is a factor on all gradients. x are the inputs of the affine maps.
+    `weights` has all weights in one array, `to` is the array of their gradients, overwritten or, if
+    `add`, added to. Gradients by the trained network's activations (`mine`, x) of `rows` examples
+    are written to mine.extra. `step` is a factor on all gradients. x are the inputs of the affine
+    maps.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -260,12 +260,11 @@ def matching_gradients(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy kernel and bias of matching map f_j to `room`, before a minibatch.
+    """Copy kernel and bias of matching map f_j to the buffers `room`, before a minibatch.
 
-    f_j is a transposed convolution, which predicts an activation of the received network. The
-    kernel is turned by 180°; buffers of gradients are set to zero. `p` is the map's row of
-    `maps.table`, `c` describes the convolution whose output the map reads; `weights` is the flat
-    model.
+    f_j is a transposed convolution. The kernel is turned by 180°; buffers of gradients are set to
+    zero. `p` is the map's row of `maps.table`, `c` the record of the convolution whose output the
+    map reads; `weights` has all weights in one array.
     """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -281,10 +280,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or add, if `add`) the gradient of matching map f_j to the flat array `to`.
+    """Write (or add, if `add`) the gradient of matching map f_j to the array of gradients `to`.
 
     The gradient, of the map's kernel and bias, is read from the buffers `room`. `p` is the map's
-    row of `maps.table`; `c` describes the convolution whose output the map reads.
+    row of `maps.table`, `c` the record of the convolution whose output the map reads.
     """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -298,11 +297,11 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return where the activation of example number `b` is that matching map f_j predicts from.
+    """Return the place in memory of the activation that matching map f_j reads, for example `b`.
 
-    `p` is the map's row of `Maps.table`, x the inputs of the affine maps. Returns the array, the
-    offset at which the activation begins, and the offset of the recorded positions that max pooling
-    chose.
+    Returns (array, offset of the activation, offset of the recorded positions that max pooling
+    chose). `p` is the map's row of `Maps.table`, x the inputs of the affine maps, `mine` the
+    activations of convolutions.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
@@ -314,9 +313,9 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List the nonzero numbers of the activation that matching map f_j reads, by pixel, in `room`.
+    """List in `room` the nonzero numbers of the activation that matching map f_j reads, by pixel.
 
-    Returns how many pixels have any; the kernel is added only at these pixels. `p` is the map's row
+    Returns how many pixels have any; the map's kernel is added only at these. `p` is the map's row
     of `Maps.table`; `source` comes from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
@@ -361,10 +360,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
-    """List the nonzero numbers of channel `k` of the activation that matching map f_j reads.
+    """List in `room` the nonzero numbers of one channel of the activation that map f_j reads.
 
-    The list is written to the buffers `room`; its length is returned. `p` is the map's row of
-    `Maps.table`; `source` comes from `source_of`.
+    Returns the list's length. `k` is the channel, `p` the map's row of `Maps.table`; `source` comes
+    from `source_of`.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
@@ -389,8 +388,8 @@ def of_channel(
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
     """Compute the output of a matching map, a transposed convolution, into room.image.
 
-    The map's kernel is added at the `count` pixels that `sort` listed. `p` is the map's row of
-    `maps.table`.
+    `count` is what `sort` returned, the number of pixels at which the map's kernel is added; `p` is
+    the map's row of `maps.table`.
     """
     row, long = p[ALONG] * p[UNITS], p[LONG]
     clear(room.image, 0, p[HIGH] * row)
@@ -407,8 +406,8 @@ def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Replace a matching map's output, in room.image, by the gradient (output - target) · `each`.
 
     The target is the received network's activation for example `b`; `p` is the map's row of
-    `Maps.table`. The gradient is zero at edges and where a ReLU gave zero; its sums for the bias
-    are added to room.summed.
+    `Maps.table`, `each` the map's factor in the loss. The gradient is zero at edges and where a
+    ReLU gave zero; its sums, for the bias, are added to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)

@@ -180,8 +180,9 @@ def forward(
 ) -> None:
     """Compute the outputs of all affine layers for a batch of inputs `x`, with ReLU between layers.
 
-    The outputs are written to `activations`. `rows` is the number of examples, `weights` the flat
-    model, `room` scratch memory. Dropout keeps a hidden unit with probability `kept`.
+    The outputs are written to `activations`. `rows` is the number of examples, `weights` has all
+    weights in one array, `room` is work memory. Dropout keeps a hidden unit with probability
+    `kept`.
     """
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
@@ -203,7 +204,7 @@ def affine(
 ) -> None:
     """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
 
-    `of` is (offset of the layer in `weights`, n, m); inputs and out are (array, offset, row
+    `of` is (offset of the layer in `weights`, n, m); `inputs` and `out` are (array, offset, row
     length); `biased` is whether there is a bias; `by` is the address of the compiled matrix
     product.
     """
@@ -278,9 +279,9 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace `back`, the output of a representation matching map, by the loss's gradient.
 
-    `theirs` is the target: an activation of the network received from the server. Both `back` and
-    `theirs` are (rows, m), given as (array, offset, row length). `each` is the map's factor in the
-    loss. If `hidden`, the gradient is zero where the output was not positive (ReLU).
+    `theirs` is the target: an activation of the network received from the server. Both arrays are
+    (rows, m), given as (array, offset, row length). `each` is the map's factor in the loss. If
+    `hidden`, the gradient is zero where the output was not positive (ReLU).
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -296,11 +297,11 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the errors of the logits; write the gradients of all affine maps to array `to`.
+    """Backpropagate the gradients of the logits; write the gradients of all affine maps to `to`.
 
-    An error is the loss's gradient by a unit; errors lie in `room`, for `rows` examples. A hidden
-    unit that ReLU or dropout set to zero has error zero; other errors are scaled as dropout scaled
-    the units. `add` adds gradients to `to`; `matched` adds the errors of representation matching.
+    Gradients by units are read from and written to `room.errors`, for `rows` examples; they are
+    zero where ReLU or dropout set the unit to zero. With `add` the maps' gradients are added to
+    `to`; `matched` adds those of representation matching, a loss on hidden activations.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -327,7 +328,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute the errors of a layer's inputs: room.below = weight @ errorsᵀ.
+    """Compute the loss's gradients by a layer's inputs: room.below = weight @ errorsᵀ.
 
     `errors` (rows, m) are the loss's gradients by the layer's outputs, as (array, offset, row
     length). `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix
@@ -344,10 +345,10 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, in flat array `to`.
+    """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, into the array `to`.
 
-    Gradients are added to `to` if `add`, else overwrite it. `errors` are the loss's gradients by
-    the layer's outputs, `of` is (offset of the layer, n, m), `rows` the number of examples, `by`
+    With `add` gradients are added to `to`, else written over it. `errors` are the loss's gradients
+    by the layer's outputs, `of` is (offset of the layer, n, m), `rows` the number of examples, `by`
     the address of the matrix product. In plain SGD `to` are the weights themselves, and errors
     already contain the step size.
     """
@@ -381,11 +382,11 @@ def power(base: float, exponent: int) -> float:
 def descend(
     descent: StepNumbers, rates: Any, model: Model, first: int, last: int, received: bool
 ) -> None:
-    """Update the numbers `first` to `last` of a flat model by one step of SGD, Adam or AMSGrad.
+    """Update weights number `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `descent` has the optimiser's constants, `rates` are (step size, factor on second moments). If
-    `received`, penalties on the distance from the weights received from the server apply: these
-    concern the network's tensors, not parameters of the loss.
+    `descent` has the optimiser's constants, `rates` are (step size, factor on second moments).
+    `received`: whether to add the gradient of penalties on the distance from the weights received
+    from the server, which concern the network's weights, not parameters of the loss.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]

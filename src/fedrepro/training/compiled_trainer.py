@@ -42,11 +42,7 @@ NO_CROPS = np.empty(0, np.int64)
 
 
 def _train_logged(*arguments: Any) -> int:
-    """Run the compiled training and return the number of correct predictions; log a compilation.
-
-    The arguments are those of `compiled_steps.train`. If this machine had no compiled code yet, the
-    log records how long compilation took.
-    """
+    """Return `compiled_steps.train(*arguments)`; log how long any compilation took."""
     # Numba takes half a second to import, so only who trains so waits
     from fedrepro.training import compiled_steps
 
@@ -59,10 +55,7 @@ def _train_logged(*arguments: Any) -> int:
 
 
 def is_compiled(network: Network, terms: Sequence[object]) -> bool:
-    """Return whether compiled code knows the network's layers and all loss terms `terms`.
-
-    If not, the network is trained by automatic differentiation.
-    """
+    """Return whether compiled code knows the layers of `network` and all loss terms `terms`."""
     named = [compiled_kind(term) for term in terms]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
@@ -114,16 +107,16 @@ class CompiledTrainer:
 
     @property
     def size(self) -> int:
-        """Return the length of one model's vector in the optimiser's state, such as momentum."""
+        """Return the length of a model's vector, as in each array of the optimiser's state."""
         return self.rows.size
 
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
     ) -> Iterator[TrainedModels]:
-        """Train the models of `tasks` from the tensors `given`; yield each model's results.
+        """Train a model for each of `tasks`, from the tensors `given`; yield each model's results.
 
-        The next model's training overwrites the arrays. `memory` holds all models' optimiser
-        moments and step counts, and is updated in place; with None every optimiser starts at zero.
+        Results are overwritten by the next model. `memory` has all models' optimiser moments and
+        step counts, and is updated in place; with None every optimiser starts at zero.
         """
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
@@ -220,7 +213,7 @@ class CompiledTrainer:
         )
 
     def _net(self) -> tuple[Any, Any]:
-        """Return the `NetArrays` of the network, and buffers for its convolutions or LSTMs."""
+        """Return the network's `NetArrays`, and buffers for its convolutions or LSTMs."""
         from fedrepro.core.portable_ops.compiled_math import multiplier
         from fedrepro.training.compiled_representation_matching import maps_of
 
@@ -271,10 +264,10 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """List what representation matching compares: (source, target) activations, and factors.
+        """Return which activations representation matching compares, and factors in the gradient.
 
-        Activations are numbered from the network's input. A factor multiplies, in the gradient, the
-        difference between f(source) and target; the lists are empty without matching.
+        The result is a list of (source, target), numbered from the network's input, and a list of
+        factors on f(source) - target; both are empty without matching.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

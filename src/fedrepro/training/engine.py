@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The results of training n models besides their weights, one entry per model.
+    """The results of training n models, besides their weights, with one entry per model.
 
     Attributes:
-        private: tensors of loss terms by name, (n, *shape), which stay with their client; unchanged
-            for a model that is not finite.
+        private: tensors that loss terms train and clients keep, (n, *shape) by name; unchanged for
+            a model that is not finite.
         finite: bool (n,), whether all losses and final weights of a model are finite.
         failed_at: int (n,), the first step with a loss that is not finite, from 0; -1 if none.
-        loss: float64 (n,), mean cross-entropy over the minibatches, without further terms; NaN for
-            a model that is not finite.
+        loss: float64 (n,), mean cross-entropy over minibatches, without added terms; NaN for a
+            model that is not finite.
         steps: int (n,), steps taken; fewer than asked for where a model stopped early.
         seconds: elapsed time, for all models together.
         places: the random key of each model (seed, trial, client, round).
@@ -81,9 +81,9 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: sum over steps of the minibatches' gradients of the loss (without L2 and proximal
-    terms), shaped as `tensors`, if asked for. memory: each model's optimiser state, arrays (n, …),
-    from which training can continue, if asked for.
+    gradients: if asked for, the sum over steps of the loss's minibatch gradients (without L2 and
+    proximal terms), shaped as `tensors`. memory: if asked for, each model's optimiser state, arrays
+    (n, …), to continue training with.
     """
 
     tensors: dict[str, np.ndarray]
@@ -91,7 +91,7 @@ class Trained(Outcome):
     memory: dict[str, np.ndarray] | None = None
 
     def averaged(self, weights: np.ndarray) -> Averaged:
-        """Return the sum of weights[i] · (trained model i) over finite models; see `average`."""
+        """Return the sum of weights[i] · (trained model i) over all models that are finite."""
         share = np.where(self.finite, weights, 0.0)
         tensors = {
             name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
@@ -105,9 +105,9 @@ class Trained(Outcome):
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The weighted sum of trained models, `tensors` (1, *shape) by name; see `average`.
+    """The weighted sum of trained models that are finite: `tensors`, (1, *shape) by name.
 
-    weight: sum of the weights of the models that went in; left_out: how many models diverged.
+    weight: sum of the weights of the models in it; left_out: how many models diverged.
     """
 
     tensors: dict[str, np.ndarray]
@@ -135,13 +135,13 @@ def train(
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    A model that diverges changes no other; `checked` of the result raises an error for it.
+    A model that diverges changes no other; `Outcome.checked` raises an error if one has.
 
     Args:
         network: architecture of all models.
         examples: data set that the tasks' rows index.
         tasks: one for each model: its examples' rows, random key and number of steps.
-        settings: the training procedure.
+        settings: optimiser, batch size and other settings of local training.
         start: tensors (n, *shape), or (1, *shape) for a shared start.
         terms: added to the loss.
         private: tensors of the terms, (n, *shape), trained with the network's.
@@ -150,9 +150,9 @@ def train(
         memory: the optimiser's state from an earlier training, or {} to get the state returned; by
             default the optimiser starts from zero and its state is dropped.
         keep_gradients: return each model's sum of gradients over the steps.
-        block: models trained together, by default as memory allows; no influence on a CPU's
-            results.
-        path: how gradients are computed, by default the fastest way.
+        block: how many models train together, by default as many as memory allows; without
+            influence on a CPU's results.
+        path: "compiled", "loop" or "grouped" (see `choose_path`), by default the fastest.
 
     Raises:
         FedreproError: a client has no examples or steps, or private tensors are missing or of
@@ -192,10 +192,10 @@ def average(
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    For the arguments see `train`. Models that are not finite are left out; the result has the sum
-    of the finite models' weights, by which the caller can divide. A buffer that counts (such as
-    batches seen) becomes this sum times the largest count. Models are added as they finish, so
-    memory does not grow with their number.
+    The arguments are those of `train`. Models that are not finite are left out; the result has the
+    sum of the other models' weights, by which the caller can divide. An integer buffer, such as
+    BatchNorm's count of batches, becomes this sum times the largest count. Models are added as they
+    finish, so memory does not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -253,9 +253,8 @@ def _run(
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
     """Train the models of `tasks`; pass finished ones to `take`, and return the remaining results.
 
-    take(part, finite) is called with each group of trained models, and which of them are finite:
-    bool (m,). Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is
-    given.
+    take(part, finite) is called with each group of trained models, and bool (m,), which of them are
+    finite. Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is given.
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
@@ -306,9 +305,9 @@ def check_tasks(
 ) -> None:
     """Raise FedreproError for trainings without examples or steps, or with tensors that do not fit.
 
-    `procedure` is the training procedure, `given` the start tensors; `remembers` is whether clients
-    keep optimiser state. Early stopping is refused for a client that keeps optimiser state or
-    continues within an epoch.
+    `tasks` are the trainings, `given` their initial tensors; `remembers` is whether clients keep
+    optimiser state between trainings, which excludes early stopping, as does starting within an
+    epoch.
     """
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"

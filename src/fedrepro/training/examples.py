@@ -25,7 +25,7 @@ class Examples:
     """A data set for training: inputs (N, D), uint8 or floating, and targets.
 
     targets: labels int64 (N,), or class probabilities (N, K). scale: the divisor that brings inputs
-    to [0, 1]. Integer inputs are memory-mapped, so examples that nothing uses are never read.
+    to [0, 1]. Inputs of integers stay on disk until a minibatch reads them.
     """
 
     inputs: torch.Tensor
@@ -49,9 +49,10 @@ class Examples:
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Gather minibatches of A models: scaled inputs (A, B, D) and targets, for `rows` (A, B).
+        """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B).
 
-        Targets are labels (A, B) or class probabilities (A, B, K).
+        `rows` are row numbers in this data set. Targets are labels (A, B) or class probabilities
+        (A, B, K).
         """
         flat = rows.reshape(-1)
         x = self.inputs.index_select(0, flat).to(self.dtype)
@@ -61,9 +62,10 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """Run all inputs through the layers `hidden`; return examples of the outputs, (N, units).
+        """Return the outputs (N, units) of hidden layers as a data set, to train a head on.
 
-        `tensors` (1, *shape) are the layers' weights. Layers above can then be trained alone.
+        `hidden` is the network of these layers, `tensors` (1, *shape) are its weights; all N inputs
+        are run through it. Targets are unchanged.
         """
         import torch
 
@@ -81,18 +83,18 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return a data set with these rows of each client, and the rows' indices in it, int64.
+        """Return a data set with the examples of some clients, and their row indices in it.
 
-        Here this data set itself is returned, with `rows` unchanged; `GeneratedExamples` builds a
-        new data set of the rows' clients alone.
+        `rows` has an int64 array of row indices per client. This class returns itself and `rows`
+        unchanged; `GeneratedExamples` builds a data set of these clients alone.
         """
         return self, rows
 
 
 class GeneratedExamples(Examples):
-    """Examples of very many clients, generated when a training needs them and then dropped.
+    """A data set of very many clients that generates the examples that a training needs.
 
-    If all examples are needed at once, all are generated, up to 2 GiB (MOST_BYTES).
+    Examples are dropped after use. `whole` generates all of them, up to 2 GiB (MOST_BYTES).
     """
 
     def __init__(self, population: Population, scale: float, device: str) -> None:
@@ -102,10 +104,10 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate the examples of the clients that own `rows`, each client once.
+        """Generate all examples of the clients that own `rows`, each client once.
 
-        Returns a data set of these clients' examples, and the rows' indices in it, an int64 (n,)
-        for each array of `rows`.
+        Returns a data set of these clients' examples, and for each array of `rows`, int64 (n,), the
+        same rows' indices in that data set.
         """
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1

@@ -23,27 +23,27 @@ PAD = 16
 
 @dataclass(frozen=True)
 class Layout:
-    """The order of a model's named tensors in one flat vector, one behind another."""
+    """The order in which a model's named tensors are packed into one vector of all its numbers."""
 
     shapes: Mapping[str, tuple[int, ...]]
 
     @property
     def sizes(self) -> list[int]:
-        """Return the number of elements of each of the model's tensors, in order."""
+        """Return the number of elements of each of the model's tensors, in the order of packing."""
         return [math.prod(shape) for shape in self.shapes.values()]
 
     @property
     def numbers(self) -> int:
-        """Return how many numbers a model has, without padding of its flat vector."""
+        """Return how many numbers a model has, without zeros that fill up its vector."""
         return sum(self.sizes)
 
     @property
     def size(self) -> int:
-        """Return the length of a model's flat vector, padding included."""
+        """Return the length of a model's vector, including the zeros that fill it up."""
         return -(-self.numbers // PAD) * PAD
 
     def views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
-        """View flat models (models, size) as tensors (models, *shape) by name, without copying."""
+        """View models packed as rows (models, size) as tensors (models, *shape) by name."""
         import torch
 
         parts = torch.split(flat[:, : self.numbers], self.sizes, dim=1) if self.shapes else ()
@@ -51,19 +51,19 @@ class Layout:
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
     def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Pack named tensors (models, *shape) into flat models (models, size) of the same dtype."""
+        """Pack named tensors (models, *shape) into rows, one model each: (models, size)."""
         parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
 
     def unpack(self, flat: np.ndarray) -> dict[str, np.ndarray]:
-        """Copy the tensors, (models, *shape) by name, out of flat models (models, size)."""
+        """Copy tensors, (models, *shape) by name, out of models packed as rows (models, size)."""
         parts = np.split(flat[:, : self.numbers], np.cumsum(self.sizes)[:-1], axis=1)
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.reshape(len(flat), *shape).copy() for (name, shape), part in named}
 
 
 def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor]:
-    """Return an optimiser's initial state: zero moments of the shape of `flat`, and `steps` = 0."""
+    """Return an optimiser's first state: moments of zeros, shaped as `flat`, and `steps` = 0."""
     import torch
 
     moments = {name: torch.zeros_like(flat) for name in settings.remembered}
@@ -82,8 +82,8 @@ def descend(
     Args:
         flat: weights (A, size) of A models.
         gradient: the loss's gradients, (A, size); SGD overwrites them.
-        memory: the optimiser's state as of `new_memory`, of A or more models that have all taken
-            equally many steps; updated in place.
+        memory: the optimiser's state, first made by `new_memory`, of A or more models that have all
+            taken equally many steps; updated in place.
         settings: the optimiser and its constants.
         rates: step size of each model, by default that of the settings.
     """

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: current weights, of the network and private ones of the term; start: the weights that
-    clients received, or the caller's `reference`; (A, *shape) by name. x: inputs (A, B, D). weight:
-    (A, B), the examples' weights, which sum to one over a minibatch; zero for padding. run: the
-    forward pass, with the activations that it kept. share: (A,), factor of a KL divergence in a
-    minibatch's loss.
+    tensors: current weights of the network, and tensors that the term trains; start: the weights
+    that clients received, or others to compare with; both (A, *shape) by name. x: inputs (A, B, D).
+    weight: (A, B), the examples' weights, which sum to one over a minibatch; zero for rows that
+    fill it up. run: the forward pass with its stored activations. share: (A,), factor of a KL
+    divergence.
     """
 
     network: Network
@@ -49,9 +49,10 @@ class Term(Protocol):
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Return the shapes of the loss term's private tensors, trained along with the network's.
+        """Return the shapes of tensors that this loss term trains along with the network's weights.
 
-        Private tensors stay with their client from round to round; by default a term has none.
+        These tensors are never sent: each client keeps its own from round to round. By default
+        none.
         """
         return {}
 
@@ -59,11 +60,11 @@ class Term(Protocol):
 
 
 class MatchingTerm(Protocol):
-    """A loss term of representation matching: maps f_j predict some activations from others.
+    """The loss of representation matching: maps f_j between activations of two networks.
 
     The loss is the squared distance between f_j of an activation of the network in training and an
-    activation of the received network; by `reduction` a "sum" or "mean" over its elements. A class
-    whose attribute `written` is "matching" runs in compiled code.
+    activation of the network received from the server, as a "sum" or "mean" (`reduction`) over
+    elements. A class whose attribute `written` is "matching" runs in compiled code.
     """
 
     @property
@@ -71,31 +72,31 @@ class MatchingTerm(Protocol):
     @property
     def reduction(self) -> str: ...
     def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List (source, target) activations, indices below `count`, that matching maps connect."""
+        """List the (source, target) activations that the maps connect, indices below `count`."""
         ...
 
 
 class Perturbation(Protocol):
-    """A training term that mixes gradients at two points: weights w, and w + away(g), as in SAM.
+    """A way to mix two gradients in a training step: at weights w, and at w + away(g), as in SAM.
 
-    The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss.
-    SAM (Foret et al., 2021) has share 1. Both gradients are of one minibatch; running statistics
-    are updated at w alone.
+    The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss
+    on one minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are updated at w
+    alone.
     """
 
     @property
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset to add to the weights for the second gradient, as in SAM: (A, size).
+        """Return the offset (A, size) from the weights at which the second gradient is computed.
 
-        `gradient`, weights `flat` and received weights `start` are of A models, (A, size) as well.
+        `gradient`, weights `flat` and received weights `start` of A models are (A, size) too.
         """
         ...
 
 
 def perturbs(term: object) -> bool:
-    """Return whether a term is a `Perturbation`, which it is if it has a method `away`."""
+    """Return whether a term of training is a `Perturbation`: whether it has a method `away`."""
     return hasattr(term, "away")
 
 
@@ -103,8 +104,8 @@ def perturbs(term: object) -> bool:
 class Ascent:
     """SAM's perturbation: moves each model's weights along its gradient, by the distance `radius`.
 
-    share: of the gradient at the moved weights in the optimiser's step; the rest is the gradient at
-    the original weights.
+    share: weight of the gradient at the moved weights in the optimiser's step; 1 - share is the
+    weight of the gradient at the original weights.
     """
 
     radius: float
@@ -119,8 +120,8 @@ class Ascent:
 def compiled_kind(term: object) -> str:
     """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
 
-    Names are "entropy", "divergence" and "matching"; other terms are differentiated automatically.
-    A derived class does not inherit the name, as it may compute something else.
+    Names are "entropy", "divergence" and "matching". A derived class gets "", as it may compute
+    another gradient; terms without a name are differentiated automatically.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind
@@ -144,23 +145,24 @@ class Proximal:
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
         """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
 
-        All are (A, size), of A models; `flat` are the weights, `start` the received weights.
+        `gradient`, weights `flat` and received weights `start` are of A models, (A, size).
         """
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
 
 @dataclass(frozen=True)
 class Correction:
-    """The linear loss term <reference, w>: adds a client's own vector `reference` to each gradient.
+    """The linear loss term <c, w>: adds a vector c, one per client, to each gradient of training.
 
-    SCAFFOLD's c - c_j is such a correction (Karimireddy et al., 2020, algorithm 1, line 10).
+    Pass c as `reference` of the training. SCAFFOLD's c - c_j is such a vector (Karimireddy et al.,
+    2020, algorithm 1, line 10).
     """
 
     pull = 0.0
     shift = 1.0
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the correction, given as `start`, to `gradient` in place; all are (A, size)."""
+        """Add the clients' correction vectors, passed as `start`, to `gradient`: (A, size) each."""
         gradient.add_(start)
 
 
@@ -171,8 +173,8 @@ WeightTerm = Proximal | Correction  # terms on the weights alone
 class Entropy(Term):
     """The loss coefficient · max(0, least - H(softmax(logits))), which penalises confident outputs.
 
-    H is the entropy, in nats as `least`. over: the maximum is computed for each example, as in the
-    RM paper's eq. (8), or once for the minibatch's mean entropy, as in its authors' code.
+    H is the entropy in nats. over: "example" computes the maximum for each example, as eq. (8) of
+    the RM paper, "minibatch" once for the mean entropy, as the paper's code.
     """
 
     least: float = 2.0
@@ -182,7 +184,7 @@ class Entropy(Term):
 
     @property
     def additive(self) -> bool:
-        """Return whether the entropy loss is a sum over parts of a minibatch; the mean's is not."""
+        """Return whether the loss is a sum over examples, so that minibatches may be cut up."""
         return self.over == "example"
 
     def loss(self, look: TermInputs) -> torch.Tensor:
@@ -200,12 +202,12 @@ class Entropy(Term):
 
 @dataclass(frozen=True)
 class GaussianPrior(Term):
-    """The loss weight · KL(q ‖ prior) of a variational network's weights q, for Bayesian training.
+    """The loss weight · KL(q ‖ prior) of a variational network's distribution q of its weights.
 
-    The divergence is added to the sum of the examples' losses, so a minibatch's mean loss gets
-    weight / n times the divergence. n counts the examples in all minibatches between two exchanges
-    with `over` "run", or a client's examples once with "client". sd: the prior is N(0, sd²) for
-    every weight; if None, the prior is q as received. Source: P2P, eq. (8).
+    A minibatch's mean loss gets weight / n times the divergence. With `over` "client" n is the
+    number of a client's examples; with "run" it is the number of examples in all minibatches
+    between two exchanges of models. sd: the prior is N(0, sd²) for every weight; if None, the prior
+    is q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -217,7 +219,8 @@ class GaussianPrior(Term):
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
         """Return the factor weight / n of the KL divergence in a minibatch's mean loss.
 
-        n is `examples`, a client's number, or `minibatches` between two exchanges times batch_size.
+        n is `examples`, a client's number, or `minibatches` · `batch_size`, the examples seen
+        between two exchanges, as `over` says.
         """
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
@@ -247,7 +250,7 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Add the KL divergence from the network's own prior to the loss terms, if it has a prior.
+    """Return `terms` with the KL divergence from weights to the network's prior, if it has one.
 
     The divergence counts once for all of a client's examples. If `terms` has a divergence already,
     nothing is added.

@@ -16,12 +16,12 @@ SEED = 2**64
 
 @dataclass(frozen=True)
 class Task:
-    """The training of one model at a client: its examples, random key, and number of steps.
+    """The training of one model at one client: the client's examples, a random key, the step count.
 
     rows: int64 (n,), indices of the client's examples in the data set. rng: the key by which each
-    epoch's order is drawn. lr and steps, if given, replace the learning rate and the number of
-    epochs of the training procedure; a step after an epoch's last belongs to the next epoch. done:
-    how many minibatches the client took in earlier rounds, and now skips.
+    epoch's order is drawn. lr and steps, if given, replace the learning rate and the epochs of the
+    general settings; steps beyond an epoch go on in the next one. done: how many minibatches the
+    client used in earlier rounds; training begins after them.
     """
 
     rows: np.ndarray
@@ -31,23 +31,24 @@ class Task:
     done: int = 0
 
     def per_epoch(self, batch_size: int | None) -> int:
-        """Return the number of minibatches in an epoch; 1 if batch_size is None (full batch)."""
+        """Return the number of minibatches in an epoch; 1 if `batch_size` is None (full batch)."""
         return 1 if batch_size is None else -(-len(self.rows) // batch_size)
 
     def total(self, batch_size: int | None, epochs: int) -> int:
-        """Return how many minibatches this training takes, not counting those of earlier rounds."""
+        """Return how many minibatches this training takes: its own `steps`, or `epochs` epochs."""
         return self.per_epoch(batch_size) * epochs if self.steps is None else self.steps
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive minibatches of several models that train together, or one full-batch step.
+    """Consecutive minibatches of models that train together, or one full-batch step.
 
-    first: number of the first step. index: int64 (steps, models, batch), data-set rows; short
-    minibatches are padded with their client's first row. size: int64 (steps, models), how many rows
-    are not padding. active: how many models train at each step; models with most steps come first.
-    epoch: int64 (steps, models). whole: int64 (models,), each model's number of examples, only for
-    a full-batch step, whose index has parts of the batch in place of steps.
+    first: number of the first step. index: int64 (steps, models, batch), the examples' row numbers
+    in the data set; short minibatches are filled up with their client's first row. size: int64
+    (steps, models), how many rows are not filling. active: for each step how many models still
+    train; models with most steps come first. epoch: int64 (steps, models). whole: int64 (models,),
+    each model's number of examples, only for a full-batch step; then the first axis of index and
+    size counts parts of the batch instead of steps.
     """
 
     first: int
@@ -59,16 +60,16 @@ class Chunk:
 
 
 def epoch_order(task: Task, epoch: int) -> np.ndarray:
-    """Return a client's data-set rows in the random order of one epoch: int64 (n,)."""
+    """Return the client's data-set row numbers in the random order of epoch `epoch`: int64 (n,)."""
     stream = task.rng.at(epoch=epoch).stream("minibatches")
     return task.rows[stream.permutation(len(task.rows))]
 
 
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
-    """Yield the minibatches of models that train together, some consecutive steps in each `Chunk`.
+    """Yield all minibatches of models that train together, as `Chunk`s of consecutive steps.
 
-    `tasks`, one per model, must be ordered by number of steps, largest first. Short minibatches are
-    padded, so that shapes, and with them rounding, do not depend on which models train together.
+    `tasks` has one training per model, those with most steps first. Short minibatches are filled
+    up, so that shapes, and with them rounding, do not depend on which models train together.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -91,10 +92,10 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 
 @dataclass(frozen=True)
 class Visits:
-    """Consecutive minibatches of one model's training: rows[ends[s] : ends[s + 1]] at step s.
+    """Consecutive minibatches of one model's training; step s uses rows[ends[s] : ends[s + 1]].
 
-    rows: int64 (n,), data-set indices; ends: int64 (steps + 1,); epochs: a tuple for each epoch
-    that the minibatches belong to: (epoch's number, first step within the epoch, number of steps).
+    rows: int64 (n,), row numbers in the data set; ends: int64 (steps + 1,); epochs: for each epoch
+    that the minibatches belong to, (its number, first step within the epoch, number of steps).
     """
 
     rows: np.ndarray
@@ -102,11 +103,11 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return keys and counters from which compiled code draws random integers for each step.
+        """Return the random keys and step numbers from which compiled code draws random numbers.
 
-        Keys are uint64 (epochs, 2); counters, int64 (steps, 2), are (index of the epoch's key,
-        number of the step in the epoch). `rng` is the training's random key; `purpose` separates,
-        say, dropout from other randomness.
+        Keys are uint64 (epochs, 2). Step numbers, int64 (steps, 2), are (index of the epoch's key,
+        number of the step in the epoch). `rng` is the training's random key; `purpose` names what
+        the numbers are for, such as dropout, so that two purposes get different numbers.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -120,7 +121,7 @@ class Visits:
         )
 
     def per_row(self, of: Callable[[int, np.ndarray], np.ndarray]) -> np.ndarray:
-        """Call of(epoch, data-set rows) for each epoch and join the results to one array, (n,)."""
+        """Call of(epoch, row numbers) for each epoch; join the results, a value per row: (n,)."""
         steps = np.cumsum([0, *(count for _, _, count in self.epochs)])
         cuts = self.ends[steps]
         parts = zip(self.epochs, cuts[:-1], cuts[1:], strict=True)
@@ -132,7 +133,7 @@ def visits(
 ) -> Iterator[Visits]:
     """Yield the minibatches of one model's training in order, several epochs at a time.
 
-    If `singly`, one epoch at a time. If `batch_size` is None, a minibatch is a full batch.
+    With `singly` each result is one epoch. If `batch_size` is None, a minibatch is a full batch.
     """
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
@@ -144,7 +145,7 @@ def visits(
 
 
 def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
-    """Return minibatches `step` to `end` - 1 of a client's sequence; there must be at least one."""
+    """Return minibatches `step` to `end` - 1 of one training, counted over epochs; end > step."""
     per_epoch, size = task.per_epoch(batch_size), batch_size or len(task.rows)
     every: list[np.ndarray] = []
     parts: list[tuple[int, int, int]] = []
@@ -162,11 +163,11 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 
 
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
-    """Yield full-batch steps of models that train together; a chunk has one step, cut into pieces.
+    """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Each step uses all examples of each client, in pieces of `piece` examples, whose gradients are
-    added. `tasks`, one per model, must be ordered by number of steps, then of pieces, largest
-    first. The size of a piece, and so rounding, does not depend on the tasks.
+    Each step uses all examples of each client, in parts of `piece` examples whose gradients are
+    added; the parts' size, and so rounding, does not depend on which models train together. `tasks`
+    has one training per model, ordered by number of steps, then of parts, largest first.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

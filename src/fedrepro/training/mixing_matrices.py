@@ -95,9 +95,9 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 def period(weights: np.ndarray) -> int:
     """Return the period of a mixing matrix W: the greatest common divisor of all cycles' lengths.
 
-    Averaging by W converges only if the period is 1. W, (N, N), is strongly connected. The period
-    is computed as the gcd, over edges (i, j), of d_i + 1 - d_j, where d counts steps from node 0.
-    Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
+    Averaging by W converges only if the period is 1. W, (N, N), is strongly connected. Computed as
+    gcd of d_i + 1 - d_j over edges (i, j), where d counts steps from node 0. Source: Denardo,
+    Periods of connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -109,9 +109,10 @@ NAMED = 80  # letters of a token in a sentence
 
 
 def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
-    """Compute the mixing matrix W of a graph as configured, float64 (N, N), and check it.
+    """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
 
-    W_ij is node i's weight for what node j sends; random graphs are drawn by the key `rng`.
+    `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
+    weight for what node j sends; random graphs are drawn by the key `rng`.
 
     Raises:
         FedreproError: averaging by W would not converge (see `checked_weights`).
@@ -158,7 +159,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Average over graph neighbours: return sum_j W_ij x_j for each node i, (N, *shape).
 
-    `weights` is W (N, N), `values` x. Sums are computed in float64 and converted to the dtype of x.
+    `weights` is the mixing matrix W (N, N), `values` is x (N, *shape), whose dtype the result has.
     """
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
@@ -173,20 +174,17 @@ LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
-    """Return each node's weight v in the limit of averaging by the mixing matrix W, float64 (N,).
-
-    v sums to 1. Solves v'W = v' as (I - W + 11')' v = 1: powers of W converge slowly on long rings.
-    """
+    """Return nodes' weights v in the limit of averaging by `weights`, W: v'W = v', sum 1: (N,)."""
     size = len(weights)
     return np.asarray(np.linalg.solve((np.eye(size) - weights + 1.0).T, np.ones(size)))
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of W's eigenvalues: the rate at which averaging converges.
+    """Return the second largest modulus of the eigenvalues of the mixing matrix `weights`, W.
 
-    W is the mixing matrix `weights`. For one node the result is 0. Computed as the largest modulus
-    of W - 1v', whose eigenvalues are those of W, except 0 instead of 1. The modulus ignores the
-    sign: [[.25, .75], [.75, .25]] has the eigenvalue -0.5, and the result is 0.5.
+    Repeated averaging converges at this rate: it multiplies errors by this number. For one node the
+    result is 0. Computed as the largest modulus of W - 1v' (v: `stationary`), whose eigenvalues are
+    those of W, except 0 instead of 1.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -194,9 +192,9 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    W is the mixing matrix `weights`, v its `stationary` vector. Powers are added until the rest,
-    which shrinks by the second modulus, is below 1e-12 of the sum: 190,000 powers on a ring of 300
-    nodes, where row 0 is computed alone because all rows are alike.
+    W is the mixing matrix `weights`, v its limit, as of `stationary`. Powers are added until the
+    rest, which shrinks by the second modulus, is below 1e-12 of the sum. If all rows of W are alike
+    up to a rotation, as on a ring, only row 0 is computed.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
@@ -211,7 +209,7 @@ def mixing_sum(weights: np.ndarray) -> float:
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of a circulant W from row 0 of W - 1v', LONG powers at a time."""
+    """Compute `mixing_sum` of a circulant W from row 0 of `step`, W - 1v', of modulus `rate`."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)
@@ -228,18 +226,18 @@ def _transient(weights: np.ndarray) -> np.ndarray:
 
 
 def circle(count: int) -> np.ndarray:
-    """Return drawing positions of `count` graph nodes: a circle, clockwise from the top, (N, 2)."""
+    """Return positions to draw `count` graph nodes at: a circle, clockwise from the top, (N, 2)."""
     angles = 2 * math.pi * np.arange(count) / max(1, count)
     return 0.5 + 0.5 * np.stack([np.sin(angles), np.cos(angles)], axis=1)
 
 
 def hub(count: int) -> np.ndarray:
-    """Return drawing positions of `count` graph nodes: node 0 at the centre of a circle, (N, 2)."""
+    """Return positions to draw `count` graph nodes at: node 0 in the centre of a circle, (N, 2)."""
     return np.concatenate([[[0.5, 0.5]], circle(count - 1)])
 
 
 def lattice(count: int) -> np.ndarray:
-    """Return drawing positions of `count` graph nodes: a lattice, nearly square, (N, 2)."""
+    """Return positions to draw `count` graph nodes at: a nearly square grid, (N, 2)."""
     rows, columns = rectangle(count)
     nodes = np.arange(count)
     most = max(rows, columns) - 1 or 1

@@ -26,9 +26,10 @@ Augment = Literal["none", "crop_flip"]
 class Settings:
     """The settings of local training at a client: optimiser ("adam" or "sgd"), batch size, epochs.
 
-    weight_sd, bias, init and shared_init determine initial weights. batch_size: None uses all of a
+    weight_sd, bias, init: standard deviation and constant of initial weights, and the rule to draw
+    them. shared_init: whether all clients start from equal weights. batch_size: None uses all of a
     client's examples in each step. augment: "crop_flip" trains on random crops and mirror images.
-    patience: a client stops after this many epochs without better training accuracy; 0: never.
+    patience: after how many epochs without better training accuracy a client stops; 0: never.
     """
 
     optimiser: str
@@ -57,7 +58,7 @@ class Settings:
 
 
 def settings_of(training: Spec) -> Settings:
-    """Return the settings of local training that `training` (a procedure and parameters) names."""
+    """Return the settings of local training that `training`, a procedure with parameters, gives."""
     settings = training.component.fn(**training.values)
     assert isinstance(settings, Settings)
     return settings
@@ -71,7 +72,7 @@ PIECE_FLOATS = 2**22
 
 @dataclass(frozen=True)
 class Procedure:
-    """How a network is trained: the network, the optimiser's settings, additional loss terms."""
+    """How to train a network: the network, the optimiser's settings, terms added to the loss."""
 
     network: Network
     settings: Settings
@@ -102,25 +103,25 @@ class Procedure:
 
     @property
     def private(self) -> dict[str, Shape]:
-        """Return shapes, by name, of loss terms' private tensors, which stay with a client."""
+        """Return shapes, by name, of tensors that loss terms train and clients never send."""
         return {
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Return the shapes of all trained tensors: the network's, then the loss terms'."""
+        """Return shapes, by name, of all trained tensors: the network's, then loss terms'."""
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply gradients as soon as it computes them (plain SGD).
+        """Return whether compiled code may apply a layer's gradient without storing it.
 
-        With `keep_gradients` gradients are summed over steps, so they may not be applied at once.
+        This is so for plain SGD, unless `keep_gradients` asks for gradients summed over steps.
         """
         return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
-        """Return each model's factor of the KL divergence in its minibatch losses, or zeros."""
+        """Return each training's factor of the loss term KL(weights ‖ prior); zeros without it."""
         priors = [term for term in self.losses if isinstance(term, GaussianPrior)]
         size, epochs = self.settings.batch_size, self.settings.epochs
         if not priors or size is None:
@@ -129,7 +130,7 @@ class Procedure:
 
     @property
     def rows(self) -> int:
-        """Return how many examples to compute at once: a minibatch, or a part of a full batch."""
+        """Return how many examples are computed at once: a minibatch or part of a full batch."""
         batch_size = self.settings.batch_size
         if batch_size is not None:
             return batch_size
@@ -142,7 +143,7 @@ class Procedure:
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps of the models of `tasks`, as chunks of minibatches.
+        """Yield all training steps of several models, one per entry of `tasks`, as chunks.
 
         `tasks` must be ordered by number of steps, then of full-batch parts, largest first.
         """
@@ -152,9 +153,9 @@ class Procedure:
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """Raise FedreproError if batch_size is None and a loss term needs whole minibatches.
+        """Raise FedreproError if full batches are computed in parts and a loss term cannot be.
 
-        Without a batch_size a step uses all examples, computed in parts whose losses are summed.
+        If batch_size is None, a step uses all examples, in parts whose losses are added.
         """
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
@@ -167,10 +168,11 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that training starts from, by name.
+    """The tensors that the training of n models starts from, by name.
 
-    start: the networks' weights, (n, *shape) or (1, *shape). private: tensors of loss terms, (n,
-    *shape). reference: weights that loss terms compare with, instead of `start`.
+    start: the networks' weights, (n, *shape), or (1, *shape) for all. private: tensors that loss
+    terms train, (n, *shape). reference: weights that loss terms compare the network with, if not
+    `start`.
     """
 
     start: Mapping[str, np.ndarray]
@@ -180,12 +182,12 @@ class InitialTensors:
 
 @dataclass(frozen=True)
 class TrainedModels:
-    """Weights and losses of m models that a trainer has finished.
+    """Weights and losses of m models whose training has finished.
 
-    chosen: (m,), indices of the models' trainings. losses: (steps, m), zero where a model has no
-    more steps. taken: int (m,), steps of each model. finite: bool (m,), whether a model's weights
-    are finite. tensors, private (of loss terms) and summed (gradients): (m, *shape) by name, valid
-    until the trainer yields the next models.
+    chosen: int (m,), the models' numbers in the list of trainings. losses: (steps, m), zero after a
+    model's last step. taken: int (m,), steps of each model. finite: bool (m,), whether all weights
+    are finite. tensors, private (of loss terms) and summed (gradients over steps): (m, *shape) by
+    name, valid until the trainer yields the next models.
     """
 
     chosen: np.ndarray
@@ -213,8 +215,8 @@ class EarlyStopping:
     """Decides which of several models still train, and keeps the weights of models that stopped.
 
     A model stops after `patience` epochs in a row without training accuracy above its best.
-    running: bool (models,). taken: int (models,), steps of each model. kept: saved weights and
-    optimiser state (rows of buffers) by the index of a stopped model.
+    running: bool (models,), which still train. taken: int (models,), steps of each model. kept: for
+    a stopped model's index its rows of the buffers given to `see` (weights, summed gradients).
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -228,14 +230,14 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return how many models a step computes: all up to the last one that still trains."""
+        """Return how many models a step computes: all up to the last that still trains."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Add up correct predictions; at an epoch's end stop models that no longer improve.
+        """Count correct predictions; at an epoch's end stop the models that no longer improve.
 
-        `right`, int (models,), counts correct predictions since the last call, up to step `end`. If
-        a model stops now, its rows of `buffers` (models, …) are saved.
+        `right`, int (models,), has the correct predictions since the last call, up to step `end`.
+        If a model stops now, its rows of `buffers` (models, …) are saved for `put_back`.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)
@@ -251,7 +253,7 @@ class EarlyStopping:
         self.running &= end < self.taken
 
     def put_back(self, buffers: Sequence[torch.Tensor]) -> None:
-        """Restore in `buffers` the saved weights of every model that stopped early."""
+        """Copy the saved rows of all models that stopped early back into `buffers` (models, …)."""
         for model, rows in self.kept.items():
             for buffer, row in zip(buffers, rows, strict=True):
                 buffer[model].copy_(row)

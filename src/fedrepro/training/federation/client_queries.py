@@ -29,7 +29,7 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return scaled inputs of `rows`, as `Examples.scaled` does, and record how many rows."""
+        """Return the inputs of `rows`, divided by `scale`, and record how many rows were read."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
@@ -39,7 +39,8 @@ class Watched(Examples):
 class QueryResult:
     """The statistics that clients computed for the server, and how often they read their examples.
 
-    answers: named arrays for each client. passes: readings of all examples, averaged over clients.
+    answers: named arrays, one dict per client. passes: how often a client read all its examples, on
+    average over clients.
     """
 
     answers: list[Reply]
@@ -61,8 +62,8 @@ def query(
 ) -> QueryResult:
     """Let each client compute the function `question` on its own examples; return all answers.
 
-    question(network, tensors, examples) is a function that returns named NumPy arrays. Client j has
-    the examples `rows[j]`, int64 (n_j,), and sees no others. `weights` are (1, *shape), one model
+    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
+    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
     for all clients, or (n, *shape), one per client. `who` names the method in errors.
 
     Raises:
@@ -89,7 +90,7 @@ def query(
 
 
 def size_of(answer: np.ndarray) -> int:
-    """Return how many bytes a client's array takes when sent; a symmetric matrix counts by half."""
+    """Return how many bytes an array takes when sent; a symmetric matrix is sent by half."""
     square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
     if square and np.array_equal(answer, answer.T):
         rows = len(answer)
@@ -99,10 +100,7 @@ def size_of(answer: np.ndarray) -> int:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Accuracy and mean cross-entropy of m models on the data of n clients, float64 (m, n) each.
-
-    A client without examples has NaN.
-    """
+    """Accuracy and loss of m models on n clients' data, float64 (m, n); NaN where data are none."""
 
     accuracy: np.ndarray
     loss: np.ndarray
@@ -116,8 +114,9 @@ def gradients_at(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute each client's mean loss at `weights` (1, *shape), and the gradient of this loss.
 
-    Client j has the examples `rows[j]`, equally many for all. Returns the gradients, (n, *shape) by
-    name, and the losses, float64 (n,); a client whose loss is not finite has gradients of NaN.
+    Client j has the examples `rows[j]` of `examples`, as many as any other client. Returns the
+    gradients, (n, *shape) by name, and the losses, float64 (n,); a client whose loss is not finite
+    has gradients of NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -149,7 +148,8 @@ def evaluated(
 ) -> Evaluated:
     """Measure accuracy and mean cross-entropy of m models on the examples of each client.
 
-    `candidates` are the models, (m, *shape) by name; rows[j], int64 (n_j,), are client j's rows.
+    `candidates` are the models, (m, *shape) by name; client j has the examples `rows[j]`, int64
+    (n_j,), of `examples`.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -174,7 +174,7 @@ def evaluated(
 
 
 def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Average consecutive parts of `each` (m, N), of lengths `sizes`: (m, n), NaN if empty."""
+    """Average consecutive columns of `each` (m, N), in groups of `sizes`: (m, n), or NaN."""
     means = np.full((len(each), len(sizes)), np.nan)
     filled = sizes > 0
     if filled.any():  # an empty part would get the number after it

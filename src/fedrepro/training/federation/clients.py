@@ -42,8 +42,9 @@ Part = Literal["train", "validation"]
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: int64 (n_j,), the training examples of client j, as rows of `examples`. validation[j]:
-    the client's validation examples, as rows of `validation_examples`, or if None of `examples`.
+    rows[j]: int64 (n_j,), the row numbers in `examples` of client j's training examples.
+    validation[j]: row numbers of the client's validation examples in `validation_examples`, or if
+    None in `examples`.
     """
 
     examples: Examples
@@ -59,7 +60,7 @@ class ClientData:
     def of(
         self, clients: Iterable[int], on: Part = "train"
     ) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return the data set of train or validation examples, and each client's rows in it."""
+        """Return (data set, each client's row numbers in it) for `on` "train" or "validation"."""
         train = on == "train"
         examples, rows = (self.examples, self.rows) if train else (self.validated, self.validation)
         return examples.of([rows[client] for client in clients])
@@ -69,11 +70,11 @@ class ClientData:
 class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    model, network: the architecture that all clients train. settings: the local training procedure.
-    data: the clients' examples, not read by methods. method: its name. needs: kinds of information
-    that the method declared; a request for another raises a FedreproError. ledger: counts messages,
-    bytes, passes over examples, and losses. own: the models (J, *shape) that clients trained before
-    a one-shot method, if any.
+    model, network: the architecture that all clients train. settings: of local training. data: the
+    clients' examples, not read by methods. method: its name. needs: kinds of information that the
+    method declared to use, such as "client_labels"; asking for another raises a FedreproError.
+    ledger: counts messages, bytes, passes over examples, and losses. own: the models (J, *shape)
+    that clients trained before a one-shot method, if any.
     """
 
     model: Spec
@@ -90,21 +91,22 @@ class Clients:
         return len(self.data.rows)
 
     def inputs(self, client: int) -> np.ndarray:
-        """Return a client's inputs, float (n, D), if the method's needs list client_inputs."""
+        """Return a client's inputs, float (n, D); methods must declare the need "client_inputs"."""
         self._require("read the inputs of single clients", "client_inputs")
         examples, (rows,) = self.data.of([client])
         return np.asarray(examples.scaled(rows).cpu())
 
     def labels(self, client: int) -> np.ndarray:
-        """Return a client's labels, int64 (n,), if the method declares the need client_labels."""
+        """Return a client's labels, int64 (n,); methods must declare the need "client_labels"."""
         self._require("read the labels of single clients", "client_labels")
         return self._labels(client)
 
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        The method's needs must list client_validation_examples. Examples are of the client's
-        hold-out split (validation_at: clients) or else of the data set's validation split.
+        A method must declare the need "client_validation_examples". Examples are those the client
+        set aside, if so configured (validation_at: clients), or its part of the data set's
+        validation split.
 
         Raises:
             FedreproError: the client has no validation examples.
@@ -118,13 +120,13 @@ class Clients:
 
     @property
     def example_counts(self) -> np.ndarray:
-        """Return clients' example counts, int64 (J,), if the method's needs list example_counts."""
+        """Return clients' example counts (J,); methods must declare the need "example_counts"."""
         self._require("count the clients' examples", "example_counts", "label_counts")
         return sizes_of(self.data.rows)
 
     @property
     def label_counts(self) -> np.ndarray:
-        """Return clients' label counts, int64 (J, K), if the method's needs list label_counts."""
+        """Return clients' counts of labels (J, K); methods must declare the need "label_counts"."""
         self._require("count the clients' examples of each class", "label_counts")
         each = (self._labels(client) for client in range(self.count))
         return np.stack([np.bincount(one, minlength=self.network.classes) for one in each])
@@ -134,7 +136,7 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return the clients with only a part of each one's training examples.
+        """Return a copy of the clients in which each trains on a part of its examples.
 
         positions(client, n) returns which of the client's n examples remain: int (k,), indices
         below n, in the order of the client's minibatches.
@@ -160,8 +162,8 @@ class Clients:
     ) -> Trained:
         """Train a model at each of the chosen clients from weights `start`; return all the models.
 
-        The method's needs must list rounds or client_training. Minibatches depend on (seed, trial,
-        client, round, epoch), so a method that trains a client twice in a round passes
+        A method must declare the need "rounds" or "client_training". Minibatches depend on (seed,
+        trial, client, round, epoch), so a method that trains a client twice in a round passes
         rng.at(call=1) the second time. Results are in the order of `chosen` and say which models
         are finite: the method drops others, or raises an error for them by `checked`.
 
@@ -170,14 +172,14 @@ class Clients:
             rng: the random key of the round.
             epochs: passes over the examples of each client.
             chosen: indices of clients that train, by default all.
-            lr: learning rate for all, or one per client; by default the training procedure's.
+            lr: learning rate for all, or one per client; by default that of the settings.
             steps: number of minibatches instead of whole epochs, for all, or one per client.
             terms: added to the loss.
             private: tensors of the terms, (chosen, *shape), which are trained too and returned.
-            reference: weights that terms compare with, by default `start`; see `engine.train`.
-            memory: the optimiser's state from earlier rounds; see `engine.train`.
+            reference: weights that terms compare with, by default `start`.
+            memory: the optimiser's state of earlier rounds, or {} to begin and get it returned.
             done: minibatches that each client took in earlier rounds; training goes on after them.
-            keep_gradients: return the sum of gradients over the steps too.
+            keep_gradients: return each model's sum of gradients over the steps too.
 
         Raises:
             FedreproError: `rng` is not of a round, or the method declared neither need.
@@ -215,7 +217,8 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
 
-        Models that are not finite are left out; the result has the sum of the finite ones' weights.
+        Models that are not finite are left out; the result has the sum of the other models'
+        weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():
@@ -245,8 +248,8 @@ class Clients:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back. The method's needs must list rounds or
-        client_training. Source: GEMS, section 3.2, step 4.
+        to clients, trained layers are sent back. A method must declare the need "rounds" or
+        "client_training". Source: GEMS, section 3.2, step 4.
 
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
@@ -254,8 +257,9 @@ class Clients:
             hidden: units of new hidden layers, below the new output layer.
             epochs: passes over the examples of each client.
             patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: learning rate, by default the training procedure's.
-            weight_sd: of normal initial weights, with biases of 0; by default the procedure's.
+            lr: learning rate, by default that of the settings.
+            weight_sd: standard deviation of normal initial weights, with biases of 0; by default
+                initial weights are those of the settings.
 
         Returns:
             New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
@@ -280,8 +284,8 @@ class Clients:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network must not be random. A client whose loss is not finite has gradients of NaN. The
-        method's needs must list rounds or client_training.
+        the network may draw no random numbers (as for dropout). A client whose loss is not finite
+        has gradients of NaN. A method must declare the need "rounds" or "client_training".
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -298,7 +302,7 @@ class Clients:
     ) -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
-        The method's needs must list client_evaluation for `on` "train", client_validation for
+        A method must declare the need "client_evaluation" for `on` "train", "client_validation" for
         "validation". Clients send two numbers per candidate, NaN from a client without examples.
         """
         need = "client_evaluation" if on == "train" else "client_validation"
@@ -322,15 +326,15 @@ class Clients:
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        The method's needs must list client_answers. Bytes of answers, bytes of weights that clients
-        do not have yet, seconds, and passes over the examples are counted as costs.
+        A method must declare the need "client_answers". Bytes of answers and of weights that
+        clients do not have yet, seconds, and passes over the examples are counted as costs.
 
         Args:
             question: question(network, tensors (*shape), examples) runs at each client on its own.
             weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
                 default each client's own model.
             chosen: indices of clients that are asked, by default all.
-            on: "train" or "validation"; the latter needs client_validation_examples too.
+            on: "train" or "validation"; the latter needs "client_validation_examples" too.
 
         Raises:
             FedreproError: an answer is not a dict of arrays, or clients have no own models.
@@ -351,10 +355,11 @@ class Clients:
     def statistics(
         self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
-        """Measure a model's running statistics (of BatchNorm) again on clients' training examples.
+        """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
 
-        Costs one more exchange, as clients that lack `weights` (1, *shape) receive them. Returns
-        statistics over all examples of the chosen clients together, float32 (1, *shape) by name.
+        Call it for a model that the server made, such as an average. Returns statistics over all
+        examples of the chosen clients together, float32 (1, *shape) by name. Clients that lack
+        `weights` (1, *shape) receive them, so the cost is one more exchange.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -379,7 +384,7 @@ class Clients:
         return replies.answers
 
     def models(self, up: int, down: int) -> Traffic:
-        """Return the traffic of sending `up` models to the server and `down` models to clients."""
+        """Return messages and bytes for `up` models to the server and `down` models to clients."""
         return models_sent(self.network, up, down)
 
     def _note(self, members: list[int], losses: np.ndarray, finite: np.ndarray) -> None:
@@ -390,7 +395,7 @@ class Clients:
         self.ledger.sent(traffic)
 
     def _at_hand(self, tasks: list[Task]) -> tuple[Examples, list[Task]]:
-        """Load the examples that `tasks` use; return them, and tasks whose rows index them."""
+        """Return the data set for some trainings, and the trainings with row numbers in it."""
         examples, each = self.data.examples.of([task.rows for task in tasks])
         if examples is self.data.examples:
             return examples, tasks
@@ -434,7 +439,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights, float32 (models, *shape), one model for each random key of `places`.
+    """Draw initial weights of a model for each random key in `places`: float32 (models, *shape).
 
     If `settings.shared_init`, all models of one trial get equal weights.
     """
@@ -474,7 +479,7 @@ class GraphNodes(Clients):
 
     @property
     def numbers(self) -> int:
-        """Return how many floats a node sends for one model; a variational weight counts as two."""
+        """Return how many floats a node sends for one model, mean and spread of a weight as two."""
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -482,7 +487,7 @@ class GraphNodes(Clients):
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:
-        """Return the traffic of sending `numbers` floats, by default one model, along each edge."""
+        """Return messages and bytes if each node sends `numbers` floats, by default one model."""
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
@@ -494,4 +499,4 @@ class GraphNodes(Clients):
         )
 
     def _send(self, traffic: Traffic) -> None:
-        """Count no traffic, as nodes of a graph send nothing to a server."""
+        """Ignore `traffic` to and from a server, which a graph does not have."""

@@ -15,7 +15,7 @@ from fedrepro.training.flat_models import Layout
 
 
 def models_sent(network: Network, up: int, down: int) -> Traffic:
-    """Return the traffic of sending `up` models to the server and `down` models to clients."""
+    """Return messages and bytes for `up` models to the server and `down` models to clients."""
     each = Layout(network.shapes).numbers * FLOAT_BYTES
     return Traffic(up, down, up * each, down * each)
 
@@ -24,8 +24,8 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
 
-    exchanges: round trips in which the server lets clients compute a statistic of their data.
-    passes: how often clients read all their examples, outside of training.
+    exchanges: how often the server let clients compute a statistic of their data. passes: how often
+    clients read all their examples, outside of training.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -46,10 +46,10 @@ class ClientCost:
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    spent: messages, bytes, exchanges and passes over examples for statistics that the server lets
-    clients compute, and seconds of clients' work. losses: for each client, the mean minibatch loss
-    of each of its trainings. rejected: how many trained models diverged. held: tensors that the
-    server has already sent to all clients for such statistics.
+    spent: messages, bytes, seconds, and the exchanges and passes over examples for statistics that
+    the server asks clients for. losses: for each client, the mean minibatch loss of each of its
+    trainings. rejected: how many trained models diverged. held: tensors that the server has already
+    sent to all clients to compute statistics at.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -71,7 +71,7 @@ class CostCounter:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Add the time that passes within this context to the seconds of clients' work."""
+        """Return a context manager that adds the seconds spent inside it to clients' work."""
         began = time.perf_counter()
         yield
         self.spent += ClientCost(seconds=time.perf_counter() - began)
@@ -88,12 +88,13 @@ class CostCounter:
         weights: Mapping[str, np.ndarray] | None,
         all_of_them: bool = True,
     ) -> None:
-        """Add the costs of a statistic that `clients` clients sent, with `up` bytes in total.
+        """Add the costs of a statistic that `clients` clients computed and sent to the server.
 
-        `passes` is how often each client read all its examples. `weights` are the tensors at which
-        clients computed: shared ones (1, *shape), or one per client. They count as sent, except
-        tensors that all clients already have; shared tensors count as held by all if `all_of_them`
-        were asked. None: clients computed at their own models, which are sent anyway.
+        `up` is the answers' size in bytes, `passes` how often each client read all its examples.
+        `weights` are the tensors at which clients computed, shared ones (1, *shape) or one per
+        client; they count as sent unless all clients already have them. With None clients used
+        their own models. `all_of_them`: whether every client was asked, and so has the shared
+        tensors now.
         """
         if weights is None:
             self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
@@ -109,7 +110,7 @@ class CostCounter:
         self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
-        """Record training losses (n,) of clients `members`; count models that are not `finite`."""
+        """Record losses (n,) of the clients `members`; count models that are not `finite`."""
         for client, loss, whole in zip(members, losses, finite, strict=True):
             self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
             self.rejected += not whole

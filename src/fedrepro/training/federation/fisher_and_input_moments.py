@@ -37,8 +37,8 @@ class BodyMoments:
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
     First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
-    and `learn` sum over this batch. layers: how many of the network's layers, from the lowest, are
-    convolutions, their ReLU and pooling.
+    and `learn` sum over this batch. layers: how many of the network's layers, counted from the
+    input, are convolutions, their ReLU and pooling.
     """
 
     def __init__(
@@ -68,10 +68,7 @@ class BodyMoments:
         return cls(network, parts, tensors, rows)
 
     def look(self, x: torch.Tensor) -> torch.Tensor:
-        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W).
-
-        The inputs of all convolutions are kept, for `moments` to read.
-        """
+        """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W)."""
         import torch
 
         from fedrepro.networks.compiled_forward_and_moments import record_convolutions
@@ -87,8 +84,9 @@ class BodyMoments:
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum the second moments a aᵀ of inputs a of the convolutions with indices `wanted`.
 
-        a are the numbers under the kernel, and 1 for a bias. Sums are over the examples of the last
-        batch given to `look`; each example adds its mean over positions. Returns (D, D) by index.
+        Here a are the numbers under the kernel at a position, and 1 for a bias. Each example of the
+        batch last given to `look` adds its mean over positions. Returns matrices (D, D) by
+        convolution index.
         """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
@@ -116,11 +114,12 @@ class BodyMoments:
         return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients through the convolutions; return sums of squares per layer.
+        """Backpropagate gradients through the convolutions; return sums of squares for each.
 
-        `errors` are gradients by the outputs that `look` returned last, arrays (n, C · H · W). Sums
-        are over arrays, examples and positions: of g gᵀ, (outputs, outputs), g by the layer's
-        outputs; or with `squares` of squared gradients by the layer's weights, (inputs, outputs).
+        `errors` are arrays (n, C · H · W) of gradients by the outputs that `look` returned last.
+        Sums run over arrays, examples and positions. A result is the sum of g gᵀ, (outputs,
+        outputs), for gradients g by the outputs; with `squares` that of squared gradients by
+        weights, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
@@ -166,7 +165,7 @@ Tensors = Mapping[str, "torch.Tensor"]
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on n = `count` examples: how to get its inputs, and its outputs.
+    """A layer after a forward pass on `count` (n) examples: how to get its inputs, and its outputs.
 
     matrix: the layer's weight matrix. rows: a function that returns the inputs (n, L, D), at L
     positions. outs: the outputs, by which gradients are computed. stacked: whether outs have a
@@ -196,11 +195,12 @@ class _Seen:
 def input_moments(
     network: Network, tensors: Tensors, examples: Examples, only: Collection[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """Compute each layer's second moment of inputs a: the mean of a aᵀ over examples and positions.
+    """Compute each layer's second moment of inputs: the mean of a aᵀ over examples and positions.
 
-    Returns symmetric float32 matrices (D, D) by the layer's key, as RegMean needs from clients.
-    `tensors` are the weights of one model. `only` names the layers wanted, by default all; tensors
-    of layers above the highest of them are not needed.
+    Here a is the layer's input, with a 1 appended for a bias; a convolution has one per position of
+    its kernel. Returns symmetric float32 matrices (D, D) by the layer's key, as RegMean needs from
+    clients. `tensors` are one model's weights, `only` the keys of wanted layers, by default all;
+    tensors of layers above these are not needed.
     """
     import torch
 
@@ -238,9 +238,10 @@ def kronecker_factors(
 
     A, under the layer's key, is the matrix of `input_moments`. G, under `errors_of(key)`, is the
     mean over examples of g gᵀ summed over positions, g the gradient of log p(y | x) by the layer's
-    outputs; `labels` y are weighted by the model's probabilities, or are those of the data. Both
-    are float32, symmetric; a layer's Fisher information is about A ⊗ G. Source: Martens and Grosse,
-    2015; for convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
+    outputs. `labels`: "model" averages over y by the model's probabilities, "data" takes the true
+    y. Matrices are float32 and symmetric; A ⊗ G approximates the Fisher information. Source:
+    Martens and Grosse, 2015; for convolutions Grosse and Martens, 2016, up to a factor that moves
+    between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -341,7 +342,10 @@ class _ReachedError(Exception):
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run a torch module on examples x; record the inputs and outputs of its layers by hooks."""
+    """Run a torch module on examples x; return its layers' inputs and outputs, and the logits.
+
+    `only` lists layers by key; the run ends once the inputs of all of them are known.
+    """
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
@@ -431,8 +435,8 @@ def _errors(
 
     A layer has an array (n, L, outputs) for each label y, multiplied by the root of the label's
     probability, so that squares add up to the mean over labels; or a single array for the data's
-    labels. With a compiled `body` the layers are those above its convolutions, and the last list
-    has gradients (n, D) by the body's outputs.
+    labels. With `body` the layers are those above its convolutions, and the last list has gradients
+    (n, D) by the body's outputs.
     """
     import torch
 
@@ -466,7 +470,8 @@ def _by_labels(
 ) -> Iterator[torch.Tensor]:
     """Yield gradients of log p(y) by the logits, (1, n, K): for each label y, or the data's alone.
 
-    With `labels` "model" each gradient is times the root of its label's probability, from `shares`.
+    With `labels` "model" each gradient is multiplied by the root of the label's probability in
+    `shares`, so that squares add up to their mean over labels.
     """
     import torch
 

@@ -25,9 +25,9 @@ def mean_buffers(
 ) -> dict[str, np.ndarray]:
     """Average the clients' buffers, such as running statistics of BatchNorm: float32 (1, *shape).
 
-    `tensors` holds each client's buffers b_j, (J, *shape) by name; `share` (J,) the clients'
-    weights p_j. The result is sum_j p_j b_j, or for integer counts the largest b_j. Clients of
-    weight 0 are left out.
+    `tensors` has each client's buffers b_j, (J, *shape) by name; `share` (J,) the clients' weights
+    p_j. The result is sum_j p_j b_j, or for integer counts the largest b_j. Clients of weight 0 are
+    left out.
     """
     held = np.flatnonzero(share)
     made = {}
@@ -40,10 +40,7 @@ def mean_buffers(
 
 
 def require_norms(network: Network, who: str) -> None:
-    """Raise FedreproError unless the network has BatchNorm, as a method's `batchnorm` option needs.
-
-    `who` names the method in the error.
-    """
+    """Raise FedreproError, naming the method `who`, unless the network has BatchNorm."""
     if not network.norms:
         raise FedreproError(
             f"{who} has a rule for running statistics (batchnorm), and this {network.kind} network "
@@ -54,7 +51,7 @@ def require_norms(network: Network, who: str) -> None:
 def running_statistics(
     network: Network, tensors: Mapping[str, torch.Tensor], examples: Examples
 ) -> dict[str, np.ndarray]:
-    """Measure a network's running statistics (means, variances) again on examples.
+    """Measure a network's running statistics (means, variances of BatchNorm) again on examples.
 
     Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
     Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
