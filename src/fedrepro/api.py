@@ -371,7 +371,7 @@ class Simulated:
 
     Attributes:
         rounds: maps each measured step to numbers by name of metric (of METRICS or declared by the
-            method): one for all N nodes, or an array (N,). Those of the last step are final.
+            method): one for all N nodes, or an array (N,). Numbers of the last step are final.
         ended: further numbers by name of metric that belong to no step.
     """
 

@@ -159,7 +159,7 @@ class _Table:
 
     Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
     the number of units in each. Two functions return the part of rewards that does not depend on
-    weights: popular(client, slots, counts) for existing atoms, novel(columns) for so many new ones.
+    weights: popular(client, slots, counts) for existing atoms, novel(columns) for new ones.
     """
 
     def __init__(

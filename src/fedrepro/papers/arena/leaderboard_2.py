@@ -121,7 +121,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Return the configuration of arena/2's table of 1, 5 and 10 rounds, 10 local epochs in all.
+    """Return arena/2's table of 1, 5 and 10 rounds, with 10 local epochs in all, as configuration.
 
     `first` is the configuration of the corresponding table of arena/1.
     """

@@ -56,7 +56,7 @@ class Spaces:
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute distances |(w - c_k) / s_k| of `point` w (d,), with s_k relative radii: (K,)."""
+        """Compute distances |(w - c_k) / s_k| of `point` w (d,) from all centres c: (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:
@@ -66,9 +66,9 @@ class Spaces:
 
 @dataclass(frozen=True)
 class Hinges:
-    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), which is 0 in all of K spaces.
+    """The objective sum_k max(0, |scale_k (w - c_k)| - margin_k), 0 where K spaces intersect.
 
-    centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
+    A space is a ball or ellipsoid. centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
     """
 
     centres: Array
@@ -92,8 +92,8 @@ def of_balls(spaces: Spaces) -> Hinges:
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
     """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1), which is 0 where K ellipsoids meet.
 
-    r_k has a radius for each axis; radii below `thinnest` are replaced by it. Source: GEMS, eq. (2)
-    with (4); the authors' code.
+    r_k has a radius for each axis; radii of `spaces` below `thinnest` are replaced by it. Source:
+    GEMS, eq. (2) with (4); the authors' code.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
@@ -119,8 +119,8 @@ class Descent(NamedTuple):
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
     """Run gradient descent with step size `lr` from `start` (d,), until the objective is 0.
 
-    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps.
-    A term that is 0 has gradient 0. Source: GEMS, section 3.1.
+    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps. A
+    term that is 0 has gradient 0. Source: GEMS, section 3.1.
     """
     point = np.array(start, np.float64)
     done = 0
@@ -141,8 +141,8 @@ class Certificate(NamedTuple):
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
     proven. point: the point whose largest distance from a centre, in radii of its space, is least.
-    largest, smallest: bounds on the factor by which all radii have to be multiplied for the spaces
-    to just meet. weights: (K,), prove the lower bound.
+    largest, smallest: bounds on the factor on all radii with which the spaces just meet. weights:
+    (K,), prove the lower bound.
     """
 
     meet: bool | None
@@ -155,8 +155,8 @@ class Certificate(NamedTuple):
 def certified(spaces: Spaces) -> Certificate:
     """Prove whether K spaces (balls or ellipsoids) have a common point, and find the deepest point.
 
-    The deepest point's largest distance from a centre, in radii, is least. An empty space meets no
-    other. A space of radius 0 is a single point, so only this point can be common.
+    The deepest point's largest distance from a centre, in radii, is least. An empty space
+    intersects no other. If a space has radius 0, only its centre can be the common point.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
