@@ -200,8 +200,8 @@ class Report:
         clients: a number per client by name of metric, arrays (J,); NaN for absent clients.
         traffic: number and bytes of the round's messages. By default one model to and one from
             every client that trained, or one network along each edge of a graph.
-        exchanges: how often in this round all clients exchanged messages with the server (or with
-            their neighbours on a graph).
+        exchanges: how often all clients exchanged messages with the server, or nodes with
+            neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)

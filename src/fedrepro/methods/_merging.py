@@ -101,8 +101,7 @@ def mean_of_rest(
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
     """Set the buffers (running statistics) of a merged torch module, `made`, to the clients' mean.
 
-    `share` (J,) are the clients' weights in the mean. Other models have no buffers and are returned
-    unchanged.
+    `share` (J,) are the clients' weights. Other models have no buffers and do not change.
     """
     if MODULE not in clients.model.component.meta:
         return made
@@ -210,10 +209,10 @@ def plain_descent(
 ) -> Array:
     """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
 
-    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
-    are computed at once: their sum is φ(applied) r, with r the first residual, c = 2 / entries and
-    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Steps
-    diverge where c λ² is above 2.
+    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. The sum
+    of all steps is computed at once: φ(applied) r, with r the first residual, c = 2 / entries and
+    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Where c λ² >
+    2, W diverges.
     """
     import scipy.linalg
 

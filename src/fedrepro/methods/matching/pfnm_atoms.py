@@ -46,9 +46,9 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
     Atoms are common units; all units are of one client. Entry (l, i) is Q(h_l + G_i, p + S_i) -
-    Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the precisions of unit and atom, and h, G
-    their values times precision. `products` are h_l · G_i over incoming weights and bias. Source:
-    PFNM, equation (9).
+    Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the precisions of unit and atom, h, G values
+    times precision; `products` are h_l · G_i over incoming weights and bias. Source: PFNM, equation
+    (9).
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -73,8 +73,7 @@ def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Ar
     """Return the reward for joining a common unit that m other clients share, for each such unit.
 
     It is factor · log(m / (J - m)), where `counts` (atoms,) are m, from 1 to J - 1, at most `cap`
-    as in the authors' code, and `clients` is J. PFNM's equation (9) prints factor 1; derived it is
-    2.
+    as in the authors' code, and `clients` is J. PFNM's equation (9) has factor 1; derived, it is 2.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))

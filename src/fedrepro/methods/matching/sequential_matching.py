@@ -390,8 +390,8 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `shares` (J, K) are precisions of a client's weights to a class, in units of 1 / `noise`, the
-    variance of a unit's noise.
+    `shares` (J, K) are precisions of clients' weights to classes in units of 1 / `noise`, a
+    variance.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
@@ -406,10 +406,10 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    Outgoing weights lead to the common units of `above`, the matching of the next layer. For common
-    units that a client lacks they are 0 with full precision, as in the authors' code, so they draw
-    the average towards 0. `layer` counts from 0, the lowest; `noise` is the variance of a unit's
-    noise. Source: PFNM, section 3.2.
+    Outgoing weights lead to the common units of `above`, the matching of the next layer; to those
+    that a client lacks they are 0 with full precision, as in the authors' code, so they draw the
+    average towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance.
+    Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -459,9 +459,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    `shares` (J, K) are precisions in units of 1 / sigma2; the network has `depth` hidden layers. As
-    in the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden
-    layer.
+    `shares` (J, K) are precisions in units of 1 / sigma2; there are `depth` hidden layers. As in
+    the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden layer.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise

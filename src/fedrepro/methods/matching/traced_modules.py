@@ -246,8 +246,8 @@ class _Walk:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
         Each unit has `places` entries on it. `counted`: matching compares the parameter; `gives`:
-        the units are a layer's outputs. If the axis is known from another call, both sets of units
-        are joined.
+        the units are the layer's outputs. If another call has recorded the axis, both sets are
+        joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

@@ -70,7 +70,7 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Compute inner products of the weights of two networks' hidden units: (L, L).
 
-        Entry (a, b) is for units a of `model` and b of `network`, in set number `layer`, over all
+        Entry (a, b) is of unit a of `model` and b of `network`, in set number `layer`, over all
         arrays.
         """
         products = (
@@ -205,8 +205,7 @@ def in_common_order(
 
     Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> of permuted weights w_p from
     P = I, along lines to the permutations that fit the gradient best. They end after `steps`, or
-    when the agreement rises by less than the fraction `gain`. `units` are the sets of units to
-    permute.
+    when the agreement rises by less than the fraction `gain`. `units` are the sets to permute.
     """
     if len(networks) == 1:
         return list(networks)

@@ -34,10 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return the configuration of a partition in which clients together keep 5,000 for validation.
-
-    `name` is the rule that deals out examples, such as dirichlet, and `parameters` are its options.
-    """
+    """Return a partition's configuration in which all clients keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 

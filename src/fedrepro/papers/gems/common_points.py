@@ -36,8 +36,7 @@ class Spaces:
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
     centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all, not even
-    their centre; their radius is 0.
+    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all.
     """
 
     centres: Array
@@ -102,8 +101,7 @@ def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
 def weighed_by_centres(spaces: Spaces) -> Hinges:
     """Return the objective of K balls as in the authors' code: sum_k max(0, |c_k (w - c_k)| - r_k).
 
-    The factor c_k is a mistake of the code, since GEMS, eq. (2), has none; it is needed to repeat
-    the code's numbers.
+    The factor c_k is a mistake that GEMS, eq. (2), does not have; the code's numbers need it.
     """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
@@ -141,8 +139,8 @@ class Certificate(NamedTuple):
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
     proven. point: the point whose largest distance from a centre, in radii of its space, is least.
-    largest, smallest: bounds on the factor on all radii with which the spaces just meet. weights:
-    (K,), prove the lower bound.
+    largest, smallest: bounds on the factor on all radii with which the spaces just intersect.
+    weights: (K,), prove `smallest`.
     """
 
     meet: bool | None
@@ -174,11 +172,11 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on the least t^2 with which K spaces meet, for weights x on the simplex.
+    """Bounds on the least t^2 with which K spaces intersect, for weights x on the simplex.
 
-    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart:
-    w - c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low:
-    the bounds max_k q_k and sum_k x_k q_k.
+    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w -
+    c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low: the
+    bounds max_k q_k and sum_k x_k q_k.
     """
 
     weights: Array
@@ -190,10 +188,10 @@ class _Bounds(NamedTuple):
 
 
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute the least t² with which K spaces meet, min_w max_k sum_i a_ki (w_i - c_ki)².
+    """Compute the least t² with which K spaces intersect, min_w max_k sum_i a_ki (w_i - c_ki)².
 
-    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is
-    (K, d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
+    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is (K,
+    d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
     bound. Newton's method maximises the lower bound g(x) plus the barrier tau sum_k log x_k on the
     simplex, for ever smaller tau, until the bounds differ by at most GAP.
     """

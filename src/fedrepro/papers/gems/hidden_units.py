@@ -85,10 +85,10 @@ def balls(
 ) -> list[softmax_spaces.Radius]:
     """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
 
-    With `deviation` "outside", as printed, the change of the outputs on n examples is |difference|
-    / n, with "inside" |difference| / sqrt(n). Radii are searched by bisection along one set of
-    random directions for all units if `shared`, else along new ones for every radius. Source: GEMS,
-    eq. (3).
+    With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
+    "inside" |difference| / sqrt(n). Radii are searched by bisection along one set of random
+    directions for all units if `shared`, else along new ones for every radius. Source: GEMS, eq.
+    (3).
     """
     examples = len(layer.inputs)
     most = epsilon * (examples if deviation == "outside" else examples**0.5)
@@ -197,8 +197,8 @@ def merged(
 
     A ball is around a unit's weights; `radii` are (N,). `clusters` has arrays of indices of units
     that may merge, and `grouping` names the rule that makes sets of a cluster's units: "greedy", or
-    "tuples" of units of different clients. `joined` returns a common point (d,) of a set's balls,
-    or None without one.
+    "tuples" of different clients' units. `joined` returns a point (d,) in all balls of a set, or
+    None.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -302,9 +302,8 @@ class Merging:
     def joined(self, spaces: Spaces) -> Array | None:
         """Find a unit that replaces several: a point (d,) in all their balls `spaces`, or None.
 
-        It is the last point of gradient descent, or the point farthest inside the balls if `search`
-        asks for that or the descent ends outside. With `as_published` it is always the descent's
-        last point.
+        It is the last point of gradient descent (always, with `as_published`), or the point
+        farthest inside the balls if `search` asks for that or the descent ends outside.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)

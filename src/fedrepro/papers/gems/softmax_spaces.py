@@ -111,8 +111,8 @@ def with_ones(inputs: Floats) -> Floats:
 class RightWithin(NamedTuple):
     """For each direction, the range of distances within which each example is classified right.
 
-    A model is moved from its centre along p directions. least, most: the ends of the range for each
-    of n examples, float32 (n, p).
+    A model moves from its centre along p directions. least, most: ends of the range, float32 (n,
+    p).
     """
 
     least: Floats
@@ -129,8 +129,7 @@ class Softmax:
     """A client's softmax model (`centre`), and examples on which models near it are evaluated.
 
     inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K), biases last. shape:
-    relative radii of an ellipsoid of models around `centre`, float32 (D + 1, K), or ones, (1, 1),
-    for a ball.
+    relative radii of an ellipsoid around `centre`, float32 (D + 1, K), or ones, (1, 1), for a ball.
     """
 
     inputs: Floats
@@ -287,8 +286,7 @@ class Intersecting:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Return a common point of the spaces, (d,), and numbers on the search by name of metric.
 
-        If spaces have no common point, the descent's last point is returned, or the deepest point
-        if `point` is "deepest".
+        Without a common point, it is the descent's last point, or the deepest one as `point` asks.
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point

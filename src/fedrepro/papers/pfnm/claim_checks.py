@@ -27,10 +27,9 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
-    Sizes of method `of` (metric `metric`) are compared over the values of the table column `over`,
-    such as sigma2. Sizes count as nearly best if their mean over trials of metric `by` is within
-    `within` of the best. The divisor is the size of method `to`, in the figure `to_exhibit` or the
-    same one.
+    Sizes (`metric`) of method `of` are compared over values of the table column `over`. A size is
+    nearly best if its mean over trials of metric `by` is within `within` of the best. The divisor
+    is the size of method `to`, in the figure `to_exhibit` or the same one.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -83,9 +82,8 @@ class Smallest(Form):
 class Effect(Form):
     """A check of a claim that one parameter has more effect on a metric than other parameters.
 
-    A parameter's effect is how far means at its values lie apart. `over` is the parameter, a column
-    of the table of results, and `than` lists the others; the largest of their effects is
-    subtracted.
+    A parameter's effect is how far means at its values lie apart. `over` is the parameter's column
+    in the table of results, `than` lists those of the others, whose largest effect is subtracted.
     """
 
     over_columns = ("over", "than")

@@ -82,10 +82,9 @@ def update(
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `before` is
     the posterior of earlier steps. `networks` are those of J clients after this step's training,
-    `shares` (J, K) clients' shares of each class in this step, and `orders` the clients' order in
-    each pass (passes, J), for each hidden layer from the top. At the first step equation (11)
-    favours no atom, so with `crowd_first` equation (9) is used instead. Atoms keep their indices,
-    and new ones follow.
+    `shares` (J, K) clients' shares of each class, `orders` the clients' order in each pass (passes,
+    J), for each hidden layer from the top. At the first step equation (11) favours no atom, so with
+    `crowd_first` equation (9) is used. Atoms keep their indices, and new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -142,10 +141,10 @@ def subsample(
 ) -> pfnm_atoms.Ints:
     """Draw the global units (atoms) of a layer from which a client starts its next step.
 
-    `members` (atoms,) is how often the client has had each atom. Of those that it had, at most
-    width - fresh are drawn without replacement, with probabilities in proportion to `members`;
-    `width` is the number of units of the client's layer, of which `fresh` are to be new. Returns
-    indices, int64, ascending. Source: PFNM, supplement 4.2, streaming experiment.
+    `members` (atoms,) is how often the client has had each atom. At most width - fresh of its atoms
+    are drawn without replacement, with probabilities in proportion to `members`; the client's layer
+    has `width` units, and `fresh` are to be new. Returns indices, int64, ascending. Source: PFNM,
+    supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)

@@ -238,9 +238,8 @@ exhibits["table-1-iid-10"] = exhibit(
 def rates_in_two_ranges(fraction: float) -> ExhibitData:
     """Return a table's configuration: rounds to 97 % accuracy by learning rate and range of pixels.
 
-    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether their range explains the printed
-    numbers of rounds, by rules that its notes fix in advance. `fraction` is the share C of clients
-    that take part in a round.
+    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether the range explains printed numbers
+    of rounds, by rules fixed in its notes. `fraction` is the share C of clients in a round.
     """
     to_its_end = component(
         "fedavg",

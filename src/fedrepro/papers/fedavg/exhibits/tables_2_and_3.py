@@ -216,8 +216,8 @@ LSTM_E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
     """List the configurations of FedSGD and FedAvg (E = 5, B = 10) for a test run of table 2.
 
-    Runs end at test accuracy `target`, or after `rounds` rounds; the share `fraction` of the
-    clients trains in each round.
+    Runs end at test accuracy `target` or after `rounds`; `fraction` of the clients train in a
+    round.
     """
     fedsgd = fedavg_until(
         target,

@@ -218,10 +218,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return changes that turn table "interval" into a test run, by experiment ("a_1", …).
-
-    `runs` has the rounds for each interval between two exchanges, in the order of EXCHANGES.
-    """
+    """Return changes by experiment that make a test run of table "interval"; `runs` by interval."""
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -379,8 +376,7 @@ exhibits["defaults"] = exhibit(
 def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
     """Return experiments by name, one for each number of nodes, on graphs of one `shape`.
 
-    `runs` maps a number of nodes to (rounds, rounds between two evaluations); `others` are further
-    keys of each experiment.
+    `runs` maps numbers of nodes to (rounds, rounds between evaluations); `others` are more keys.
     """
     return {
         f"{shape}_{nodes}": {

@@ -62,10 +62,7 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes by which the server gets `examples` validation examples in all `cases`.
-
-    `cases` are experiments by name, and so is the result.
-    """
+    """Return changes, by experiment in `cases`: the server has `examples` for validation."""
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
@@ -75,10 +72,9 @@ def small(changes: ExhibitData) -> dict[str, ExhibitData]:
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return the configuration of generated pictures and a small CNN, for test runs.
+    """Return the configuration of generated pictures and a CNN of `layers` convolutions, for tests.
 
-    `layers` is its number of convolutions, `channels` the first one's width, and `hidden` the
-    number of units of the fully connected layer.
+    The first has `channels` channels; `hidden` is the number of units of the dense layer.
     """
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
@@ -87,8 +83,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
     """Return the changes that turn a table into test runs, for the sizes "quick" and "tiny".
 
-    `layers` is the number of convolutions; in the experiments `one_class`, each client has one
-    class.
+    `layers` counts convolutions; `one_class` are the experiments with one class per client.
     """
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
@@ -107,8 +102,7 @@ def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """Return the rows of tables 1 to 3 as experiments by name: C = 1 or 0.5, iid or one class each.
 
     C is the share of clients in a round. With iid clients each method in `fixed` runs with several
-    numbers of local steps, and successive halving selects one; `steps` maps the number in the first
-    round to that in the last round.
+    numbers of local steps, and successive halving selects one; `steps` maps first to last round's.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
