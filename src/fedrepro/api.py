@@ -200,8 +200,8 @@ class Report:
         clients: a number per client by name of metric, arrays (J,); NaN for absent clients.
         traffic: number and bytes of the round's messages. By default one model to and one from
             every client that trained, or one network along each edge of a graph.
-        exchanges: how often all clients exchanged messages with the server, or nodes with
-            neighbours.
+        exchanges: how often in this round all clients exchanged messages with the server, or all
+            nodes with their neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -284,7 +284,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return a state dict for each of the m networks; `layers` names layers (`state_dict`)."""
+        """Return a state dict for each of the m networks; for `layers` see `state_dict`."""
         from fedrepro.networks.state_dicts import unstack
 
         return unstack(self.model, self.tensors, layers or self.layers, self.widths)
@@ -351,7 +351,7 @@ class Decentralised(Protocol):
 
     `init` returns the state before the first round; `round` runs one round and returns the next
     state and the round's measurements. `beliefs` returns all nodes' networks, tensors (N, *shape)
-    by name, twice: "before" nodes average with their neighbours, and "after".
+    by name, under two keys: "before" nodes average with their neighbours, and "after".
     """
 
     rounds: int

@@ -45,9 +45,9 @@ class Gaussians:
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
-    Atoms are common units; all units are of one client. Entry (l, i) is Q(h_l + G_i, p + S_i) -
-    Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the precisions of unit and atom, h, G values
-    times precision; `products` are h_l · G_i over incoming weights and bias. Source: PFNM, equation
+    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
+    G_d² / S_d, with p, S the precisions of unit and atom, h, G values times precision; `products`
+    are h_l · G_i over incoming weights and bias. Units are of one client. Source: PFNM, equation
     (9).
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they

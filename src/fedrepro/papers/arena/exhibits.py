@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition's configuration in which all clients keep 5,000 validation examples."""
+    """Return a partition's configuration; its clients together keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -192,7 +192,7 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table of leaderboard arena/1: LeNet, ten clients.
+    """Return the configuration of a table of this project's leaderboard arena/1, with ten clients.
 
     `images` (the data) and `kind` ("skewed" or "even") go into the title. `cases` are the columns,
     by name, each with its partition. `on` has changes for other data than Fashion-MNIST.
@@ -207,10 +207,10 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table that repeats a number in a table of the FedFisher paper.
+    """Return the configuration of a table that repeats an experiment of the FedFisher paper.
 
-    There are five clients with class shares from Dirichlet(`alpha`). `point` names the number in
-    the title, `case` in the csv; `on` has changes for other data than Fashion-MNIST.
+    Five clients have class shares from Dirichlet(`alpha`). `point` names the experiment in the
+    title, `case` in the csv; `on` has changes for other data than Fashion-MNIST.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(

@@ -216,8 +216,7 @@ LSTM_E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
     """List the configurations of FedSGD and FedAvg (E = 5, B = 10) for a test run of table 2.
 
-    Runs end at test accuracy `target` or after `rounds`; `fraction` of the clients train in a
-    round.
+    Runs end at test accuracy `target` or after `rounds`; a round has `fraction` of the clients.
     """
     fedsgd = fedavg_until(
         target,
@@ -308,7 +307,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Return an experiment's configuration: `methods` train to a test accuracy of `percent`."""
+    """Return one experiment's configuration: `methods` train until test accuracy is `percent`."""
     return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 

@@ -106,7 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return GEMS's configuration for all pairs of two clients' required accuracies in `grid`."""
+    """Return GEMS's configuration that runs and shows all pairs of two clients' ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )

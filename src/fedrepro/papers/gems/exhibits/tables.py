@@ -226,7 +226,7 @@ NETWORK_CASE: Entry = {
 
 
 def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return configurations of experiments for test runs in which digits replace all data sets.
+    """Return experiments for test runs, in which images of digits replace each paper's data set.
 
     They are by name, such as mnist, with `end` ("-logistic", "-network") added.
     """

@@ -120,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return an experiment's keys: rounds, rounds between evaluations, other `parameters`."""
+    """Return keys of an experiment: rounds, rounds between two evaluations, `parameters`."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -218,7 +218,10 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return changes by experiment that make a test run of table "interval"; `runs` by interval."""
+    """Return changes that make a small test run of the table of intervals between exchanges.
+
+    `runs` has the rounds for each interval of EXCHANGES; the result is by name of experiment.
+    """
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -391,7 +394,10 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape."""
+    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape.
+
+    `split` names the data that it is measured on, `logs` the logarithmic axes ("x", "xy").
+    """
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

@@ -28,12 +28,12 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Return a figure's varied parameter, the number of clients, with its values: {name: list}."""
+    """Return a figure's varied parameter, the number of clients, and its values: {name: list}."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return the parameter that a figure varies: the number of hidden layers, of 50 units each.
+    """Return a figure's varied parameter, the number of hidden layers of 50 units, and its values.
 
     `number` is the number of clients, and `layers` lists the numbers of hidden layers.
     """
@@ -267,10 +267,10 @@ SIZES_NOTES = [
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return two panels that show the global network's size along a parameter, as configuration.
+    """Return a figure's layout: the global network's size along a parameter `key`, in two panels.
 
-    They show the number of hidden units, and its share of all clients' units. `key` is the
-    parameter, and `x_label` its axis label.
+    They show the number of hidden units, and its share of all clients' units; `x_label` is for
+    `key`.
     """
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}

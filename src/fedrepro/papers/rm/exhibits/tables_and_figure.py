@@ -62,7 +62,7 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes, by experiment in `cases`: the server has `examples` for validation."""
+    """Return changes of the experiments `cases`: the server holds `examples` to validate with."""
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
@@ -102,7 +102,8 @@ def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
     """Return the rows of tables 1 to 3 as experiments by name: C = 1 or 0.5, iid or one class each.
 
     C is the share of clients in a round. With iid clients each method in `fixed` runs with several
-    numbers of local steps, and successive halving selects one; `steps` maps first to last round's.
+    numbers of local steps, in the first and last round as `steps` says; successive halving picks
+    one.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
