@@ -209,10 +209,9 @@ def plain_descent(
 ) -> Array:
     """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
 
-    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. The sum
-    of all steps is computed at once: φ(applied) r, with r the first residual, c = 2 / entries and
-    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Where c λ² >
-    2, W diverges.
+    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
+    are computed at once: their sum is φ(applied) r, with r the first residual, c = 2 / entries and
+    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors.
     """
     import scipy.linalg
 

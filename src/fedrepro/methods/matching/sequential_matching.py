@@ -390,8 +390,7 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `shares` (J, K) are precisions of clients' weights to classes in units of 1 / `noise`, a
-    variance.
+    `shares` (J, K) are precisions of weights to classes in units of 1 / `noise`, a variance.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)

@@ -70,7 +70,7 @@ class UnitSets:
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
         """Compute inner products of the weights of two networks' hidden units: (L, L).
 
-        Entry (a, b) is of unit a of `model` and b of `network`, in set number `layer`, over all
+        Entry (a, b) is of units a of `model` and b of `network` in set number `layer`, over all
         arrays.
         """
         products = (

@@ -86,9 +86,8 @@ def balls(
     """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
 
     With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
-    "inside" |difference| / sqrt(n). Radii are searched by bisection along one set of random
-    directions for all units if `shared`, else along new ones for every radius. Source: GEMS, eq.
-    (3).
+    "inside" |difference| / sqrt(n). Bisection searches radii along one set of random directions for
+    all units if `shared`, else along new ones for every radius. Source: GEMS, eq. (3).
     """
     examples = len(layer.inputs)
     most = epsilon * (examples if deviation == "outside" else examples**0.5)

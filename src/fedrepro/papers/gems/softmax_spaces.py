@@ -111,8 +111,7 @@ def with_ones(inputs: Floats) -> Floats:
 class RightWithin(NamedTuple):
     """For each direction, the range of distances within which each example is classified right.
 
-    A model moves from its centre along p directions. least, most: ends of the range, float32 (n,
-    p).
+    A model moves from its centre along p directions. least, most: ends of the range, (n, p).
     """
 
     least: Floats
