@@ -211,7 +211,8 @@ def plain_descent(
 
     There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
     are computed at once: their sum is φ(applied) r, with r the first residual, c = 2 / entries and
-    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors.
+    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Steps
+    diverge where c λ² is above 2.
     """
     import scipy.linalg
 
