@@ -81,7 +81,7 @@ BatchNorm = Annotated[
 
 
 def _merging(*, batchnorm: BatchNorm = "average") -> None:
-    """Declare `batchnorm`, the rule for running statistics, for all methods that merge networks."""
+    """Declare by this signature the parameter `batchnorm` of all methods that merge networks."""
 
 
 BUDGET = 8  # settings of a method that a comparison of many methods tries
@@ -89,16 +89,16 @@ BUDGET = 8  # settings of a method that a comparison of many methods tries
 
 @dataclass(frozen=True)
 class LocalModels:
-    """The trained models of the J clients of one trial, stacked: the input of a one-shot method.
+    """The trained models of J clients, stacked along a first axis: the input of a one-shot method.
 
     Attributes:
-        model: the clients' architecture.
+        model: the clients' architecture, by its name and parameters.
         shape: the shape of one example.
         classes: the number of outputs of a model.
         tensors: weights by name, float32 (J, *shape of the tensor).
-        label_counts: examples per client and class, int64 (J, K), if a user passed models and
-            counts.
-        layers: names of the layers in a user's state dicts.
+        label_counts: training examples per client and class, int64 (J, K), if they were given to
+            `from_state_dicts`; else None.
+        layers: names of the layers, if the models came from state dicts.
         widths: each client's numbers of hidden units, where clients differ; tensors are then as
             wide as the widest client's, with zeros behind a client's own units.
     """
@@ -125,10 +125,10 @@ class LocalModels:
 
         Args:
             state_dicts: one per client, in the order of clients.
-            label_counts: examples of each client and class, (J, K).
-            model: the architecture, such as resnet20+norm~batch, lenet5 or nets.py:Net, or one for
-                each client. By default fully connected layers in the order of the state dicts, with
-                ReLU.
+            label_counts: training examples of each client and class, (J, K).
+            model: the architecture, for all clients or a list with one for each: a name (lenet5),
+                also with parameters (resnet20+norm~batch), or file and class (nets.py:Net). By
+                default fully connected layers in the order of the state dicts, with ReLU.
             shape: the shape of one example; required unless all layers are fully connected.
             layers: names of the layers from input to output, if state dicts have another order.
             names: names of the clients, for error messages.
@@ -149,31 +149,31 @@ class LocalModels:
         return len(next(iter(self.tensors.values())))
 
     def alone(self, client: int) -> GlobalModel:
-        """Return the model of one client (an index) as a `GlobalModel` that predicts alone."""
+        """Return the model of one client (an index) as a `GlobalModel`, which can predict."""
         tensors = {name: value[[client]] for name, value in self.tensors.items()}
         return GlobalModel(self.model, tensors, widths=self.widths and (self.widths[client],))
 
     @property
     def numbers(self) -> int:
-        """Count the parameters of all clients' models together: the numbers that clients upload."""
+        """Count the parameters of all clients' models together, which the clients upload."""
         return _numbers(self.tensors, self.widths)
 
 
 @dataclass(frozen=True)
 class ClientInfo:
-    """The information about clients that a method is given: the fields that it declared in `needs`.
+    """The information about clients that a method gets: what it declared in `needs`, and no more.
 
-    All other fields are None, so that a method cannot use more than it declares.
+    Fields that it did not declare are None; `training` and `device` are always given.
 
     Attributes:
-        training: the local training procedure of the experiment.
+        training: the clients' local training procedure, such as sgd with its parameters.
         device: where to compute, such as cpu or cuda.
         example_counts: numbers of training examples of the J clients, int64 (J,).
         label_counts: numbers of training examples by client and class, int64 (J, K).
         pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
         public_inputs, public_labels: a public sample at the server, of the same types.
         validation_inputs, validation_labels: validation examples at the server, likewise.
-        clients: an object that asks clients to train, evaluate or answer, for a one-shot method.
+        clients: for a one-shot method, an object by which it asks clients to train or evaluate.
         start: the weights that all clients started from, tensors (1, *shape) by name.
     """
 
@@ -196,12 +196,12 @@ class Report:
     """The measurements of one round, which a method's `round` returns with its next state.
 
     Attributes:
-        metrics: numbers by name, of METRICS or declared by the method.
-        clients: arrays (J,) by name: a number per client, NaN for clients that took no part.
-        traffic: messages of the round. By default one model to and one from every client that
-            trained, or one network along each edge of a graph, as `Clients` counts.
-        exchanges: how often in this round all clients exchanged messages with the server (or with
-            their neighbours on a graph).
+        metrics: a number by name of metric; names are those of METRICS or declared by the method.
+        clients: a number per client by name of metric, arrays (J,); NaN for absent clients.
+        traffic: number and bytes of the round's messages. By default one model to and one from
+            every client that trained, or one network along each edge of a graph.
+        exchanges: how often in this round all clients exchanged messages with the server, or all
+            nodes with their neighbours.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -217,19 +217,19 @@ class GlobalModel:
     A mixture predicts argmax_k of sum_i weights[i, k] * softmax(logits_i)[k].
 
     Attributes:
-        model: the architecture.
+        model: the architecture, by its name and parameters.
         tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
-        weights: of a mixture, (m, K), with columns that sum to one; None for a single network.
-        diagnostics: numbers by name that become metrics, of METRICS or declared by the method.
-        traffic: all messages of a one-shot method. By default every client's model once, and the
-            messages of clients' further work, as `Clients` counts.
+        weights: each network's weight by class, (m, K), columns sum to one; None if m is 1.
+        diagnostics: a number by name of metric, of METRICS or declared by the method.
+        traffic: number and bytes of a one-shot method's messages. By default every client's model
+            once, and the messages of what the method asked clients to do afterwards.
         exchanges: how often clients exchanged messages with the server; by default once, and once
-            more if clients did further work.
+            more if the method asked clients for more than their models.
         layers: names of layers in the clients' state dicts, if known.
         ties: if given, each network votes for its class with its weight, and this random key draws
             among classes with equal votes.
-        gate: if given, a small network on all logits whose outputs decide the class.
-        widths: hidden units of each network, where networks differ.
+        gate: if given, tensors of a small network that maps all networks' logits to the class.
+        widths: numbers of hidden units of each network, if networks differ in them.
         unseen: for each client the positions, int64, of validation examples that the method did not
             use; hyperparameters are selected on these alone.
     """
@@ -248,11 +248,11 @@ class GlobalModel:
 
     @property
     def parameters(self) -> int:
-        """Count the numbers in all networks and the gate, running statistics (buffers) included."""
+        """Count all numbers in the model: weights of networks and gate, running statistics."""
         return self.trained()
 
     def trained(self, buffers: Collection[str] = ()) -> int:
-        """Count the trained parameters of all networks and the gate: tensors not in `buffers`."""
+        """Count the trained parameters: all numbers but those of the tensors in `buffers`."""
         tensors = {k: v for k, v in self.tensors.items() if k == WHICH or k not in buffers}
         return _numbers(tensors, self.widths) + sum(v.size for v in (self.gate or {}).values())
 
@@ -262,12 +262,12 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Return whether all weights are finite; a model with NaN or infinity cannot predict."""
+        """Return whether all weights are finite: a model with NaN or infinity cannot predict."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the state dict of the only network: torch tensors, float32, weights as (out, in).
+        """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
         Args:
             layers: names of the layers; by default those in the clients' state dicts, or else those
@@ -284,7 +284,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return a state dict for each of the m networks; `layers` as in `state_dict`."""
+        """Return a state dict for each of the m networks; for `layers` see `state_dict`."""
         from fedrepro.networks.state_dicts import unstack
 
         return unstack(self.model, self.tensors, layers or self.layers, self.widths)
@@ -293,10 +293,10 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Count the parameters of all networks in `tensors`, (m, *shape) by name.
+    """Count the parameters of all m networks in `tensors`, (m, *shape) by name.
 
-    `widths` are numbers of hidden units by network; zeros that pad narrower networks are left out.
-    If architectures differ, only a network's own tensors count.
+    `widths` are each network's numbers of hidden units, if they differ; zeros that pad narrower
+    networks do not count. If architectures differ, a network counts with its own tensors alone.
     """
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
@@ -311,7 +311,7 @@ def _numbers(
 
 
 def takes(method: Component, model: Spec) -> bool:
-    """Return whether `method` can combine networks of `model`, by the `models` that it declares."""
+    """Return whether `method` declares that it can combine networks of the architecture `model`."""
     allowed = method.meta["models"]
     any_module = MODULE in allowed and bool(model.component.meta.get(MODULE))
     return not allowed or model.name in allowed or any_module
@@ -324,9 +324,9 @@ class Federated(Protocol):
     """A method in rounds with a server, whose state is plain data: arrays, tensors, numbers.
 
     `init` returns the state before the first round. `round` runs one round and returns the next
-    state and the round's measurements. `model` returns the model that predicts, or a model per
-    client if clients predict alone. The results of `init` and `round` depend on their arguments
-    alone; rng.round is the number of the round.
+    state and the round's measurements. `model` returns the global model, or a model per client if
+    each client predicts by its own. The results of `init` and `round` depend on their arguments
+    alone; rng.round is the number of the round. `rounds` is how many rounds are run.
     """
 
     rounds: int
@@ -350,8 +350,8 @@ class Decentralised(Protocol):
     """A method in rounds without a server, whose clients are the N nodes of a graph.
 
     `init` returns the state before the first round; `round` runs one round and returns the next
-    state and the round's measurements. `beliefs` returns the networks of all nodes, tensors
-    (N, *shape) by name, under "before" and "after": nodes average with their neighbours between.
+    state and the round's measurements. `beliefs` returns all nodes' networks, tensors (N, *shape)
+    by name, under two keys: "before" nodes average with their neighbours, and "after".
     """
 
     rounds: int
@@ -367,12 +367,12 @@ class Decentralised(Protocol):
 
 @dataclass(frozen=True)
 class Simulated:
-    """The numbers that a simulation measured in one trial, which consists of many repetitions.
+    """The measurements of a simulation, a method that needs neither a data set nor models.
 
     Attributes:
-        rounds: for each measured number of steps, numbers by name (of METRICS or declared by the
+        rounds: maps each measured step to numbers by name of metric (of METRICS or declared by the
             method): one for all N nodes, or an array (N,). Numbers of the last step are final.
-        ended: further numbers by name that belong to no step.
+        ended: further numbers by name of metric that belong to no step.
     """
 
     rounds: Mapping[int, Mapping[str, float | np.ndarray]]
@@ -414,20 +414,20 @@ def method(
         kind: one_shot, federated (in rounds), peer (on a graph), control (a bound) or simulation.
         version: a number to raise when results change, so that they are computed again.
         needs: keys of NEEDS, the information about clients that it uses besides their weights.
-        models: names of models that it combines (empty: any); "module" is any `torch.nn.Module`.
-        trainings: local training procedures that it is defined with (empty: any).
+        models: architectures that it combines (empty: any); "module" is any `torch.nn.Module`.
+        trainings: names of local training procedures that it can be used with (empty: any).
         paper: the paper that describes it.
         label: its name in figures; by default `name`.
-        evaluate: splits, such as test, on which its models are measured.
-        scenario: components that it sets (pooled training sets the partition `pooled`), or
-            parameters of them (averaging from a shared start sets `shared_init` of the training).
+        evaluate: parts of the data, such as test, on which its models are measured.
+        scenario: what it fixes of an experiment: the partition, model or training by name (pooled
+            training fixes the partition `pooled`), or parameters of these.
         metrics: metrics that it reports and METRICS lacks, by name.
         prepare: of a one-shot method, a function of (clients, info, *, rng, some of the method's
-            parameters), called once per trial for all settings in which these parameters are equal;
-            its result is passed to the method as `prepared`.
-        sends: a phrase for the messages of clients besides their models (need `client_answers`).
-        one_start: whether all clients must have trained from one start; "better": a warning if not.
-        grid: values of its parameters that a comparison may try, BUDGET settings at most.
+            parameters), called once for all runs that differ in other parameters alone; its result
+            is passed to the method as `prepared`.
+        sends: a phrase for what clients send besides their models (need `client_answers`).
+        one_start: whether clients must start from equal weights; "better": if not, a warning.
+        grid: values to try of each of its parameters, BUDGET combinations at most.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
             different architectures if `models` allow it.
         merges: whether it merges weights into one network of the clients' architecture, and so

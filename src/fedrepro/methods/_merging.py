@@ -42,15 +42,16 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Build the network of the clients' architecture, without weights."""
+    """Return the layers and shapes of the clients' architecture, a network without weights."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a function that asks clients for statistics of their data, as a method's `prepare`.
+    """Return a function by which a method asks each client for statistics of its data.
 
-    `question` names a function of `federation.fisher_and_input_moments`, such as input_moments.
-    Each client evaluates the function at its own model, with these `options`.
+    It serves as `prepare` of `api.method`, and returns a reply per client. `question` names a
+    function of `federation.fisher_and_input_moments`, such as input_moments, that each client
+    evaluates at its own model, with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,8 +72,8 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) merges the clients' matrices (J, D, K) of one layer to a matrix (D, K).
-    Other tensors, such as weights of normalisation, are averaged by `share` (J,).
+    layer(name, matrices) must merge the clients' weight matrices (J, D, K) of the layer `name` to
+    one (D, K). Other tensors, such as those of normalisation, are averaged with weights `share`.
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -84,9 +85,9 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the merged tensors `made`, completed by the clients' mean of every other tensor.
+    """Complete the merged tensors `made` by the weighted mean over clients of all other tensors.
 
-    Clients have the weights `share` (J,). Returns float32 (1, *shape) by name.
+    `share` (J,) are the clients' weights. Returns all tensors, float32 (1, *shape) by name.
     """
     network = network_like(clients)
     tensors = dict(made)
@@ -98,10 +99,9 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Replace the buffers (running statistics) of a merged torch module by the clients' mean.
+    """Set the buffers (running statistics) of a merged torch module, `made`, to the clients' mean.
 
-    `made` is the merged module; clients have the weights `share` (J,). Models of other kinds have
-    no buffers and are returned unchanged.
+    `share` (J,) are the clients' weights. Other models have no buffers and do not change.
     """
     if MODULE not in clients.model.component.meta:
         return made
@@ -112,8 +112,8 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
     """Keep only the clients that have the most common architecture (or layer widths).
 
-    Of several equally common ones the first is kept. Returns the models of the clients that stay,
-    and `info` reduced to these clients, for methods that average weights.
+    It is for methods that average weights. Of several equally common architectures the first stays.
+    Returns the models of the clients that stay, and `info` reduced to these clients.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -140,16 +140,16 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
 
 
 def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
-    """Stack the arrays named `name` in the answers of J clients to one array, (J, …)."""
+    """Stack one array, `name`, of each of J clients' `answers` (arrays by name): (J, …)."""
     return np.stack([answer[name] for answer in answers])
 
 
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Return merged tensors (1, *shape) as a method's result: a model of the clients' architecture.
+    """Return merged tensors (1, *shape) as a model of the clients' architecture.
 
-    `left`, if given, is reported as a diagnostic: the residual of the equation that was solved.
+    `left`, if given, is the residual of the equation that was solved; it becomes a metric.
     """
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
@@ -180,7 +180,7 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
 
 
 def _solved(matrix: Array, wanted: Array) -> Array:
-    """Solve matrix · X = wanted for a symmetric matrix; return the shortest solution X."""
+    """Solve matrix · X = wanted for a symmetric matrix; if it is singular, by the shortest X."""
     if not (np.isfinite(matrix).all() and np.isfinite(wanted).all()):
         return np.full_like(wanted, np.nan)
     import scipy.linalg  # planning, which lists the methods, must not wait for it
@@ -194,11 +194,11 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 
 
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
-    """Approximate the merged weights W of a layer, sum_i p_i A_i W G_i = pull: float64 (D, K).
+    """Approximate the solution W, float64 (D, K), of sum_i p_i A_i W G_i = pull, to merge a layer.
 
     The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or
-    equal G_i; FedLPA's descent starts from it. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K),
-    `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
+    equal G_i; FedLPA starts its gradient descent there. `inputs` are A_i (J, D, D), `errors` G_i
+    (J, K, K), `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -243,7 +243,7 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return the function W -> sum_i p_i A_i W G_i, for the equation by which a layer is merged.
+    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation for merging.
 
     A_i are `inputs` (J, D, D), G_i `errors` (J, K, K), p_i `share` (J,).
     """
@@ -321,16 +321,16 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the width of each hidden layer of the merged network, lowest first.
+    """Return the number of units in each hidden layer of the merged network, lowest layer first.
 
-    The width is `units` in every layer, or if None that of the clients' networks.
+    It is `units` in every layer, or if `units` is None that of the clients' networks.
     """
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Return whether the clients together have at least `units` units in each hidden layer."""
+    """Return whether all clients together have at least `units` hidden units in each layer."""
     client_widths = widths(clients.tensors)
     each = zip(target_widths(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -54,7 +54,7 @@ def networks_of(
 
 
 def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
-    """Cut each hidden layer of a network to its first units, as many as `widths` has."""
+    """Cut each hidden layer of a padded network to its first units; `widths` has their numbers."""
     ends = (None, *widths, None)
     arrays: list[Array] = []
     for layer in range(len(network) // 2):
@@ -64,7 +64,7 @@ def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
-    """Convert a network's arrays to float32 tensors of one model: weight0 (1, D, L), bias0, …."""
+    """Convert a network's arrays to float32 tensors by name: weight0 (1, D, L), bias0 (1, L), …."""
     names = tensor_names(len(network))
     return {
         name: value[None].astype(np.float32) for name, value in zip(names, network, strict=True)
@@ -72,7 +72,7 @@ def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
 
 
 def tensor_names(count: int) -> list[str]:
-    """Return the names weight0, bias0, weight1, … of `count` tensors."""
+    """Return the names weight0, bias0, weight1, … of a network's `count` tensors."""
     return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
 
 
@@ -91,10 +91,10 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Return each client's share of all examples, (J,), and its factor for each class, (J, K).
+    """Return clients' weights in an average of networks, (J,), and of weights to classes, (J, K).
 
-    The factor is the client's share of all examples or, with `by_class`, of that class's examples,
-    by `label_counts` (J, K).
+    The former are clients' shares of all examples. The latter are equal to them or, with
+    `by_class`, clients' shares of each class. `label_counts` (J, K) are numbers of examples.
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -105,17 +105,17 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 
 @dataclass(frozen=True)
 class Blocks:
-    """Converts a network's tensors to arrays in which hidden units are matched, and back.
+    """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
     Each layer has two arrays, a weight and a bias. layers: from inputs to outputs. maps: for each
-    layer, whether it is a fully connected layer on feature maps.
+    layer, whether it is fully connected and takes the feature maps of a convolution.
     """
 
     layers: tuple[LayerMatrix, ...]
     maps: tuple[bool, ...]
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, as float64 arrays."""
+        """Convert tensors (J, *shape) to J networks, tuples (weight0, bias0, …), float64."""
         arrays: list[Array] = []
         below = 0
         for layer, of_maps in zip(self.layers, self.maps, strict=True):
@@ -132,13 +132,13 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """Return the array axes that list the hidden units of each layer, for permuting units."""
+        """Return for each hidden layer the array axes along which its units lie (`UnitSets`)."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return the index of the tensor named `weight` among a network's arrays."""
+        """Return the index in a network's tuple of arrays of the tensor named `weight`."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
@@ -157,9 +157,9 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Return the converter between a model's tensors and arrays whose hidden units can be matched.
+    """Return a converter of a model's named tensors to arrays for matching hidden units, and back.
 
-    `model` is the architecture, `shape` that of an example. Raises if units cannot be matched.
+    `model` is the architecture, `shape` that of an example. Raises if units cannot be permuted.
     """
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
@@ -189,12 +189,12 @@ def incoming(weight: Array) -> Array:
 
 
 def outgoing(weight: Array) -> Array:
-    """Reshape a layer's weight to a row of outgoing weights per unit of its input: (inputs, …)."""
+    """Reshape the weight of the layer above to a row of outgoing weights per unit: (units, …)."""
     return weight.reshape(len(weight), -1)
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join the hidden units of several networks into one network, which sums the networks' outputs.
+    """Join several networks into one wide network with all their units, which sums their outputs.
 
     Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
     """
@@ -217,10 +217,10 @@ def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
-    """Return the strength of a layer's units: norm of weights in times norm of weights out, (L,).
+    """Compute the strength of hidden units, (L,): norm of incoming times norm of outgoing weights.
 
-    Weights in include the bias. Scaling a ReLU unit's weights in by a factor, and its weights out
-    by the inverse, changes neither the network's outputs nor the strength.
+    Incoming weights include the bias. Scaling a ReLU unit's incoming weights by a factor, and its
+    outgoing weights by the inverse, changes neither the network's outputs nor the strength.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
     product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
@@ -230,7 +230,7 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
-    """Keep only the `units` strongest units of each hidden layer, in order (see `strength`)."""
+    """Keep the `units` units of each hidden layer with the largest weight norms (`strength`)."""
     kept: list[Ints] = []
     for layer in range(hidden_layers(network)):
         order = np.argsort(-strength(network, layer), kind="stable")

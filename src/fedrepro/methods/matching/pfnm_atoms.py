@@ -30,10 +30,10 @@ Ints = npt.NDArray[np.int64]
 class Gaussians:
     """Hidden units, or common units (atoms), as n Gaussians in natural parameters; all float64.
 
-    Incoming weights and bias of a unit (uniform) have one precision, weights to classes (classed)
-    one each. lengths: (n,), squared length of precision times value on the uniform coordinates;
-    precision: (n,) or (1,), of these. classed: (n, Q), precision times value, and
-    classed_precision: (n, Q) or (1, Q), on weights to classes.
+    Natural parameters are a precision and precision times value. Incoming weights and bias of a
+    unit share one precision: `precision` (n,) or (1,), with `lengths` (n,), the squared length of
+    precision times value. Weights to Q classes have one each: `classed_precision` (n, Q) or (1, Q),
+    with `classed` (n, Q), precision times value.
     """
 
     lengths: Array
@@ -43,11 +43,12 @@ class Gaussians:
 
 
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
-    """Return the posterior's gain, by PFNM's equation (9), if a unit joins an atom: (units, atoms).
+    """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
     Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
-    G_d² / S_d, with p, S the precisions of unit and atom, and h, G their values times precision.
-    All units are of one client. `products` (units, atoms) are h_l · G_i over weights in and bias.
+    G_d² / S_d, with p, S the precisions of unit and atom, h, G values times precision; `products`
+    are h_l · G_i over incoming weights and bias. Units are of one client. Source: PFNM, equation
+    (9).
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -69,30 +70,30 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """Return the reward for joining a common unit of m other clients: factor · log(m / (J - m)).
+    """Return the reward for joining a common unit that m other clients share, for each such unit.
 
-    `counts` (atoms,) are m, from 1 to J - 1, at most `cap`, as in the authors' code; `clients` is
-    J. The factor is 1 in PFNM's equation (9) as printed, 2 by its derivation.
+    It is factor · log(m / (J - m)), where `counts` (atoms,) are m, from 1 to J - 1, at most `cap`
+    as in the authors' code, and `clients` is J. PFNM's equation (9) has factor 1; derived, it is 2.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's reward for an atom by its own past: factor * log((1 + m) / (s - m)).
+    """Return a client's reward for common units (atoms) to which its units were assigned before.
 
-    `members` m (atoms,), from 0 to s - 1, counts how often a unit of the client was assigned to the
-    atom (a common unit) before `step` s = 1, 2, … of a stream of data. A heuristic by the paper's
-    own words, with factor 1. Source: supplement, equation (11).
+    It is factor * log((1 + m) / (s - m)). `members` m (atoms,), from 0 to s - 1, counts how often a
+    unit of the client was assigned to the atom before `step` s = 1, 2, … of a stream of data. A
+    heuristic by PFNM's own words, with factor 1. Source: supplement, equation (11).
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """Return the reward for the t-th new common unit: 2 log(gamma0 / J) - 2 log t, (columns,).
+    """Return the rewards for a client's first, second, … new common unit, `columns` in all.
 
-    t = 1, …, columns, and J is `clients`. Source: PFNM, equation (9); at step s of a data stream, s
-    * J replaces J (supplement, equation (11)).
+    The t-th is 2 log(gamma0 / J) - 2 log t, and J is `clients`. Source: PFNM, equation (9); at step
+    s of a data stream, s * J replaces J (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
@@ -101,7 +102,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
     Atoms are common units. A unit that joins an atom has the reward `gains` (units, atoms) plus the
-    atom's popularity, `popular` (atoms,); one that becomes a new atom has its gain over the prior,
+    atom's reward `popular` (atoms,); one that becomes a new atom has its gain over the prior,
     `fresh` (units,), plus `novel` (columns,). Source: PFNM, equation (9), as a maximum.
     """
     atoms = len(popular)
@@ -115,7 +116,7 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
     """Return the posterior means of atoms (common units): natural / precision, elementwise.
 
     `natural`, (atoms, dims), is precision times value, summed over an atom's units and the prior;
-    `precision`, (atoms, dims) or (atoms, 1), sums precisions. Source: Proposition 1, equation (5).
+    `precision`, (atoms, dims) or (atoms, 1), is the sum of precisions. Source: PFNM, equation (5).
     """
     return natural / precision
 
@@ -136,8 +137,8 @@ class Prior:
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform[j]: float64 (L_j, P), weights of client j's units that have equal precision; classed[j]:
-    float64 (L_j, Q), their weights to classes. variance: noise variance of `uniform`.
+    uniform: for each client j, float64 (L_j, P), those weights of its units that have equal
+    precision. classed: float64 (L_j, Q), weights to classes. variance: noise variance of `uniform`.
     classed_precision: float64 (J, Q), of `classed`, 0 where a client has no examples of a class.
     """
 
@@ -183,8 +184,7 @@ class Past:
     """Common units (atoms) of earlier steps of a data stream, and how often each client had them.
 
     `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps. An
-    atom has one unit at least. Its precision is the sum of the prior's and all its units', so every
-    step must have the same variances.
+    atom's precision sums the prior's and its units', so every step must have the same variances.
     """
 
     atoms: Atoms
@@ -192,18 +192,18 @@ class Past:
 
 
 def no_past(layer: MatchedLayer) -> Past:
-    """Return an empty `Past` for a layer, to match units without earlier steps of a data stream."""
+    """Return a `Past` without common units, to match a layer that is not part of a stream."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Return the common units (atoms) of a matched layer: sums of the prior and each atom's units.
+    """Compute the common units (atoms) of a matched layer: sums of the prior and each atom's units.
 
     `assignments` are each client's atom per unit, `counts`, int64 (atoms,), the units per atom.
     Atoms of the `past` come first, with their earlier posterior as prior (supplement equation
-    (10)). Units are added in the order of the clients. Source: Proposition 1.
+    (10)). Units are added in the order of the clients. Source: PFNM, Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -222,9 +222,9 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """PFNM's running sums over the units in each common unit (atom), to compute rewards from.
+    """Running sums over the hidden units in each common unit (atom), to compute rewards from.
 
-    Each atom has a slot, a row of every array; atoms of the past have the first slots.
+    Each atom has a slot, a row of every array; atoms of earlier steps of a data stream come first.
     """
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
@@ -259,7 +259,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of these slots (rows, one per common unit) to the prior, without units."""
+        """Set the sums of new atoms (common units) to the prior, in these slots (rows)."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -267,9 +267,9 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add a client's units to sums of their common units (`op` np.add), or np.subtract them.
+        """Add a client's units to the sums of their atoms (`op` np.add), or np.subtract them.
 
-        Unit l of the client belongs to the common unit in row slots[l]; all slots differ.
+        Unit l of the client belongs to the atom (common unit) in row slots[l]; all slots differ.
         """
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
@@ -281,9 +281,9 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Return each unit's gain by joining each common unit in `slots`: (L_j, slots).
+        """Compute by how much each unit raises the posterior by joining each atom: (L_j, slots).
 
-        A slot is a row of the sums; `counts` are how many units each slot has. See `gain`.
+        `slots` are the rows of the atoms (common units), and `counts` how many units each has.
         """
         atoms = Gaussians(
             self.lengths[slots],

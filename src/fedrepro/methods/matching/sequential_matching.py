@@ -39,9 +39,9 @@ class Rule:
     """Parameters by which a client's unit joins a common unit (an atom) or becomes a new one.
 
     Attributes:
-        gamma0: mass of the Beta process.
-        popularity: factor on log(m / (J - m)), m the number of other clients that share an atom.
-        count_cap: the largest m in this term.
+        gamma0: mass of the Beta process; more makes new atoms likelier.
+        popularity: factor on log(m / (J - m)), the reward for an atom that m other clients share.
+        count_cap: the largest m in this reward, or None for no cap.
         width_cap: number of atoms beyond which a client may add only one at a time.
     """
 
@@ -55,9 +55,9 @@ class Rule:
 class Matching:
     """A matching of one layer's hidden units, of J clients, to common units (atoms).
 
-    assignments[j], int64 (L_j,), is the common unit of each unit of client j. `counts`, int64
-    (atoms,), are how many units share each common unit, in a data stream over all steps; `atoms`
-    are the common units' Gaussian parameters.
+    assignments: for each client j, int64 (L_j,), the index of each unit's common unit. counts:
+    int64 (atoms,), how many units share each common unit, in a data stream over all steps so far.
+    atoms: the common units' Gaussian parameters.
     """
 
     assignments: tuple[Ints, ...]
@@ -74,9 +74,9 @@ def match(
 ) -> Matching:
     """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
-    `visits`, (passes, J), is the clients' order in each pass. In a stream of data, `step` counts
-    from 1, and the atoms of `past` come first; the popularity reward then counts a client's own
-    past units (supplement equation (11)), without the cap on counts.
+    `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
+    counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
+    a client's own past units (supplement equation (11)), without the cap on counts.
 
     Raises:
         FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
@@ -122,9 +122,9 @@ def match(
 def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
 
-    The last `new` columns are new atoms (common units). With as many new atoms as units, every unit
-    can have one, at the last column's reward or more, so an atom that is worth less to every unit
-    stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
+    It saves time. The last `new` columns are new atoms (common units). With as many new atoms as
+    units, each unit can have one, so an atom that for every unit is worth less than the last new
+    one stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -157,10 +157,9 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """The current assignment of all clients' units to atoms (common units) during matching.
 
-    Each atom has a slot, a row of the arrays of sums; the table has the slot of each unit, and
-    counts the units in each slot. Two functions return rewards that do not depend on weights:
-    popular(client, slots, counts) for existing atoms, novel(columns) for the first, second, … new
-    one.
+    Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
+    the number of units in each. Two functions return the part of rewards that does not depend on
+    weights: popular(client, slots, counts) for existing atoms, novel(columns) for new ones.
     """
 
     def __init__(
@@ -190,7 +189,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def seat(self, client: int) -> None:
-        """Assign a client's units to atoms (common units), given the units of all other clients."""
+        """Assign a client's units to atoms (common units), given all other clients' assignments."""
         columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -201,7 +200,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Remove the client's units from their atoms (common units), and assign the units again.
+        """Remove a client's units from their atoms (common units), and assign the units again.
 
         Atoms left empty are deleted. If no other client has moved since this client's last visit,
         the units return to their atoms; only the order of the atoms changes.
@@ -225,27 +224,27 @@ class _Table:
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
         """Return each client's atom (common unit) per unit, and how many units each atom has.
 
-        Atoms are numbered from the oldest.
+        Atoms are numbered in the order in which they were made.
         """
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Assign a client's units to slots (common units); `new` ones come last in order."""
+        """Assign a client's units to these slots (atoms); those marked `new` are ordered last."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from their slots (common units); return which slots are empty."""
+        """Remove a client's units from their slots (atoms); return which slots are now empty."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
         return np.asarray(self.counts[slots] == 0)
 
     def _best(self, client: int) -> Ints:
-        """Return each unit's best column of the reward matrix, other clients' units being fixed."""
+        """Return the best atom for each unit of a client: existing atoms in order, then new."""
         counts = self.counts[self.order]
         rewards = reward_matrix(
             self.sums.gains(client, self.order, counts),
@@ -277,8 +276,8 @@ LEAST_VARIANCE = 1e-100  # its inverse and the square of that are still numbers
 class Variances:
     """Variances of units' noise (sigma2) and of the prior (sigma02), and the prior mean of biases.
 
-    `layers` are factors on sigma2 for each hidden layer, lowest first; or one for all; or two, for
-    the layers below the top one and for the top one. A single hidden layer counts as the lowest.
+    `layers` are factors on sigma2: one for all hidden layers; two, for those below the top one and
+    for the top one; or one for each, lowest first. A single hidden layer counts as the lowest.
     """
 
     sigma2: float = 1.0
@@ -319,7 +318,7 @@ def match_networks(
     """Match J networks into a global one; return it and the matching of each hidden layer.
 
     Args:
-        networks: J tuples of float64 arrays, of equal depth; widths may differ.
+        networks: J tuples (weight0, bias0, …), float64, of equal depth; widths may differ.
         shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
         variances: of units and prior, for matching units.
         rule: parameters of the matching.
@@ -328,7 +327,7 @@ def match_networks(
         posterior: other variances, for the global network's posterior means.
 
     Raises:
-        FedreproError: as `match`, or if `variances` has too few or too many factors of layers.
+        FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
@@ -348,9 +347,10 @@ def as_assigned(
     variances: Variances,
     matchings: Sequence[Matching],
 ) -> tuple[Matching, ...]:
-    """Recompute the common units of matchings with other variances; assignments do not change.
+    """Recompute matchings' common units with other variances; no unit changes its common unit.
 
-    `matchings` and the result are by hidden layer, top first; `shares` as in `match_networks`.
+    `matchings` and the result are by hidden layer, top first. `shares` (J, K) are precisions of a
+    client's weights to a class in units of 1 / sigma2.
     """
     by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
 
@@ -371,8 +371,8 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) is called to match one hidden layer, 0 being the lowest; `shares` (J, K)
-    weigh clients' weights to classes. Source: supplement, Algorithm 1.
+    matched(layer, units) must match the units of one hidden layer, 0 being the lowest. `shares` (J,
+    K) are precisions of clients' weights to classes. Source: supplement of PFNM, Algorithm 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -390,7 +390,7 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `shares` (J, K) weigh a client's weights to a class; `noise` is the variance of a unit's noise.
+    `shares` (J, K) are precisions of weights to classes in units of 1 / `noise`, a variance.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
@@ -403,12 +403,12 @@ def top_layer(
 def inner_layer(
     networks: Sequence[UnitArrays], layer: int, above: Matching, variances: Variances, noise: float
 ) -> MatchedLayer:
-    """Collect the units of a hidden layer below the top for matching, by biases and weights upward.
+    """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    Weights upward go to the common units of the matching `above`. For common units that a client
-    lacks, weights are 0 with full precision, as in the authors' code, so they draw the average
-    towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance. Source:
-    section 3.2.
+    Outgoing weights lead to the common units of `above`, the matching of the next layer; to those
+    that a client lacks they are 0 with full precision, as in the authors' code, so they draw the
+    average towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance.
+    Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -427,7 +427,7 @@ def inner_layer(
 def _own_part(network: UnitArrays, layer: int) -> Array:
     """Return the part of a layer's units that depends on no matching above: incoming weights, bias.
 
-    Incoming weights are included in the lowest layer alone, (L, D + 1) for D inputs; else (L, 1).
+    The lowest layer has both, (L, D + 1) for D inputs; higher ones have the bias alone, (L, 1).
     """
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
@@ -456,10 +456,10 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 
 
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
-    """Return the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
+    """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    `shares` (J, K) are precisions, for a network of `depth` hidden layers. As in the authors' code
-    the prior is that of hidden biases, and sigma2 that of the top hidden layer.
+    `shares` (J, K) are precisions in units of 1 / sigma2; there are `depth` hidden layers. As in
+    the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden layer.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
@@ -468,7 +468,7 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 
 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
-    """Return a network's posterior means if no unit were matched, each unit being a common one.
+    """Return a network's posterior means as if none of its units were matched with another's.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
     to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with p = 1 / sigma2 of the layer below

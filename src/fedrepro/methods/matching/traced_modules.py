@@ -41,23 +41,23 @@ KEPT_PARTS = {
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: the names of its tensors in order, and its sets of hidden units."""
+    """A traced torch module: its tensors' names in order, and which axes list equal units."""
 
     names: tuple[str, ...]
     units: UnitSets
 
     def networks(self, tensors: Mapping[str, np.ndarray]) -> list[UnitArrays]:
-        """Convert stacked tensors (J, *shape) to the networks of J clients, as float64 arrays."""
+        """Convert tensors by name, (J, *shape), to the arrays of J networks, float64."""
         arrays = [tensors[name].astype(np.float64) for name in self.names]
         return list(zip(*arrays, strict=True))
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
-        """Convert a network's arrays back to named tensors of one model, float32 (1, *shape)."""
+        """Convert a network's arrays back to float32 tensors by name, (1, *shape)."""
         pairs = zip(self.names, network, strict=True)
         return {name: np.asarray(value, np.float32)[None] for name, value in pairs}
 
     def place(self, weight: str) -> int:
-        """Return the index of a named tensor among the network's arrays."""
+        """Return the index in a network's tuple of arrays of the tensor named `weight`."""
         return self.names.index(weight)
 
 
@@ -94,7 +94,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The output of a traced call; axis 1 has `places` entries per unit of set number `unit`."""
+    """The hidden units (set number `unit`) on axis 1 of a call's output, `places` entries each."""
 
     unit: int
     places: int = 1
@@ -104,9 +104,9 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    parent: for each set of units, a set that contains it (union-find). found: pairs of a set's
-    number and a parameter axis that lists its units. given: the output of each visited call. heads:
-    tensors and axes that list the classes.
+    parent: for each set's number, that of a set which contains it (union-find). found: pairs of a
+    set's number and a parameter's axis that lists its units. given: the output of each visited
+    call. heads: (index of a tensor, axis) for each axis that lists the classes.
     """
 
     network: ModuleNetwork
@@ -123,7 +123,7 @@ class _Walk:
         self.named = {id(value): name for name, value in held}
 
     def root(self, unit: int) -> int:
-        """Return the number of the largest joined set of units that contains the set `unit`."""
+        """Return the number of the set of units that set number `unit` has become a part of."""
         while self.parent[unit] != unit:
             unit = self.parent[unit]
         return unit
@@ -133,7 +133,7 @@ class _Walk:
         return len(self.parent) - 1
 
     def join(self, one: int, other: int) -> int:
-        """Join two sets of units that must be permuted alike; return the older set's number."""
+        """Join two sets of units (numbers), to be permuted alike; return the lower number."""
         low, high = sorted((self.root(one), self.root(other)))
         self.parent[high] = low
         return low
@@ -145,7 +145,7 @@ class _Walk:
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Process one traced call: record its output's units, and parameter axes that list them."""
+        """Record for one traced call the units of its output, and parameter axes that list them."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":
@@ -168,7 +168,7 @@ class _Walk:
             self.given[node] = self._function(target.rpartition(".")[2], node, known)
 
     def _before(self, node: torch.fx.Node) -> tuple[int, ...]:
-        """Return the shape of the first tensor among a traced call's inputs."""
+        """Return the shape of the first input of a traced call that is a tensor."""
         metas: list[Any] = [arg.meta.get("tensor_meta") for arg in node.all_input_nodes]
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
@@ -245,8 +245,9 @@ class _Walk:
     ) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        Each unit has `places` entries on this axis; `counted` and `gives` are as in `Use`. A layer
-        that is called twice has one set of units, so sets recorded for equal axes are joined.
+        Each unit has `places` entries on it. `counted`: matching compares the parameter; `gives`:
+        the units are the layer's outputs. If another call has recorded the axis, both sets are
+        joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

@@ -33,10 +33,10 @@ def fused(
 
     Args:
         networks: J networks, as tuples (weight0, bias0, …).
-        widths: units of each hidden layer of the result.
-        share: (J,), the weight of each network, sums to one.
-        towards: (J, K), each network's weight in the weights to each class.
-        order: indices of networks; the fused units start as these networks' strongest units.
+        widths: number of units in each hidden layer of the result.
+        share: (J,), the networks' weights in the result, with sum one.
+        towards: (J, K), the networks' weights in the result's weights to each class.
+        order: indices of networks; a layer's fusion starts from these networks' strongest units.
         sweeps: the largest number of iterations per layer (see `barycentre`).
     """
     blocks: list[Array] = []
@@ -71,9 +71,10 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
-    `units` has the axes that list the same units; share, towards, order and sweeps are as in
-    `fused`. Units are compared by incoming weights; layers with the same units, as behind a
-    shortcut, are fused by the same transport plan.
+    `units` says which array axes list the same units; layers with the same units, as behind a
+    shortcut, are fused by the same plan. Networks count with `share` (J,), in weights to classes
+    with `towards` (J, K). Each fusion starts from units of the networks in `order`, with at most
+    `sweeps` iterations. Units are compared by incoming weights.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -112,7 +113,7 @@ def barycentre(
 
 
 def _carried(origins: Array, points: Array) -> Array:
-    """Return the cheapest transport plan between equal masses at `origins` and at `points`."""
+    """Return the cheapest transport plan (m, n) from `origins` to `points`; rows sum to one."""
     # loaded here: planning lists the methods, and must not wait for it
     from ot.lp import emd
 
@@ -128,11 +129,11 @@ SAME = 1e-12  # squared distance of directions that are one, but for rounding
 def merge_similar_units(
     network: UnitArrays, widths: Sequence[int], restarts: int, rng: np.random.Generator
 ) -> UnitArrays:
-    """Shrink a network's hidden layers to `widths` by k-means on the directions of its units.
+    """Shrink a network's hidden layers to `widths` by merging units that k-means clusters together.
 
     A ReLU unit with incoming weights v and outgoing weights u equals a unit with v/|v| and |v| u.
-    The units of a cluster become one unit with the mean of their v/|v| and the sum of their |v| u.
-    Layers are shrunk from the lowest up, each by the best of `restarts` clusterings.
+    Units in a cluster of v/|v| become one unit with the mean of v/|v| and the sum of |v| u. Layers
+    are shrunk from the lowest up, each by the best of `restarts` clusterings.
     """
     blocks = list(network)
     for layer, width in enumerate(widths):
@@ -149,7 +150,7 @@ def merge_similar_units(
 
 
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
-    """Cluster points (n, D) by k-means; return each point's cluster, int64 (n,).
+    """Cluster points (n, D) by k-means; return the number of each point's cluster, int64 (n,).
 
     The best of `restarts` runs is returned, each started as in k-means++ (Arthur and Vassilvitskii,
     2007). Distances are computed from inner products (n, n), so a step costs the same for any D.
@@ -164,7 +165,7 @@ def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generato
 
 
 def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
-    """Draw start points of k-means by k-means++, from inner products (n, n); return indices."""
+    """Draw indices of start points by k-means++, from the points' inner products (n, n)."""
     lengths = np.diag(products)
     starts = [int(rng.integers(len(products)))]
     nearest = np.full(len(products), np.inf)
@@ -181,7 +182,7 @@ def _starts(products: Array, clusters: int, rng: np.random.Generator) -> Ints:
 
 
 def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
-    """Run k-means from these start points; return labels (n,), and the sum of squared distances."""
+    """Run k-means from points number `starts`; return labels (n,) and the sum of squared errors."""
     lengths = np.diag(products)
     labels = (lengths[starts] - 2 * products[:, starts]).argmin(axis=1)
     labels[starts] = np.arange(len(starts))
@@ -196,7 +197,7 @@ def _lloyd(products: Array, starts: Ints) -> tuple[Ints, float]:
 
 
 def _distances(products: Array, labels: Ints, clusters: int) -> Array:
-    """Return squared distances (n, clusters) of points x to cluster means, each less |x|²."""
+    """Compute |x - mean|² - |x|² of points x and cluster means by inner products: (n, clusters)."""
     order = np.argsort(labels, kind="stable")
     present, first = np.unique(labels[order], return_index=True)
     sizes = np.bincount(labels, minlength=clusters)[present]

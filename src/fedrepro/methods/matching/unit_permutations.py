@@ -23,7 +23,7 @@ LEAST_GAIN = 1e-10  # of agreement, as a share of it
 
 
 class Use(NamedTuple):
-    """An axis of a weight array that lists the hidden units of one set, `places` entries per unit.
+    """An axis of a weight array along which a set of hidden units lies, `places` entries per unit.
 
     `at` is the array's index in the network. Entries after the last unit's, such as a bias, stay in
     place. `counted` is whether the array is compared when networks are matched. `gives` is True for
@@ -42,9 +42,9 @@ class UnitSets:
     """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
     Attributes:
-        uses: for each set, all axes that list its units and are permuted alike.
-        heads: the arrays that list the classes, by index, and on which axis.
-        largest: indices of arrays of counts; averaging takes their maximum over networks.
+        uses: for each set, all axes along which its units lie and which are permuted alike.
+        heads: (index of an array, axis) for each axis that lists the classes.
+        largest: indices of arrays of counts; an average of networks takes their maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -53,7 +53,7 @@ class UnitSets:
 
     @cached_property
     def uncounted(self) -> Collection[int]:
-        """Return indices of arrays that are permuted but not compared, like running statistics."""
+        """Return indices of arrays that are permuted but not compared: running statistics."""
         uses = [use for each in self.uses for use in each]
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
@@ -63,14 +63,15 @@ class UnitSets:
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Reshape the array with axis `use` to one row of entries per hidden unit, (units, …)."""
+        """Reshape the array with axis `use` to a row of entries per hidden unit, (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Return inner products of a set's hidden units in two networks, over all arrays: (L, L).
+        """Compute inner products of the weights of two networks' hidden units: (L, L).
 
-        Entry (a, b) compares unit a of `model` and unit b of `network`; `layer` numbers the set.
+        Entry (a, b) is of units a of `model` and b of `network` in set number `layer`, over all
+        arrays.
         """
         products = (
             self.rows(model, use) @ self.rows(network, use).T
@@ -82,8 +83,8 @@ class UnitSets:
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting a set's units made a network agree more with `model`.
 
-        `before` and `after` are the network; `layer` is the set's number. Permutations found by
-        linear assignment always do, unless an array lists the set on two axes.
+        `before` and `after` are the network around the permutation; `layer` is the set's number. A
+        best assignment always does so, unless an array lists the set on two axes.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -92,7 +93,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix hidden units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
+        """Mix the units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -101,7 +102,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Permute the hidden units of set number `layer` by `order` (L,); outputs do not change."""
+        """Permute the units of set number `layer` by indices `order` (L,); outputs stay equal."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -129,7 +130,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return the sets of hidden units of a chain of `layers` hidden layers, each layer a set.
+    """Return sets of hidden units, one for each of the `layers` hidden layers of a plain network.
 
     The network's arrays are (weight0, bias0, …), weights (inputs, …, outputs).
     """
@@ -144,9 +145,9 @@ def align_units(
 ) -> list[UnitArrays]:
     """Permute each network's hidden units so that its weights agree best with the others' mean.
 
-    First each network is matched to the mean of the networks before it; then each, in random order,
-    to the mean of all others, until none changes or for `sweeps` passes. `units` are the sets of
-    units to permute. Returns the permuted networks.
+    First each network is matched to the mean of those before it; then each, in random order, to the
+    mean of all others, until none changes or for `sweeps` passes. `units` are the sets of units to
+    permute. Returns the permuted networks.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -202,9 +203,9 @@ def in_common_order(
 ) -> list[UnitArrays]:
     """Permute the hidden units of all networks into one common order, all at once (C²M³).
 
-    Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> from P = I, along lines
-    towards the permutations that the gradient prefers. Ends after `steps`, or when a step raises
-    the agreement by less than a share `gain`. `units` are the sets of units to permute.
+    Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> of permuted weights w_p from
+    P = I, along lines to the permutations that fit the gradient best. They end after `steps`, or
+    when the agreement rises by less than the fraction `gain`. `units` are the sets to permute.
     """
     if len(networks) == 1:
         return list(networks)
@@ -231,9 +232,9 @@ def in_common_order(
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
-    """Return how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights.
+    """Compute how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights w.
 
-    `plans` has the matrices P_p of each network, one for each set of `units`.
+    `plans` has for each network p its matrices P_p (L, L), one for each set of `units`.
     """
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
@@ -247,7 +248,7 @@ def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: Unit
 
 
 def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitArrays:
-    """Multiply each set of hidden units of a network by its matrix (L, L) in `plan`."""
+    """Multiply each set of a network's hidden units by its matrix (L, L) in `plan`."""
     for layer, matrix in enumerate(plan):
         network = units.times(network, layer, matrix)
     return network
@@ -256,7 +257,7 @@ def permuted_network(network: UnitArrays, plan: Plan, units: UnitSets) -> UnitAr
 def gradient(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], p: int, units: UnitSets
 ) -> Plan:
-    """Return the gradient of `agreement` by network p's matrices: (L, L) for each set of units."""
+    """Compute the gradient of `agreement` by network p's matrices: (L, L) per set of `units`."""
     others = [
         permuted_network(network, plan, units)
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
@@ -275,7 +276,7 @@ def gradient(
 
 
 def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Permute the hidden units of each set by `orders`, an index array (L,) per set."""
+    """Permute each set of a network's hidden units by its indices (L,) in `orders`."""
     for layer, order in enumerate(orders):
         network = units.permuted(network, layer, order)
     return network
@@ -284,7 +285,7 @@ def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> Uni
 def _along(
     networks: Sequence[UnitArrays], plans: Sequence[Plan], towards: Sequence[Plan], units: UnitSets
 ) -> tuple[list[Plan], float]:
-    """Search the line from `plans` to `towards` for the best agreement; return plans and value."""
+    """Search the line between two lists of plans for the best agreement; return plans and value."""
 
     def between(share: float) -> list[Plan]:
         return [

@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition's configuration: all clients together keep 5,000 validation examples."""
+    """Return a partition's configuration; its clients together keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -48,7 +48,7 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 def chosen(name: str, label: str, **settings: Any) -> Entry:
     """Return the configuration of method `name` that tries parameter values and keeps the best.
 
-    Best is the accuracy on clients' validation examples. Values are lists in `settings`, by
+    Best is the accuracy on clients' validation examples. `settings` has lists of values, by
     parameter; settings="grid" tries the method's own grid. `label` is its name in figures.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
@@ -81,7 +81,7 @@ def merges(
     """List configurations of methods that merge clients' networks into one without server data.
 
     The arguments are configurations of costly methods: diagonal and K-FAC FedFisher, FedLPA,
-    RegMean++. Tables with a small or large network pass their own.
+    RegMean++. Tables with a small or large network pass other ones.
     """
     return [
         FEDAVG,
@@ -192,10 +192,10 @@ EVEN: dict[str, Entry] = {
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table of leaderboard arena/1: LeNet, ten clients.
+    """Return the configuration of a table of this project's leaderboard arena/1, with ten clients.
 
-    `images` (the data) and `kind` ("skewed" or "even") go into the title. `cases` maps names of the
-    table's columns to their partitions. `on` has changes for other data than Fashion-MNIST.
+    `images` (the data) and `kind` ("skewed" or "even") go into the title. `cases` are the columns,
+    by name, each with its partition. `on` has changes for other data than Fashion-MNIST.
     """
     return exhibit(
         *on,
@@ -207,9 +207,9 @@ def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitDat
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table that repeats a cell of a table of the FedFisher paper.
+    """Return the configuration of a table that repeats an experiment of the FedFisher paper.
 
-    There are five clients with class shares from Dirichlet(`alpha`). `point` names the cell in the
+    Five clients have class shares from Dirichlet(`alpha`). `point` names the experiment in the
     title, `case` in the csv; `on` has changes for other data than Fashion-MNIST.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
@@ -344,7 +344,7 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """List configurations of methods in several rounds (FedAvg, FedProx, …) and values to try.
+    """List configurations of methods in several rounds (FedAvg, FedProx, …), with values to try.
 
     The values are `proximal` for FedProx, `adam_lr` for FedAdam's server learning rate, and lists
     by parameter (`feddyn`) for FedDyn. Two bounds come first: the best client and pooled training.

@@ -69,7 +69,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return the configurations `methods` with the hyper-parameter grids of leaderboard arena/2.
+    """Return the configurations `methods` with the hyper-parameter grids of leaderboard 2.
 
     A method whose label is in `grids` tries all combinations of the values in its grid, with the
     constants in `FIXED`; other methods are returned unchanged.
@@ -88,10 +88,10 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Return the configuration of a table of leaderboard arena/2, made from `first` of arena/1.
+    """Return the configuration of a table of leaderboard 2, made from its counterpart `first` in 1.
 
-    `defaults` is the configuration that all tables of arena/1 share; `of_both` lists those notes of
-    arena/1 that hold for arena/2 too.
+    `defaults` is the configuration that all tables of leaderboard 1 share; `of_both` lists those of
+    its notes that hold for leaderboard 2 too.
     """
     both = {**defaults, **first}
     notes = [note for note in both["notes"] if note in of_both]
@@ -121,9 +121,9 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Return the configuration of arena/2's table of 1, 5 and 10 rounds, 10 local epochs in all.
+    """Return leaderboard 2's table of 1, 5 and 10 rounds, with 10 local epochs in all.
 
-    `first` is the configuration of the corresponding table of arena/1.
+    `first` is the configuration of the corresponding table of leaderboard 1.
     """
     return exhibit(
         first,

@@ -18,7 +18,7 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """A check of a claim of a paper on a method's gain, less the largest gain of rival methods.
+    """A check of a paper's claim: how much a method gains on a metric, less the best rival's gain.
 
     The gain is the metric of method `of` minus that of method `over`. `than` maps each rival to the
     method over which it gains, as {"Averaged tuned": "Averaged"}.

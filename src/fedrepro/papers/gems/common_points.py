@@ -36,8 +36,7 @@ class Spaces:
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
     centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all, not even
-    their centre; their radius is 0.
+    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all.
     """
 
     centres: Array
@@ -56,7 +55,7 @@ class Spaces:
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute distances |(w - c_k) / s_k| of `point` w (d,), with s_k relative radii: (K,)."""
+        """Compute distances |(w - c_k) / s_k| of `point` w (d,) from all centres c: (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:
@@ -66,9 +65,9 @@ class Spaces:
 
 @dataclass(frozen=True)
 class Hinges:
-    """Objective sum_k max(0, |scale_k (w - c_k)| - margin_k), which is 0 in all of K spaces.
+    """The objective sum_k max(0, |scale_k (w - c_k)| - margin_k), 0 where K spaces intersect.
 
-    centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
+    A space is a ball or ellipsoid. centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
     """
 
     centres: Array
@@ -92,8 +91,8 @@ def of_balls(spaces: Spaces) -> Hinges:
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
     """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1), which is 0 where K ellipsoids meet.
 
-    r_k has a radius for each axis; radii below `thinnest` are replaced by it. Source: GEMS, eq. (2)
-    with (4); the authors' code.
+    r_k has a radius for each axis; radii of `spaces` below `thinnest` are replaced by it. Source:
+    GEMS, eq. (2) with (4); the authors' code.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
@@ -102,8 +101,7 @@ def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
 def weighed_by_centres(spaces: Spaces) -> Hinges:
     """Return the objective of K balls as in the authors' code: sum_k max(0, |c_k (w - c_k)| - r_k).
 
-    The factor c_k is a mistake of the code, since GEMS, eq. (2), has none; it is needed to repeat
-    the code's numbers.
+    The factor c_k is a mistake that GEMS, eq. (2), does not have; the code's numbers need it.
     """
     return Hinges(spaces.centres, np.abs(spaces.centres), spaces.radii)
 
@@ -119,8 +117,8 @@ class Descent(NamedTuple):
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
     """Run gradient descent with step size `lr` from `start` (d,), until the objective is 0.
 
-    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps.
-    A term that is 0 has gradient 0. Source: GEMS, section 3.1.
+    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps. A
+    term that is 0 has gradient 0. Source: GEMS, section 3.1.
     """
     point = np.array(start, np.float64)
     done = 0
@@ -141,8 +139,8 @@ class Certificate(NamedTuple):
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
     proven. point: the point whose largest distance from a centre, in radii of its space, is least.
-    largest, smallest: bounds on the factor by which all radii have to be multiplied for the spaces
-    to just meet. weights: (K,), prove the lower bound.
+    largest, smallest: bounds on the factor on all radii with which the spaces just intersect.
+    weights: (K,), prove `smallest`.
     """
 
     meet: bool | None
@@ -155,8 +153,8 @@ class Certificate(NamedTuple):
 def certified(spaces: Spaces) -> Certificate:
     """Prove whether K spaces (balls or ellipsoids) have a common point, and find the deepest point.
 
-    The deepest point's largest distance from a centre, in radii, is least. An empty space meets no
-    other. A space of radius 0 is a single point, so only this point can be common.
+    The deepest point's largest distance from a centre, in radii, is least. An empty space
+    intersects no other. If a space has radius 0, only its centre can be the common point.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -174,11 +172,11 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on the least t^2 with which K spaces meet, for weights x on the simplex.
+    """Bounds on the least t^2 with which K spaces intersect, for weights x on the simplex.
 
-    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart:
-    w - c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low:
-    the bounds max_k q_k and sum_k x_k q_k.
+    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w -
+    c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low: the
+    bounds max_k q_k and sum_k x_k q_k.
     """
 
     weights: Array
@@ -190,10 +188,10 @@ class _Bounds(NamedTuple):
 
 
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute the least t² with which K spaces meet, min_w max_k sum_i a_ki (w_i - c_ki)².
+    """Compute the least t² with which K spaces intersect, min_w max_k sum_i a_ki (w_i - c_ki)².
 
-    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is
-    (K, d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
+    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is (K,
+    d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
     bound. Newton's method maximises the lower bound g(x) plus the barrier tau sum_k log x_k on the
     simplex, for ever smaller tau, until the bounds differ by at most GAP.
     """

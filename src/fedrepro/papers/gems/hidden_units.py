@@ -83,12 +83,11 @@ def balls(
     search: softmax_spaces.Bisection,
     shared: bool = True,
 ) -> list[softmax_spaces.Radius]:
-    """Search for each unit the largest ball in which its outputs change by at most `epsilon`.
+    """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
 
-    With `deviation` "outside", as printed, the change of the outputs on n examples is
-    |difference| / n, with "inside" |difference| / sqrt(n). Radii are searched by bisection along
-    one set of random directions for all units if `shared`, else along new ones for every radius.
-    Source: GEMS, eq. (3).
+    With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
+    "inside" |difference| / sqrt(n). Bisection searches radii along one set of random directions for
+    all units if `shared`, else along new ones for every radius. Source: GEMS, eq. (3).
     """
     examples = len(layer.inputs)
     most = epsilon * (examples if deviation == "outside" else examples**0.5)
@@ -134,9 +133,9 @@ Sets = list[list[int]]
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
     """Form one group of hidden units: add each unit in turn whose ball meets all in the group.
 
-    `members` are the units' indices, and `meet` (N, N) says which balls meet. Returns lists of
-    indices: the group, then each other unit alone. `owners` are not used, so units of one client
-    may be grouped. Source: the code of the authors of GEMS.
+    `members` are the units' indices, and `meet` (N, N) says which units' balls intersect. Returns
+    lists of indices: the group, then each other unit alone. `owners` are not used, so units of one
+    client may be grouped. Source: the code of the authors of GEMS.
     """
     together: list[int] = []
     alone: Sets = []
@@ -149,12 +148,12 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
 
 
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Group hidden units into sets of different clients' units whose balls meet in pairs.
+    """Group hidden units into sets of different clients' units whose balls intersect in pairs.
 
-    `members` are the units' indices, `meet` (N, N) says which balls meet, `owners` (N,) are the
-    units' clients. Each set starts with the first unit left, and adds the first unit of each other
-    client whose ball meets all in the set. Returns lists of indices. Source: GEMS, section 3.2,
-    step 3 (greedily, tuples of the Cartesian product).
+    `members` are the units' indices, `meet` (N, N) says which balls intersect, `owners` (N,) are
+    the units' clients. Each set starts with the first unit left, and adds the first unit of each
+    other client whose ball meets all in the set. Returns lists of indices. Source: GEMS, section
+    3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -177,8 +176,8 @@ class Merged(NamedTuple):
     """The units of a hidden layer that all clients share after merging, and counts of merged units.
 
     units: float64 (A, d), weights and bias of each unit, cluster after cluster. merged: how many of
-    them replace several units. leftover: how many are a client's own, unchanged. refused: sets of
-    units whose balls meet in pairs but have no common point, so that they were not merged.
+    them replace several units. leftover: how many are a client's own, unchanged. refused: number of
+    sets of units whose balls intersect in pairs but have no common point, so they were not merged.
     """
 
     units: Array
@@ -197,8 +196,8 @@ def merged(
 
     A ball is around a unit's weights; `radii` are (N,). `clusters` has arrays of indices of units
     that may merge, and `grouping` names the rule that makes sets of a cluster's units: "greedy", or
-    "tuples" of units of different clients. `joined` returns a common point (d,) of a set's balls,
-    or None without one.
+    "tuples" of different clients' units. `joined` returns a point (d,) in all balls of a set, or
+    None.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -221,7 +220,7 @@ class LayerSpaces:
     clients: each client's units and the layer's inputs. rngs: each client's random key. search:
     options of the search for radii. draws: "shared" directions for every radius, or "fresh" ones.
     deviation: see `balls`. layer: number of the layer, from 0. known: radii so far, by epsilon.
-    grouped: clusters so far, by their number.
+    grouped: clusters so far, by how many there are.
     """
 
     clients: Sequence[HiddenUnits]
@@ -290,8 +289,8 @@ class Merging:
     """Options for merging the hidden units of a layer.
 
     epsilon: how far a unit's outputs may change in its ball. clusters: number of groups of units
-    within which units may merge. grouping: "greedy" or "tuples", the rule by which sets of units
-    are made. search: how a point in all balls of a set is found.
+    within which units may merge. grouping: the rule that makes sets of units, "greedy" or "tuples".
+    search: how a point in all balls of a set is found.
     """
 
     epsilon: float
@@ -302,9 +301,8 @@ class Merging:
     def joined(self, spaces: Spaces) -> Array | None:
         """Find a unit that replaces several: a point (d,) in all their balls `spaces`, or None.
 
-        It is the last point of gradient descent, or the point farthest inside the balls, if
-        `search` asks for that or the descent ends outside. With `as_published` it is the descent's
-        last point, wherever that lies.
+        It is the last point of gradient descent (always, with `as_published`), or the point
+        farthest inside the balls if `search` asks for that or the descent ends outside.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)
@@ -314,7 +312,7 @@ class Merging:
         return proof.point if proof.meet else None
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge the units in `spaces`, a hidden layer of all clients, and return the common layer.
+        """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
         Raises:
             FedreproError: there are more clusters than units, or with `as_published` only one.
@@ -335,8 +333,8 @@ class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging, and each client's output layer.
 
     tensors: the shared hidden layers by name, (1, *shape). inputs: for each client the outputs of
-    the top shared layer on its validation examples, (n, A). heads: each client's output layer above
-    it, (A + 1, K), biases last. diagnostics: by the names of UNIT_METRICS. sent: traffic so far.
+    the top shared layer on its validation examples, (n, A). heads: each client's output layer, (A +
+    1, K), biases last. diagnostics: numbers by name of metric (UNIT_METRICS). sent: traffic so far.
     """
 
     tensors: dict[str, np.ndarray]
@@ -362,10 +360,10 @@ def common_layers(
         lowest: all clients' units of the lowest hidden layer.
         depth: number of hidden layers.
         merging: options of merging units.
-        trained: called with tensors of the merged layers and the number of the top one; lets
-            clients train layers above, and returns their tensors, (J, *shape), from weight0 on.
+        trained: called with the merged layers' tensors and the number of the top one; clients train
+            the layers above, and their tensors are returned, (J, *shape), from weight0 on.
         rng: the random key of the method's call.
-        instead: for controls, makes units that replace the merged ones.
+        instead: for controls, maps (units, merged layer) to a layer that is used instead.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -398,7 +396,7 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return each client's lowest layer as a matrix, biases as last row: a list of J (D + 1, K).
+    """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
 
     `tensors` are all clients' networks by name, (J, *shape).
 

@@ -58,10 +58,10 @@ METRICS |= {
 
 @dataclass(frozen=True)
 class Bisection:
-    """Options of the search for a radius by bisection.
+    """Options of the search by bisection for the radius of a space of good enough models.
 
-    r_max: largest radius. delta: width of the interval at which bisection ends. points: models
-    drawn at each radius to test it.
+    r_max: largest radius. delta: width of the interval at which bisection ends. points: number of
+    random models at each radius that have to be good enough.
     """
 
     r_max: float = 4000.0
@@ -87,7 +87,7 @@ EMPTY = Radius(0.0, empty=True)
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R) says whether all models drawn from the surface of radius R are good enough. The
+    good_enough(R) must say whether random models at distance R from the centre are good enough. The
     result is the lower end of the last interval, which passed; the paper does not say which end.
     """
     low, high = 0.0, search.r_max
@@ -111,8 +111,7 @@ def with_ones(inputs: Floats) -> Floats:
 class RightWithin(NamedTuple):
     """For each direction, the range of distances within which each example is classified right.
 
-    A model is moved from its centre along p directions. least, most: the ends of the range for each
-    of n examples, float32 (n, p).
+    A model moves from its centre along p directions. least, most: ends of the range, (n, p).
     """
 
     least: Floats
@@ -129,8 +128,7 @@ class Softmax:
     """A client's softmax model (`centre`), and examples on which models near it are evaluated.
 
     inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K), biases last. shape:
-    relative radii of an ellipsoid of models around it, float32 (D + 1, K), or ones, (1, 1), for a
-    ball.
+    relative radii of an ellipsoid around `centre`, float32 (D + 1, K), or ones, (1, 1), for a ball.
     """
 
     inputs: Floats
@@ -159,21 +157,21 @@ class Softmax:
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
-        """Draw `points` directions; compute for each at which distances each example is right.
+        """Draw `points` random directions; find at which distances along each an example is right.
 
-        One call serves every radius. Directions are shape * g / |g| with g standard normal, points
-        of the surface of the ball or ellipsoid with radius 1; at most `most` are drawn at a time.
-        Source: GEMS, Algorithm 2, line 6, and appendix A.
+        An example is right if the model moved so far from `centre` predicts its label; one call
+        serves every radius. Directions are shape * g / |g| with g standard normal, points of the
+        surface of the ball or ellipsoid with radius 1; at most `most` are drawn at a time. Source:
+        GEMS, Algorithm 2, line 6, and appendix A.
         """
         parts = list(self.blocks(rng, points, most))
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Yield, for some random directions at a time, at which distances each example is right.
+        """Yield results of `right_within` for at most `most` of the `points` directions at a time.
 
-        Each result is for at most `most` of the `points` directions. At distance R an example of
-        class y is right if z_k + R d_k <= z_y + R d_y for all classes k, where z are the logits and
-        d is what a step of length 1 adds to them.
+        At distance R an example of class y is right if z_k + R d_k <= z_y + R d_y for all classes
+        k, where z are the logits and d is what a step of length 1 adds to them.
         """
         rows, classes = self.centre.shape
         block = max(1, min(most, BLOCK_FLOATS // max(self.centre.size, self.logits.size)))
@@ -199,7 +197,7 @@ class Softmax:
             yield RightWithin(low, high)
 
     def proven_radius(self, accuracy: float) -> float:
-        """Compute a radius within which every model provably has this `accuracy`, without draws.
+        """Compute a radius within which every model provably has this `accuracy`, without sampling.
 
         By the Cauchy-Schwarz inequality, a move of length R changes the gap between two logits by
         at most R |x|, with x measured in the radii of both classes. So each example stays right up
@@ -247,7 +245,7 @@ def relative_radii(fisher: np.ndarray, least: float) -> Floats:
     """Compute relative radii of an ellipsoid from Fisher information: max(min_j F_j / F_i, least).
 
     The weight with the least information has 1. `fisher` is F, (D + 1, K), and so is the result,
-    float32. Source: GEMS, eq. (5).
+    float32; no radius is below `least`. Source: GEMS, eq. (5).
     """
     raised = fisher + FLOOR
     radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
@@ -260,7 +258,7 @@ class Intersecting:
 
     kind: "ball" or "ellipsoid". point: "descent" for the last point of gradient descent, or
     "deepest" for the point whose largest distance from a centre, in radii, is least. as_published:
-    repeat slips of the authors' code. delta: least radius of an ellipsoid in the descent.
+    repeat mistakes of the authors' code. delta: least radius of an ellipsoid in the descent.
     """
 
     kind: str
@@ -269,7 +267,7 @@ class Intersecting:
     delta: float
 
     def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the paper's objective for balls or ellipsoids, 0 where all `spaces` meet."""
+        """Return the objective that the paper prints, which is 0 where all `spaces` intersect."""
         return (
             common_points.of_balls(spaces)
             if self.kind == "ball"
@@ -285,10 +283,9 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return a common point of the spaces, (d,), and its diagnostics by metric name.
+        """Return a common point of the spaces, (d,), and numbers on the search by name of metric.
 
-        If spaces have no common point, the descent's last point is returned, or the deepest point
-        if `point` is "deepest".
+        Without a common point, it is the descent's last point, or the deepest one as `point` asks.
         """
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
@@ -309,8 +306,8 @@ class GoodEnough:
     """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
 
     models: the clients' models. rngs: each client's random key. search: options of the search for
-    radii. draws: "shared", equal directions for every radius, or "fresh". radii: "drawn", tested on
-    random models, or "proven". known: radii so far, by client and accuracy.
+    radii. draws: "shared", equal random directions for every radius, or "fresh". radii: "drawn",
+    tested on random models, or "proven". known: radii so far, by client and required accuracy.
     """
 
     models: Sequence[Softmax]
@@ -322,10 +319,10 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Compute for each client, along directions drawn once, where its examples are right.
+        """Find for each client, along directions drawn once, where its examples are right.
 
-        An example is right between two distances from the client's model. All radii of the client's
-        space are then searched along these directions.
+        An example is predicted right between two distances from the client's model. All radii of
+        the client's space are then searched along these directions.
         """
         points = self.search.points
         return [
@@ -337,7 +334,7 @@ class GoodEnough:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Return the radius of client number `client`'s space of models with this `accuracy`."""
+        """Return the radius within which models around this client's model have this `accuracy`."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
@@ -368,9 +365,9 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Find a model (D + 1, K) in the spaces of all clients; return it and diagnostics by name.
+        """Find a model (D + 1, K) in the spaces of all clients; return it and metrics by name.
 
-        `accuracies` are the clients' required accuracies, and `search` has options of the search.
+        `accuracies` are the accuracies that clients require; `search` has options of this search.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

@@ -35,9 +35,9 @@ UNREADABLE = (
 
 
 class CaseFinding(NamedTuple):
-    """The result of comparing one output of our matching with a recording of the authors' code.
+    """The comparison of one output of our matching with a recording of the authors' code.
 
-    what: name of the output. agrees: whether both agree. words: details to print.
+    what: name of the output. agrees: whether ours equals the recording. words: details to print.
     """
 
     what: str
@@ -46,9 +46,9 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Compare our matching with that of PFNM's authors, recorded at `path`; `echo` the results.
+    """Compare our matching with that of PFNM's authors, recorded in the file `path`; print results.
 
-    Returns an exit status: 0 if all agrees, 1 if not, 2 if the file cannot be checked.
+    `echo` prints a line. Returns 0 if all agrees, 1 if not, 2 if the file cannot be checked.
     """
     try:
         findings = check_pfnm(path)
@@ -61,9 +61,9 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Match the clients' networks in a recording again, and compare with the authors' results.
+    """Match the clients' networks in a recorded file again, and compare with the authors' results.
 
-    Returns a comparison of assignments, size and counts of each layer, and of each tensor.
+    Returns findings on the assignments, size and counts of each layer, and on each tensor.
 
     Raises:
         FedreproError: the file cannot be checked.
@@ -125,7 +125,7 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
 
 
 class _Arrays:
-    """The arrays of a recorded .npz by name; type and shape are checked when an array is read."""
+    """The arrays of a recorded .npz file by name; reading an array checks its type and shape."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -148,7 +148,7 @@ class _Arrays:
     def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
         """Return array `name` as float64; raise FedreproError unless it has `shape` and is finite.
 
-        None in `shape` is any length. If `padded`, values may be NaN or infinite.
+        A length in `shape` may be None for any. If `padded`, values may be NaN or infinite.
         """
         if name not in self.arrays:
             raise self.error(f"'{name}' is missing")

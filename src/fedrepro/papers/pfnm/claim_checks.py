@@ -27,9 +27,9 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
-    Sizes (`metric`) of method `of` are compared along column `over`; nearly best are those whose
-    mean of metric `by` over trials is within `within` of the best. The divisor is the size of
-    method `to`, in the figure `to_exhibit` or the same one.
+    Sizes (`metric`) of method `of` are compared over values of the table column `over`. A size is
+    nearly best if its mean over trials of metric `by` is within `within` of the best. The divisor
+    is the size of method `to`, in the figure `to_exhibit` or the same one.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -82,8 +82,8 @@ class Smallest(Form):
 class Effect(Form):
     """A check of a claim that one parameter has more effect on a metric than other parameters.
 
-    The effect is how far means differ along column `over`. `than` lists the columns of the other
-    parameters; the largest of their effects is subtracted.
+    A parameter's effect is how far means at its values lie apart. `over` is the parameter's column
+    in the table of results, `than` lists those of the others, whose largest effect is subtracted.
     """
 
     over_columns = ("over", "than")
@@ -107,9 +107,9 @@ class Effect(Form):
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Average all cells with equal value of column `key`: (trials, cells) -> (trials, values).
+    """Average a metric over all cells of a table that have equal value of the column `key`.
 
-    `series` has the numbers of the cells, a row for each trial and a column for each cell.
+    `series` (trials, cells) has the metric in each of `cells`; the result is (trials, values).
     """
     levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
@@ -119,8 +119,8 @@ def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
 class Correlation(Form):
     """A check of a claim on Pearson's correlation between two methods' values (Fisher's interval).
 
-    If `across` is "points", values are means over trials at each point of a figure (values of its
-    swept parameters); if "trials", values of single trials less the mean over trials at the point.
+    If `across` is "points", values are means over trials, one for each combination of the
+    parameters that a figure varies; if "trials", values of single trials less this mean.
     """
 
     compared = ("with_method",)

@@ -30,7 +30,8 @@ class Posterior:
     Attributes:
         step: number of steps so far.
         inputs: number of inputs of the networks.
-        layers: for each hidden layer, the lowest first, its atoms, and how often clients had each.
+        layers: for each hidden layer, the lowest first, its atoms, and how often each client had
+            each.
         bias: mean of the output bias times its precision, float64 (K,).
         bias_precision: precision (inverse variance) of the output bias, float64 (K,).
     """
@@ -53,9 +54,9 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the posterior before the first step of a stream: the prior, without global units.
+    """Return the posterior before the first step of a data stream: the prior, without global units.
 
-    `networks` has one per client, and only their shapes are used; `variances` set the prior.
+    Only the shapes of `networks`, one per client, are used; `variances` set the prior.
     """
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
@@ -80,10 +81,10 @@ def update(
     """Match the clients' networks of one more step to the atoms (global units) of earlier steps.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `before` is
-    the posterior of earlier steps. `networks` are those of the J clients after this step's
-    training; `shares` (J, K) are clients' shares of each class in this step. For `rule` and
-    `orders` see `match_networks`. At the first step equation (11) favours no atom, so with
-    `crowd_first` equation (9) is used instead. Atoms keep their indices, and new atoms follow.
+    the posterior of earlier steps. `networks` are those of J clients after this step's training,
+    `shares` (J, K) clients' shares of each class, `orders` the clients' order in each pass (passes,
+    J), for each hidden layer from the top. At the first step equation (11) favours no atom, so with
+    `crowd_first` equation (9) is used. Atoms keep their indices, and new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -113,7 +114,7 @@ def update(
 def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
     """Pad the outgoing weights of a layer's atoms with zeros for new units in the layer above.
 
-    `past` has the layer's atoms (global units) so far, and `units` the clients' units that will be
+    `past` has the layer's atoms (global units) so far; `units` are the clients' units that will be
     matched to them, whose outgoing weights already have the new length.
     """
     if not past.members.size:
@@ -140,10 +141,10 @@ def subsample(
 ) -> pfnm_atoms.Ints:
     """Draw the global units (atoms) of a layer from which a client starts its next step.
 
-    `members` (atoms,) is how often the client had each atom. At most width - fresh of the atoms
-    that it had are drawn without replacement, with probabilities in proportion to `members`.
-    Returns their indices, int64, ascending. `width` is the client's layer width, and `fresh` a
-    number of new units. Source: PFNM, supplement 4.2, streaming experiment.
+    `members` (atoms,) is how often the client has had each atom. At most width - fresh of its atoms
+    are drawn without replacement, with probabilities in proportion to `members`; the client's layer
+    has `width` units, and `fresh` are to be new. Returns indices, int64, ascending. Source: PFNM,
+    supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -164,7 +165,7 @@ def start_of(
 ) -> UnitArrays:
     """Return the weights from which `client` trains in its next step: global units plus noise.
 
-    In each hidden layer, as wide as `widths` says, come first global units drawn by `subsample`,
+    Each hidden layer, as wide as `widths` says, has first global units drawn by `subsample`,
     connected as in the global network, and then at least `fresh` units at the prior mean. Gaussian
     noise of standard deviation noise_sd is added to all weights and biases except the output bias,
     which is that of the global network. Source: PFNM, supplement 4.2, streaming experiment.
@@ -189,7 +190,7 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with only the part of their data that arrives at step `step`, from 0.
+    """Return the clients with only that part of their data that arrives at number `step`, from 0.
 
     Every client's examples are divided at random into `steps` parts of nearly equal size. The
     division depends on seed, trial and client alone. Source: PFNM, supplement 4.2.

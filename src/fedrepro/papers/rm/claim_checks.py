@@ -11,10 +11,10 @@ from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statemen
 
 
 class OverRounds(Form):
-    """A check of a claim on a metric of method `of`, computed from its curve over training rounds.
+    """A check of a paper's claim by one number from a metric's curve over training rounds.
 
-    `take` is "end" for the value of the last round, or "mean" for the mean over rounds (area under
-    the curve by trapezoids, divided by its length).
+    The curve is that of method `of`. `take` is "end" for its value in the last round, or "mean" for
+    its mean over rounds (area under the curve by trapezoids, divided by its length).
     """
 
     form: Literal["over_rounds"]
@@ -32,9 +32,9 @@ class OverRounds(Form):
         yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
 
     def _taken(self, numbers: Numbers) -> Numbers:
-        """Reduce each trial's curve over rounds in `numbers` to one value, and return the values.
+        """Reduce the curves over rounds of method `of` to one value per trial; return these values.
 
-        The result has rows of method `of` and of the checked metric alone.
+        `numbers` are the results of a figure; the result has rows for this method and metric alone.
         """
         import pandas as pd
 

@@ -65,7 +65,7 @@ TO_THE_END = [
 
 
 def case(label: str, **changes: Any) -> dict[str, Any]:
-    """Return the configuration of a table's row or column: its label, and `changes` of defaults."""
+    """Return an experiment's configuration: its label in a table, and `changes` of defaults."""
     return {"label": label, **changes}
 
 
@@ -83,12 +83,12 @@ ROWS = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Return {name: configuration} of the row `name` of table 1, with other `methods` if given."""
+    """Return row `name` of table 1 as {name: configuration}, with other `methods` if given."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
 def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
-    """Return parameters of local training: minibatch `size` (None: all data), rates `lr` to try."""
+    """Return options of local SGD: minibatch `size` (None: all data), step sizes `lr` to try."""
     return {"batch_size": size, "lr": lr}
 
 
@@ -96,7 +96,7 @@ def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
     """Return the configuration of FedAvg that trains until test accuracy reaches `target`.
 
     A learning rate is selected by successive halving, which stops worse rates early. `label` is the
-    method's name in the table, and `parameters` are further keys of its configuration.
+    method's name in the table; `parameters` are more of its parameters.
     """
     return component(
         "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
@@ -109,7 +109,7 @@ def fedavg_by_fraction(
     """Return the configuration of FedAvg for several shares C of clients that take part in a round.
 
     At each C it trains to test accuracy `target`. `rounds` maps C to the largest number of rounds,
-    `lr` lists the learning rates to try; `parameters` are further keys of the configuration.
+    `lr` lists the learning rates to try; `parameters` are more parameters of FedAvg.
     """
     settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
     return fedavg_until(
@@ -118,9 +118,9 @@ def fedavg_by_fraction(
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return the configurations `methods` with three learning rates, all trained to the last round.
+    """Return the configurations `methods` with three learning rates, none of them stopped early.
 
-    The rate is selected by validation accuracy over the second half of the rounds.
+    The rate with the best validation accuracy over the second half of the rounds is selected.
     """
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
@@ -131,7 +131,7 @@ def to_the_end(*methods: Entry) -> list[Entry]:
 def rounds_table(rows: str, columns: str) -> Entry:
     """Return the layout of a table of the number of rounds until the target accuracy is reached.
 
-    `rows` and `columns` name what varies: "case" (the scenario), "method", or a parameter.
+    `rows` and `columns` name what varies: "case" (the experiment), "method", or a parameter.
     """
     shown = {"metric": "rounds_to_target", "split": "", "sizes": False, "best": "none"}
     return component("table", rows=[rows], columns=[columns], **shown)
@@ -147,10 +147,10 @@ SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 def small_perceptron(
     target: float, rounds: Rounds, shards: Entry, whole_rates: list[float]
 ) -> ExhibitData:
-    """Return the changes that make table 1 a small test run, with a lower accuracy `target`.
+    """Return the changes that turn table 1 into a small test run, with a lower accuracy `target`.
 
-    `rounds` maps the share C of clients to the most rounds, `shards` is the non-IID partition, and
-    `whole_rates` are the learning rates to try for full batches (B = ∞).
+    `rounds` maps the share C of clients in a round to the most rounds, `shards` is the non-IID
+    partition, and `whole_rates` are the learning rates to try for full batches (B = ∞).
     """
     minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
     whole = fedavg_by_fraction(target, rounds, whole_rates)
@@ -238,9 +238,8 @@ exhibits["table-1-iid-10"] = exhibit(
 def rates_in_two_ranges(fraction: float) -> ExhibitData:
     """Return a table's configuration: rounds to 97 % accuracy by learning rate and range of pixels.
 
-    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether their range explains the printed
-    numbers of rounds. `fraction` is the share C of clients that take part in a round. Notes of the
-    table fix in advance how it is read.
+    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether the range explains printed numbers
+    of rounds, by rules fixed in its notes. `fraction` is the share C of clients in a round.
     """
     to_its_end = component(
         "fedavg",
@@ -309,7 +308,7 @@ def five_epochs(rounds: Rounds) -> Entry:
 
 
 def whole_five_epochs(rounds: Rounds) -> Entry:
-    """Return the configuration of FedAvg as in `five_epochs`, with no learning rate stopped early.
+    """Return `five_epochs(rounds)` (FedAvg, E = 5) with learning rates that are not stopped early.
 
     `rounds` maps each share C of clients in a round to the largest number of rounds.
     """
@@ -317,7 +316,7 @@ def whole_five_epochs(rounds: Rounds) -> Entry:
 
 
 def small_cnn_table(target: float, rounds: Rounds, shards: Entry) -> ExhibitData:
-    """Return the changes that make table-1-cnn a small test run, and add rows with non-IID clients.
+    """Return the changes that turn table-1-cnn into a test run, with rows of non-IID clients.
 
     `target` is the accuracy to reach, `rounds` maps the share C of clients to the most rounds, and
     `shards` is the non-IID partition.

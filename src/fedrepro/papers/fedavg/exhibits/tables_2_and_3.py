@@ -52,7 +52,7 @@ NON_IID_ONE_EPOCH = [
 
 
 def at_one_rate(fedsgd: Entry) -> Entry:
-    """Return FedSGD at the highest rate alone, as one run takes half an hour of one core."""
+    """Return the configuration `fedsgd` with the highest learning rate alone, to save time."""
     return with_changes(to_the_end(fedsgd)[0], training=minibatches(None, THREE_RATES[-1:]))
 
 
@@ -229,10 +229,9 @@ LSTM_E5_B10 = fedavg_until(0.54, "E = 5, B = 10", rounds=288, epochs=5, training
 
 
 def small_work(target: float, rounds: int, fraction: float) -> list[Entry]:
-    """List the configurations of FedSGD and FedAvg (E = 5, B = 10) for a small test run of table 2.
+    """List the configurations of FedSGD and FedAvg (E = 5, B = 10) for a test run of table 2.
 
-    Runs end at test accuracy `target`, or after `rounds` rounds; the share `fraction` of the
-    clients trains in each round.
+    Runs end at test accuracy `target` or after `rounds`; a round has `fraction` of the clients.
     """
     fedsgd = fedavg_until(
         target,
@@ -323,7 +322,7 @@ SGD = fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=minibatches(100))
 
 
 def federated(percent: int, *methods: Entry) -> dict[str, Any]:
-    """Return the configuration of a scenario: `methods` train to a test accuracy of `percent`."""
+    """Return one experiment's configuration: `methods` train until test accuracy is `percent`."""
     return case(f"{percent} %", methods=[with_changes(one, until=percent / 100) for one in methods])
 
 
@@ -339,7 +338,7 @@ def one_holder(percent: int, sgd: Entry) -> dict[str, Any]:
 def small_table_3(
     low: int, middle: int, high: int, *, fraction: float, epochs: int, rounds: int, sgd_rounds: int
 ) -> ExhibitData:
-    """Return the changes that make table 3 a small test run, with targets below 80, 82 and 85 %.
+    """Return the changes that turn table 3 into a small test run, with easier accuracy targets.
 
     The target accuracies are `low`, `middle` and `high` in percent. `fraction` is the share of
     clients in a round, `epochs` their local epochs; SGD on all data has `sgd_rounds` rounds.

@@ -28,7 +28,7 @@ BY_IMAGES = exhibit(
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """List the configurations of methods of figures 3 and 4: fine-tuned on public samples.
+    """List configurations of the methods in figures 3 and 4, fine-tuned on public images.
 
     `gems` is the configuration of GEMS; `layers` says which layers are fine-tuned, "all" or "last".
     """
@@ -46,7 +46,7 @@ def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
 def panels(of_mnist: ExhibitData, cases: dict[str, Entry]) -> ExhibitData:
     """Return the configuration of the figure `of_mnist` with a panel for each of three data sets.
 
-    `cases` maps a name to the data set's configuration. In small test runs, digits replace them.
+    `cases` has their configurations by name. In small test runs, digits replace the data sets.
     """
     at = of_mnist["at"]
     return exhibit(
@@ -106,7 +106,7 @@ exhibits["figure-4"] = panels(
 
 
 def balls_of_two_clients(grid: list[float]) -> Entry:
-    """Return the configuration of GEMS with balls for all pairs of two clients' ε in `grid`."""
+    """Return GEMS's configuration that runs and shows all pairs of two clients' ε in `grid`."""
     return with_changes(
         tables.BALLS, "GEMS", epsilon_first=grid, epsilon=grid, show=["epsilon_first", "epsilon"]
     )
@@ -140,8 +140,8 @@ exhibits["figure-6"] = exhibit(
 def balls_and_ellipsoids(epsilons: list[float], points: list[int]) -> list[Entry]:
     """List the configurations of GEMS with balls and with ellipsoids, for all values of parameters.
 
-    `epsilons` are accuracies that a good enough model must have, `points` numbers of models that
-    are drawn at each radius to test it; all pairs of both are run and shown.
+    `epsilons` are accuracies that a good enough model must have, `points` numbers of random models
+    to test each radius with; all pairs are run and shown.
     """
     grid: Entry = {"epsilon": epsilons, "points": points, "show": ["epsilon", "points"]}
     return [with_changes(tables.BALLS, **grid), with_changes(tables.GEMS, **grid)]

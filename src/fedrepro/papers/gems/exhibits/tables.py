@@ -75,8 +75,7 @@ NEURAL_GEMS = component("gems_neural", "GEMS")
 def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
     """Return the configuration `method` with fine-tuning for 5 epochs on 1,000 public images.
 
-    `layers` says which layers are fine-tuned, "all" or "last"; `label` is the method's new name in
-    tables.
+    `layers` says which layers are fine-tuned, "all" or "last"; `label` is its new name in tables.
     """
     return with_changes(
         method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
@@ -84,7 +83,7 @@ def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
 
 
 def tuned_last(method: Entry, label: str) -> Entry:
-    """Return the configuration `method` with fine-tuning of the last layer, named `label`."""
+    """Return the configuration `method` with its last layer fine-tuned; `label` is its new name."""
     return tuned(method, label, layers="last")
 
 
@@ -137,7 +136,7 @@ UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
 
 
 def in_tuples(epsilon_hidden: float) -> Entry:
-    """Return parameters of GEMS for merging tuples of different clients' hidden units, unclustered.
+    """Return parameters by which GEMS merges hidden units of different clients, without clusters.
 
     `epsilon_hidden` is how far a hidden unit's outputs may change by merging.
     """
@@ -227,9 +226,9 @@ NETWORK_CASE: Entry = {
 
 
 def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return configurations of scenarios for small test runs, in which digits replace data sets.
+    """Return experiments for test runs, in which images of digits replace each paper's data set.
 
-    Keys are the names of scenarios, such as mnist, with `end` ("-logistic", "-network") added.
+    They are by name, such as mnist, with `end` ("-logistic", "-network") added.
     """
     names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "ham10000": "HAM10000"}
     cases: dict[str, Entry] = {

@@ -97,9 +97,9 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Return the configuration of four rows of a table: nodes 1 and 2, before and after averaging.
+    """List the configurations of four table rows: nodes 1 and 2, before and after averaging.
 
-    `method` is a method on graphs, with `parameters`. `of` is put before the labels ("node 1", …).
+    `method` is a method on graphs, with `parameters`; `of` precedes the row labels ("node 1", …).
     """
     return [
         component(method, f"{of}node 1", node=1, belief="before", **parameters),
@@ -120,7 +120,7 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return a scenario's configuration: its rounds, rounds between evaluations, `parameters`."""
+    """Return keys of an experiment: rounds, rounds between two evaluations, `parameters`."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -205,7 +205,7 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return the scenario `case` with averaging between nodes after `every` minibatches or "epoch".
+    """Return the experiment `case` in which nodes average after `every` minibatches or "epoch".
 
     It runs for 20 epochs of half of the data, and is evaluated about once an epoch.
     """
@@ -218,7 +218,10 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> Cases:
-    """Return the changes that make table "interval" small; `runs` has each interval's rounds."""
+    """Return changes that make a small test run of the table of intervals between exchanges.
+
+    `runs` has the rounds for each interval of EXCHANGES; the result is by name of experiment.
+    """
     return {
         f"{case}_{every}": run
         for case in ("a", "unbalanced")
@@ -374,10 +377,9 @@ exhibits["defaults"] = exhibit(
 
 
 def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
-    """Return a scenario's configuration for each number of nodes on graphs of one `shape`, by name.
+    """Return experiments by name, one for each number of nodes, on graphs of one `shape`.
 
-    `runs` maps a number of nodes to (rounds, rounds between two evaluations); `others` are further
-    keys of each scenario.
+    `runs` maps numbers of nodes to (rounds, rounds between evaluations); `others` are more keys.
     """
     return {
         f"{shape}_{nodes}": {
@@ -392,7 +394,10 @@ def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Ca
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape."""
+    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape.
+
+    `split` names the data that it is measured on, `logs` the logarithmic axes ("x", "xy").
+    """
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

@@ -9,7 +9,7 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Return the configuration of method `name` that makes networks of several sizes, all shown.
+    """Return the configuration of method `name` that makes networks of several sizes and shows all.
 
     `units` lists numbers of units in each hidden layer; `label` is the method's name in tables.
     """

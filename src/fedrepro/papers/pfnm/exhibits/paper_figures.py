@@ -28,12 +28,12 @@ PANELS: dict[str, Entry] = {
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Return the configuration of a sweep: a figure's runs for each of the `numbers` of clients."""
+    """Return a figure's varied parameter, the number of clients, and its values: {name: list}."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return the configuration of a sweep: runs for each number of hidden layers, of 50 units each.
+    """Return a figure's varied parameter, the number of hidden layers of 50 units, and its values.
 
     `number` is the number of clients, and `layers` lists the numbers of hidden layers.
     """
@@ -45,9 +45,9 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Return the configuration of PFNM with the value in `sigma2` that has the best train accuracy.
+    """Return the configuration of PFNM that tries all values in `sigma2` and keeps the best.
 
-    It is the accuracy of the matched network on all clients' training data.
+    Best is the matched network's accuracy on all clients' training data.
     """
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
@@ -124,7 +124,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Return `changes` of a figure's configuration for panels c and d (colour pictures) alone."""
+    """Return configuration `changes` that apply to a figure's panels c and d (colour) alone."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -267,10 +267,10 @@ SIZES_NOTES = [
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return the configuration of two panels on the global network's size along a parameter `key`.
+    """Return a figure's layout: the global network's size along a parameter `key`, in two panels.
 
-    They show the number of hidden units, and its share of all clients' units. `x_label` is the
-    label of the parameter's axis.
+    They show the number of hidden units, and its share of all clients' units; `x_label` is for
+    `key`.
     """
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
@@ -311,7 +311,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 def by_minibatches(**rounds: int) -> list[Entry]:
     """List the methods of the figure in which downpour SGD communicates after every minibatch.
 
-    `rounds` has keys of downpour SGD's configuration: its rounds, evaluation schedule, trials.
+    `rounds` are parameters of downpour SGD: rounds, rounds between evaluations, number of trials.
     """
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
@@ -420,9 +420,9 @@ PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes that make supplement figure 4 (sensitivity) small test runs, by scale.
+    """Return the changes that turn supplement figure 4 into test runs, for "quick" and "tiny".
 
-    Scales are "quick" and "tiny". `data`, if given, replaces the data set.
+    `data`, if given, replaces the data set.
     """
     few = with_changes(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
     return {

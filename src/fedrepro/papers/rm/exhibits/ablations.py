@@ -90,9 +90,9 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Return the configuration `method` that runs and shows every combination of `values`.
+    """Return the configuration `method` that runs and shows all combinations of parameter values.
 
-    `values` lists the values of each parameter; `label` is the method's new name.
+    `values` lists the values of each parameter; `label`, if given, is the method's new name.
     """
     return with_changes(method, label, **values, show=list(values))
 

@@ -62,28 +62,28 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes of the scenarios `cases`: the server gets `examples` validation examples.
-
-    Small test runs need the changes for scenarios that have their own partition.
-    """
+    """Return changes of the experiments `cases`: the server holds `examples` to validate with."""
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
 def small(changes: ExhibitData) -> dict[str, ExhibitData]:
-    """Return {"quick": changes, "tiny": changes}, for both small test runs of a figure or table."""
+    """Return {"quick": changes, "tiny": changes}: changes of a figure for both small test runs."""
     return {"quick": changes, "tiny": changes}
 
 
 def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
-    """Return the configuration of pictures and a CNN of `layers` convolutions, for small tests."""
+    """Return the configuration of generated pictures and a CNN of `layers` convolutions, for tests.
+
+    The first has `channels` channels; `hidden` is the number of units of the dense layer.
+    """
     widths = [channels, 2 * channels] if layers == 2 else [channels] * layers
     return exhibit(dataset=component("shapes"), model={"channels": widths, "hidden": [hidden]})
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return the changes that make a table small test runs, by scale: "quick" and "tiny".
+    """Return the changes that turn a table into test runs, for the sizes "quick" and "tiny".
 
-    `layers` is the number of convolutions; the scenarios `one_class` get validation examples.
+    `layers` counts convolutions; `one_class` are the experiments with one class per client.
     """
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = server_holds(100, one_class)
@@ -94,15 +94,16 @@ def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
 
 
 def stepping(steps: dict[int, int]) -> list[Entry]:
-    """List parameter settings: numbers of local steps in the first and last round, from `steps`."""
+    """List parameters of a method: the local steps in the first and last round, from `steps`."""
     return [{"steps": first, "last_steps": last} for first, last in steps.items()]
 
 
 def cells(fixed: list[Entry], steps: dict[int, int]) -> Cases:
-    """Return the rows of tables 1 to 3 as scenarios, by name: C = 1 or 0.5, iid or one class each.
+    """Return the rows of tables 1 to 3 as experiments by name: C = 1 or 0.5, iid or one class each.
 
-    With iid clients each method in `fixed` runs with several numbers of local steps, and successive
-    halving selects one. `steps` maps the number in the first round to that in the last round.
+    C is the share of clients in a round. With iid clients each method in `fixed` runs with several
+    numbers of local steps, in the first and last round as `steps` says; successive halving picks
+    one.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {
