@@ -351,6 +351,8 @@ def test_a_page_says_what_another_test_gives_and_what_supersedes_it(usual) -> No
     second = BoardView({**first.about, "key": "arena/2", "board": later}, first.table, first.times)
     assert superseded_by(first, [first]) == superseded_by(second, [first, second]) == ""
     assert superseded_by(first, [first, second]) == "arena/2"
+    half = BoardView({**second.about, "missing": ["arena/2-c"]}, first.table, first.times)
+    assert superseded_by(first, [first, half]) == ""
     assert "Superseded by arena/2" in board_part(first, "arena/2")
     assert "Superseded" not in page
 

@@ -202,14 +202,15 @@ exhibits["rate-cnn-fedsgd"] = exhibit(
     TABLE_2_CENTRED,
     title="Rounds of FedSGD to 99 % with the convolutional network at a higher learning rate",
     place="beyond the paper",
-    caption="""As table-2-cnn-one-epoch, FedSGD with non-IID clients, at the rate 0.464: two steps of
-        the paper's grid above 0.215.""",
+    caption="""As table-2-cnn-one-epoch, FedSGD with non-IID clients, at the rate 0.464: two steps
+        of the paper's grid above 0.215.""",
     methods=[with_changes(NON_IID_TO_THE_END[0], training=minibatches(None, [0.464]))],
     cases={"shards": case("non-IID", partition=SHARDS)},
     notes=[
         *TO_THE_END,
-        """It tells whether the rate is why FedSGD does not reach 99 % within 725 rounds at 0.215: if
-            this run reaches it within these rounds, it is. No value of the paper is judged by it.""",
+        """It tells whether the rate is why FedSGD does not reach 99 % within 725 rounds at 0.215:
+            if this run reaches it within these rounds, it is. No value of the paper is judged by
+            it.""",
     ],
 )
 
