@@ -128,7 +128,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings but diverged ones ran in all trials; inf if none."""
+    """Return the last round that all parameter values but diverged ones ran; inf if none."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -209,7 +209,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a .choice.csv, one per setting tried: selection criterion, test results."""
+    """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series
