@@ -270,10 +270,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (a check with what it lacks, the numbers to judge, whether all are on other data).
-
-    Other data are data that replace the paper's.
-    """
+    """Return (a check with what it lacks, the numbers to judge, whether only other data exist)."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -311,10 +308,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by the numbers `statements`, and return it with its verdict.
-
-    `ways` is how many numbers could refute the claim by themselves, for Holm's correction.
-    """
+    """Judge a check by its numbers `statements`; `ways` counts those that could refute a claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
