@@ -141,7 +141,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return lines of model size, in the figure's unit, by method label; `numbers` is the csv."""
+    """Return {label of a method: its line of model size, in the figure's unit} from the csv."""
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
     return lines(exhibit, scaled, size.metric, "")
