@@ -51,19 +51,13 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Return {data set: rows of a leaderboard} for clients with one start, or different starts.
-
-    All data sets together ("all"), or the only one, come last.
-    """
+    """Return {data set: leaderboard rows} for one start of clients; "all", if there, is last."""
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str) -> Frame:
-    """Return the rows of methods with a score over all data sets, without bounds (references).
-
-    `starts` selects clients with "one start" (equal first weights) or "different starts".
-    """
+    """Return the rows over all data sets of methods with a score, without bounds (references)."""
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
 

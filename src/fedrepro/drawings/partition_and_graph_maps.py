@@ -329,10 +329,7 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a horizontal bar for each client's number in `values`, float or int (J,).
-
-    The number is written next to its bar by `form`, such as "{:.2f}"; an empty form writes none.
-    """
+    """Draw a bar per client, with its number written by `form`, such as "{:.2f}", or not by ""."""
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)
     most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)

@@ -222,10 +222,7 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first style of `spare`, from index `number` on, that is not in `taken`.
-
-    When all are taken, the colour of one style is combined with the marker and dash of another.
-    """
+    """Return the first unused style of `spare` from `number` on, or else a new combination."""
     for turn in range(len(spare)):
         for step in range(len(spare)):
             at = (number + step) % len(spare)

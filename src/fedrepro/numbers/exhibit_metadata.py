@@ -225,10 +225,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """List methods, data sets, models and so on of runs: {kind, such as "method": texts}.
-
-    A text has a name, version and parameters; `sources` is the provenance of the runs' files.
-    """
+    """List what runs used: {kind, such as "method": names with version and parameters}."""
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [

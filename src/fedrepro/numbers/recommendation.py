@@ -223,10 +223,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return {method: scores, float64 (S, T)} in the S scenarios `near` and T trials.
-
-    `rows` is the leaderboard's table of scenarios. Methods that lack a scenario are left out.
-    """
+    """Return {method run in all S scenarios `near`: scores, float64 (S, T)} over T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

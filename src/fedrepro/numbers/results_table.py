@@ -230,10 +230,7 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Reshape results to a row per scenario and method, with a column per metric and split.
-
-    These columns have means. Results over different numbers of trials are in different rows.
-    """
+    """Reshape results to a row per scenario and method, with means per metric and split."""
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     pairs = set(zip(table["metric"], table["split"], strict=True))

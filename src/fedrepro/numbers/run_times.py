@@ -34,10 +34,7 @@ def of_methods(timings: Iterable[Path]) -> list[Path]:
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Group paths of run time tables by the pipeline's stage, such as train or aggregate.
-
-    Local training is left out if one of its tables is missing, as a partial sum would mislead.
-    """
+    """Return {stage: paths of run time tables}, without local training if one is missing."""
     paths = list(dict.fromkeys(timings))
     whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
     wanted = [path for path in paths if whole or _stage(path) != TRAIN]

@@ -147,10 +147,7 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """Return sentences on causes of differences other than chance: data, parameters, versions.
-
-    `mine` and `kept` are the json files of the user's and of the recorded figure or table.
-    """
+    """Return causes of differences other than chance, from our json and the recorded one."""
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:

@@ -137,10 +137,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return a figure's or table's seconds and memory by stage, and the machines that computed it.
-
-    A stage is a step of the pipeline, such as train. Unknown seconds or machines add to `warnings`.
-    """
+    """Return seconds and memory by stage of the pipeline, and machines, of a figure or table."""
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}

@@ -136,10 +136,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Return a line of a markdown table with numbers read from recorded results.
-
-    `heads` has for each column the link in its head, which asks for the numbers, or None.
-    """
+    """Fill in a line of a markdown table from recorded results, as the links in `heads` ask."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -194,10 +191,7 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Return {metric: rows} of a csv or parquet file; the key is "" if it has no metrics.
-
-    `content` is the file's content. Rows are cached, because pages read the same files repeatedly.
-    """
+    """Return {metric, or "" without metrics: rows} of a csv or parquet file; results are cached."""
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
     else:

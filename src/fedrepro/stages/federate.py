@@ -74,10 +74,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics of a global model on all `splits`, or mean and worst of several models.
-
-    Several models are one per client. `draws` is the random key of variational networks' weights.
-    """
+    """Return metrics of one model on all `splits`, or mean and worst of models per client."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

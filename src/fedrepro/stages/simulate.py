@@ -43,10 +43,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics as table rows: after each step, after the last, of the whole.
-
-    `setting` is the simulation with its parameter values.
-    """
+    """Yield a simulation's metrics as rows: after each step, after the last, of the whole."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

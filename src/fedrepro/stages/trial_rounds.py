@@ -135,7 +135,7 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """What was measured of a method's state after a round, or at the end of a trial.
+    """The measurements of a method's state after a round, or at the end of a trial.
 
     values: metrics. finite: whether all weights of models are finite. kept: data to write to files.
     """

@@ -178,10 +178,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write the names and accuracies of methods that lie below a panel, in its free lower corner.
-
-    `lost` has the accuracies by label; `paths` are the drawn lines, which the text must avoid.
-    """
+    """Write methods below a panel, {label: accuracy}, in a lower corner that no line crosses."""
     if not lost:
         return
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
