@@ -166,10 +166,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Describe data set, partition, model, training and graph of a figure or table, by kind.
-
-    Each of these has a `name`, and `values`: its parameters as text, several joined by commas.
-    """
+    """Return {"dataset", "partition" and so on: {"name": name, "values": parameters as texts}}."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)

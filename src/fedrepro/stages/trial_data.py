@@ -56,11 +56,9 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The data set and the partition file that all trials of one experimental setting read.
+    """The data set and partition file of one scenario (data set, partition, model, training).
 
-    scenario: the setting: data set, partition, model and local training. prepared: the data set's
-    arrays. partition: the file that says which client has which examples. seed: of all random
-    numbers. device: where tensors are placed, cpu or cuda.
+    partition: the file that says which client has which examples. seed: of all random numbers.
     """
 
     scenario: Scenario
@@ -154,8 +152,7 @@ class TrialData:
         """Return (indices of each client's validation examples, the examples they point into).
 
         If the partition sets training examples aside at clients, indices are into `held`, and the
-        second value is None. Otherwise both are of the data set's validation split, which may be
-        empty.
+        second value is None. Otherwise both are of the data set's validation split, if it has one.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -190,8 +187,6 @@ class TrialData:
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
         """Return {name: examples to evaluate models on} for the splits `names`, such as test.
-
-        Each value also says which of its examples belong to which client, if clients hold them.
 
         Raises:
             FedreproError: the partition sets aside no examples for a split.

@@ -178,7 +178,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write methods below a panel, {label: accuracy}, in a lower corner that no line crosses."""
+    """Write names and accuracies (`lost`) of methods below a panel into a free lower corner."""
     if not lost:
         return
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])

@@ -197,10 +197,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
 
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the menu of the website's side bar: pairs of caption and page names without .md.
-
-    `pages` has the text of each page that exists, by path; captions without a page are left out.
-    """
+    """Return the menu of the website's side bar: pairs (caption, names of pages that exist)."""
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in pages if name.startswith(FINDINGS) and _of(name) not in known]
     trees = {

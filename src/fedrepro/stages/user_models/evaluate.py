@@ -125,10 +125,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a global model from a file that has one state dict, or several and their weights.
-
-    `words` name the networks' architectures. Returns (the model, its networks as local models).
-    """
+    """Read a global model of one or more networks; return (it, its networks as local models)."""
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:
