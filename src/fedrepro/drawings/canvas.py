@@ -432,7 +432,7 @@ class Figured(Drawing):
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw a figure from its csv `numbers`; return its images as bytes by suffix (.svg, .png)."""
+    """Draw a figure from its csv `numbers`; return {suffix, .svg or .png: image as bytes}."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():
         drawn = figure(exhibit, numbers)

@@ -201,10 +201,7 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 
 def write_claims(path: Path, text: str) -> list[Path]:
-    """Write the verdicts on a paper's claims (csv text) to `path`, and their checksum to a json.
-
-    Returns the paths of both files.
-    """
+    """Write verdicts on claims (csv text) to `path`, a checksum to a json; return both paths."""
     about = {"kind": "claims", "schema": SCHEMA_VERSION, "paper": path.parent.name}
     return write_files(str(path.with_suffix("")), about, {".csv": text.encode()})
 

@@ -97,10 +97,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return git revision and library versions that drew a figure, from its json `about`.
-
-    Older json files have these entries at the top level.
-    """
+    """Return git revision and library versions that drew a figure, from its json `about`."""
     drawing: Mapping[str, Any] = about.get("drawn", about)
     return drawing
 

@@ -175,7 +175,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Average float64 (trials, members) over trials, to (members,); exact if values are equal."""
+    """Return means (members,) over trials of (trials, members); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 

@@ -450,9 +450,9 @@ def score_table(
 ) -> np.ndarray:
     """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
 
-    `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
-    sets, U counts data sets, with means over their scenarios. With `each_trial`, scores are with
-    the best parameter values of each trial.
+    `ground` has the results, `scenes` the scenarios. If the leaderboard's `row` is over all data
+    sets, U counts data sets, with means over their scenarios. If `each_trial`, scores are with the
+    best parameter values of each trial.
 
     Raises:
         FedreproError: scenarios have different numbers of trials.

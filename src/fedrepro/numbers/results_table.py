@@ -353,10 +353,11 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired difference of two methods at each point of a figure's csv `table`.
+    """Yield the paired difference of two methods for each combination of parameters in `table`.
 
-    A result is (identity, row): the row is for `paired_differences`, and the identity is equal for
-    equal runs in two figures, so that they are counted once. `key` is the figure's name.
+    `table` is a figure's csv, and `key` the figure's name. A result is (identity, row): the row is
+    for `paired_differences`; the identity is equal for equal runs in two figures, to count them
+    once.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}

@@ -139,10 +139,7 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return the best value of a curve over rounds: its maximum, or minimum if `better` is -1.
-
-    The result is NaN if a value is NaN.
-    """
+    """Return a curve's maximum, or minimum if `better` is -1; NaN if one of its values is NaN."""
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan

@@ -91,11 +91,12 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Arrange `rows` as {(metric, split): values over trials}, with NaN in trials that failed.
+    """Return {(metric, split): values over trials} of one method; NaN in trials that failed.
 
-    If the method with parameter values `token` is undefined for the clients of some trials, the
-    only key is (`left_out`, ""): 1 in these trials. Raises FedreproError if a trial is missing or
-    double, with `token` and the figure's name `where` in the message.
+    `rows` are its measurements with the parameter values `token`. If the method is undefined for
+    the clients of some trials, the only key is (`left_out`, ""): 1 in these trials. Raises
+    FedreproError if a trial is missing or double, with `token` and the figure's name `where` in the
+    message.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:

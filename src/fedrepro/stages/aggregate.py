@@ -293,7 +293,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune the models `made` by the procedure `tune`, on public sample number `repetition`."""
+    """Fine-tune a method's models by the procedure `tune` on public sample `repetition`."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -377,11 +377,11 @@ class SharedPreparation:
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return what the preparation cost clients, even if it ran for earlier values."""
+        """Return clients' cost of preparing for `setting`, also if other settings share it."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds of preparation, even if it ran for earlier values."""
+        """Return the server's seconds of preparing for `setting`, also if others share them."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:

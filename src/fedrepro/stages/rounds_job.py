@@ -116,10 +116,10 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return the measurements of one trial with parameter values number `at`.
+        """Return the measurements of a trial that has ended, with parameter values number `at`.
 
-        `run` is the trial's progress, which `rounds` evaluates on `splits`. `stopped` is the round
-        in which successive halving stopped these parameter values, if it did.
+        `run` is the trial's progress, and `rounds` evaluates its models on `splits`. `stopped` is
+        the round in which successive halving stopped these parameter values, if it did.
         """
         setting, end = settings[at], run.target or run  # rounds after the target do not count
         came = rounds.evaluator.evaluate_final(end, splits, rng)

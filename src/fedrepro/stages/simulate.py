@@ -21,10 +21,9 @@ from fedrepro.stages.job_log import log
 
 
 def run(job: Job) -> None:
-    """Run a simulation with all its parameter values in every trial of a job, and write metrics.
+    """Run a simulation with all its parameter values in every trial of a job (a process).
 
-    A job is one process of the pipeline. A trial is a number of repetitions, drawn by seed and
-    trial. Seconds are written too.
+    A trial is a number of repetitions, drawn by seed and trial. Metrics and seconds are written.
     """
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None

@@ -267,7 +267,7 @@ def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statem
 
 
 class Ratio(Form):
-    """A check on a number of a method divided by the number of another method."""
+    """A check on a method's number, such as accuracy, divided by another method's number."""
 
     compared = ("to",)
     form: Literal["ratio"]

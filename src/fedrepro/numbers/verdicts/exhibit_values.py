@@ -63,7 +63,7 @@ CellFilter = list[Any] | Literal["first", "last"] | Range
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a figure or table: its column values (`place`), and its value in each trial."""
+    """One number of a figure or table: where it is (column -> value), and its value per trial."""
 
     place: CellKey
     trials: Trials
@@ -249,7 +249,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Group `cells` that differ in columns `over` only: [({other column: value}, numbers)]."""
+    """Return [({column: value} without `over`, numbers that differ in columns `over` alone)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
