@@ -1,7 +1,7 @@
-"""Lines from the numbers of an exhibit, axes, headings, legends and images, for all drawings.
+"""Draw what all figures share: lines from numbers, axes, headings, legends and image files.
 
-Uses matplotlib's objects only, with its own defaults and `style.RULES`, so that neither a user's
-matplotlibrc nor a display changes a figure.
+Only matplotlib's objects are used, with its own defaults and `style.RULES`, so that neither a
+user's matplotlibrc nor a display changes a figure.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """The horizontal axis of a figure: name `key` of the parameter along it, label and symbol."""
+    """The horizontal axis of a figure: the parameter `key` along it, its label and symbol."""
 
     key: str
     label: str
@@ -94,10 +94,7 @@ class Axis:
 
 
 def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the axis of the parameter that varies in a figure, or of the first swept parameter.
-
-    Figures in which several parameters vary were refused by `one_axis` before any run.
-    """
+    """Return the horizontal axis of a figure: the swept parameter that varies, else the first."""
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
     if key == "hidden":
@@ -107,7 +104,7 @@ def axis_of(exhibit: Exhibit) -> Axis:
 
 
 def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
-    """Return the distinct values of each swept parameter of a figure or table, by its name."""
+    """Return {swept parameter of a figure or table: its distinct values}."""
     return {
         key: list(dict.fromkeys(point.values[key] for point in exhibit.points))
         for key in exhibit.swept
@@ -120,7 +117,7 @@ def parameter_title(key: str) -> str:
 
 
 def cases(numbers: pd.DataFrame) -> list[str]:
-    """Return the labels of the scenarios in a figure's csv `numbers`; [] if it has only one."""
+    """Return the labels of the scenarios in a figure's csv, such as data sets; [] if it has one."""
     return list(dict.fromkeys(numbers[CASE])) if CASE in numbers else []
 
 
@@ -129,7 +126,7 @@ def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return a figure's lines of `metric` on `split` (such as test), by the label of the method.
+    """Return {label of a method: its line in a figure}, of a metric on a split, such as test.
 
     Values are from the end of runs; `numbers` is the csv. Methods without `metric` are left out.
     """
@@ -144,7 +141,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return lines of model size, in the figure's unit, by method label; `numbers` is the csv."""
+    """Return {label of a method: its line of model size, in the figure's unit} from the csv."""
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
     return lines(exhibit, scaled, size.metric, "")
@@ -155,10 +152,11 @@ def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
-    """Return the least and largest accuracy of a close-up of the best methods and near references.
+    """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    `accuracy` has lines by method label; a reference is, for instance, pooled training. A single
-    line is shown with its whole band. A method far below the best one does not widen the range.
+    `accuracy` has lines by method label. References, such as pooled training, are in it if they are
+    near; a method far below the best one does not widen it. A single line is shown with its whole
+    band.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
@@ -176,7 +174,7 @@ def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, flo
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
-    """Widen a range of shares in [0, 1] a little, and return it with its ends at round numbers."""
+    """Return a range of shares in [0, 1], (low, high), widened a little to round numbers."""
     room = max(0.05 * (high - low), 0.002)
     low, high = low - room, high + room
     step = 0.05 if high - low > 0.3 else 0.01 if high - low > 0.03 else 0.005
@@ -188,7 +186,7 @@ def rounded(low: float, high: float) -> tuple[float, float]:
 
 
 def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Make an empty matplotlib figure of this height and width in inches."""
+    """Return an empty matplotlib figure of this height and width in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
@@ -206,7 +204,7 @@ def grid_of(
     across: float = 0.5,
     between: float = 0.5,
 ) -> list[list[Axes]]:
-    """Add axes to the figure `drawn`, and return them in rows and columns.
+    """Add axes in rows and columns to the figure `drawn`; return them as [row][column].
 
     Lengths are in inches: margins, and the gaps between columns (`across`) and rows (`between`).
     """
@@ -236,7 +234,7 @@ def write_headings(drawn: Figure, title: str, below: str) -> None:
 def subtitle(exhibit: Exhibit) -> str:
     """Return a figure's second heading: data sets, constant parameters, and numbers of trials.
 
-    Methods whose number of trials is not the usual one are listed with their own number.
+    Methods that do not have the usual number of trials are listed with their own.
     """
     counts: dict[str, tuple[int, ...]] = {}
     for measure in exhibit.measures:
@@ -268,14 +266,11 @@ def draw_lines(
     banded: Collection[str],
     markers: int = 0,
 ) -> None:
-    """Draw lines on `axes`, with bands of one standard deviation for the labels in `banded`.
+    """Draw a figure's lines on `axes`, some with bands of one standard deviation.
 
-    Args:
-        axes: where to draw.
-        lines: the lines by label of their method.
-        look: colour, marker and dash by label.
-        banded: labels of the lines that get a band.
-        markers: most markers on a line; 0 draws one at each value.
+    `lines` are by label of their method, `look` has colour, marker and dash by label, and `banded`
+    the labels of lines with a band. `markers` is the most markers on a line; 0 draws one at each
+    value.
     """
     for label, line in lines.items():
         style = look[label]
@@ -302,9 +297,9 @@ def percent(axes: Axes) -> None:
 
 
 def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """Shade the range of a close-up, from `low` to `high`, on the axes of the whole range.
+    """Shade on `axes` the range that a close-up shows, from `low` to `high`.
 
-    `name` is the letter of the close-up's panel, written at the right.
+    `axes` are those of the whole range. `name` is the letter of the close-up's panel, at the right.
     """
     axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "color": SOFT}
@@ -321,7 +316,7 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str =
 
 
 def legend_rows(labels: Sequence[str], least: int = 2) -> int:
-    """Return the number of rows, at least `least`, in which a legend of `labels` fits the width."""
+    """Return in how many rows, `least` or more, a legend of `labels` fits the figure's width."""
     widths = [LEGEND_HANDLE + text_width(label, TEXT["legend.fontsize"]) for label in labels]
     for most in range(LEGEND_COLUMNS, 1, -1):
         rows = max(least, math.ceil(len(labels) / most))
@@ -333,7 +328,7 @@ def legend_rows(labels: Sequence[str], least: int = 2) -> int:
 
 
 def names_of(exhibit: Exhibit) -> dict[str, str]:
-    """Return legend names by method label; "(paired)" marks a method with fewer trials."""
+    """Return {method label: its name in a legend}; "(paired)" marks a method with fewer trials."""
     names = {measure.label: measure.label for measure in exhibit.measures}
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
@@ -341,7 +336,7 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
 def handles_of(
     look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
 ) -> list[Line2D]:
-    """Return a legend entry for each style of `look`, named by its label or by `names[label]`."""
+    """Return legend entries, one per style in `look`, named by its label or by `names[label]`."""
     from matplotlib.lines import Line2D
 
     return [
@@ -421,7 +416,7 @@ def rules() -> Iterator[None]:
 
 
 class Figured(Drawing):
-    """Base class of drawings that show results of methods as a figure, and not as a table."""
+    """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         """Draw the results of `exhibit` and return the matplotlib figure; call within `rules()`.
@@ -437,7 +432,7 @@ class Figured(Drawing):
 
 
 def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
-    """Draw a figure from its csv `numbers`; return its images as bytes by suffix (.svg, .png)."""
+    """Draw a figure from its csv `numbers`; return {suffix, .svg or .png: image as bytes}."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():
         drawn = figure(exhibit, numbers)

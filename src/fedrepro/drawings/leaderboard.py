@@ -1,4 +1,4 @@
-"""Pictures of a leaderboard: scores with intervals, groups and ranks; scores against bytes."""
+"""Draw a leaderboard: methods' scores with intervals and groups, and scores against bytes sent."""
 
 from __future__ import annotations
 
@@ -51,20 +51,13 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Return a leaderboard's rows by data set; all data sets together, or the only one, come last.
-
-    `starts` selects clients with "one start" (equal first weights) or "different starts".
-    """
+    """Return {data set: leaderboard rows} for one start of clients; "all", if there, is last."""
     rows = table[table["starts"] == starts]
     return {str(data): own for data, own in rows.groupby("data", sort=False)}
 
 
 def _ranked(table: Frame, starts: str) -> Frame:
-    """Return a leaderboard's rows, over all data sets, of methods with a score except references.
-
-    References are bounds such as pooled training. `starts` selects clients with "one start" (equal
-    first weights) or "different starts".
-    """
+    """Return the rows over all data sets of methods with a score, without bounds (references)."""
     rows = [*_by_data(table, starts).values()][-1]
     return rows[(rows["class"] != "reference") & rows["score"].notna()]
 
@@ -72,7 +65,8 @@ def _ranked(table: Frame, starts: str) -> Frame:
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    A test does not tell methods of one group apart. `board` has the settings, `table` is the csv.
+    Methods of one group are those that a test does not separate from its best. `board` has the
+    title and names of `baseline`, `ceiling` and `line` (the method to beat), `table` is the csv.
     """
     present = _starts(table)
     families = [(starts, _ranked(table, starts)) for starts in present]
@@ -107,7 +101,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
 
 
 def _axes(drawn: Figure, left: float, right: float, top: float, height: float) -> Axes:
-    """Add axes `height` inches high at these inches from a figure's edges, and return the axes."""
+    """Add axes, `height` inches high and at these inches from a figure's edges; return them."""
     whole, wide = drawn.get_figheight(), WIDTH - left - right
     return drawn.add_axes((left / WIDTH, 1 - (top + height) / whole, wide / WIDTH, height / whole))
 
@@ -116,7 +110,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     """Draw the scores and intervals of one data set on `axes`, a row for each method.
 
     `order` has the methods from top to bottom, and `standings` the data set's rows of the
-    leaderboard, indexed by method. With `named`, the methods' names are written at the left.
+    leaderboard, by method. If `named`, the methods' names are written at the left.
     """
     at, ticks = 0.0, []
     beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
@@ -154,7 +148,7 @@ def _place(standing: pd.Series) -> str:
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
-    """Draw lines at the scores of the baseline (0), the ceiling (1), and the method to beat."""
+    """Draw vertical lines at the scores of baseline (0), ceiling (1), and the method to beat."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
     line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
@@ -168,7 +162,7 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
 
-    `board` has the leaderboard's settings, and `table` is its csv.
+    `board` has the title and names of the methods `baseline` and `ceiling`, `table` is the csv.
     """
     from matplotlib.lines import Line2D
 
@@ -225,7 +219,7 @@ def _names(axes: Axes, own: Frame) -> None:
     """Write the methods' names next to their marks, without overlap.
 
     `own` has a row for each method: its score, the bytes sent, and the mark's size in `points`.
-    Names of methods that send about equally many bytes stand in one column.
+    Names of methods that send about equally many bytes are in one column.
     """
     from matplotlib.transforms import offset_copy
 
@@ -255,7 +249,7 @@ def _names(axes: Axes, own: Frame) -> None:
 
 
 def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Move heights of labels at least `gap` apart, by as little as possible, and return them.
+    """Return the `heights` of labels, moved at least `gap` apart by as little as possible.
 
     `heights` go from the highest down. Labels that would touch are stacked around their mean.
     """

@@ -1,4 +1,4 @@
-"""Pictures of a partition (clients by classes) and of a graph (nodes, edges and weights)."""
+"""Draw a partition (clients by classes), and a graph of clients (nodes, edges and weights)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class PartitionMap:
         return f"{self.title}. Map of clients and classes. {self.words}"
 
     def order(self) -> np.ndarray:
-        """Return clients' indices by row, int64 (J,); over 40 clients are sorted by main class."""
+        """Return clients' indices from top to bottom, (J,): over 40 are sorted by main class."""
         by_class = np.lexsort((-self.counts.sum(axis=1), self.counts.argmax(axis=1)))
         return np.arange(len(by_class)) if len(by_class) <= FEW else by_class
 
@@ -130,7 +130,7 @@ class PartitionMap:
 
 @dataclass(frozen=True)
 class GraphMap:
-    """A drawing of a communication graph.
+    """A drawing of a communication graph, whose nodes are clients.
 
     weights: float64 (N, N); row i has the weights by which node i averages what it receives.
     places: float64 (N, 2), positions of the nodes in the unit square.
@@ -143,7 +143,7 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Compute the numbers that describe the graph, by name; on a long ring that takes seconds.
+        """Return numbers that describe the graph, by name; on a long ring that takes seconds.
 
         nodes and edges are counts; `second_modulus` and `mixing_sum` measure how slowly averages
         spread; `least` and `most` are the extreme weights of nodes in the limit of averaging.
@@ -238,12 +238,8 @@ def partition_map(
 ) -> PartitionMap:
     """Build the drawing of one trial of a partition: counts of examples, noise and headings.
 
-    Args:
-        prepared: the data set.
-        partition: name and parameters of the partition.
-        members: which examples each client holds.
-        seed: of all trials, for the heading.
-        trial: number of the trial, for the heading.
+    `prepared` is the data set, `partition` the rule with its parameters, and `members` says which
+    examples each client holds. `seed` and `trial` are for the heading.
     """
     classes, made = max(1, len(prepared.classes)), members.population
     counts = (
@@ -305,7 +301,7 @@ def _titled(title: str, subtitle: str, height: float) -> Figure:
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
     """Draw a matrix of shares in [0, 1] on `axes` as coloured cells; return matplotlib's mesh.
 
-    Small shares stay visible by a square-root scale; `written` has numbers to write into the cells.
+    A square-root scale keeps small shares visible; `written` has numbers to write into the cells.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
@@ -333,10 +329,7 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a horizontal bar for each client's number in `values`, float or int (J,).
-
-    The number is written next to its bar by `form`, such as "{:.2f}"; an empty form writes none.
-    """
+    """Draw a bar per client, with its number written by `form`, such as "{:.2f}", or not by ""."""
     axes.grid(False, axis="y")
     axes.tick_params("y", left=False, labelleft=False)
     most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)

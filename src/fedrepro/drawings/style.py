@@ -1,4 +1,4 @@
-"""Colours, markers and dashes: each method looks the same in every figure.
+"""Give each method a colour, marker and dash that are equal in every figure.
 
 The colours of Okabe and Ito are distinct for people with any colour vision; markers and dashes
 identify methods without any colour.
@@ -159,11 +159,11 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neu
 
 
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
-    """Return the line style of each method of a figure, by label, so that no two are equal.
+    """Return {label of a method: its line style} for one figure; no two styles are equal.
 
     The style of a method's first line depends on the method alone, so that it is alike in every
-    figure. A line of a single node's numbers has a style for that node's number. Further lines of
-    a method have spare styles, which are chosen by their labels; one whose colour is taken has the
+    figure. A line of a single node's numbers has a style for that node's number. Further lines of a
+    method have spare styles, which are chosen by their labels; one whose colour is taken has the
     colour farthest from the others.
     """
     by_label: dict[str, LineStyle] = {}
@@ -196,7 +196,7 @@ def _look(measure: ExhibitMethod) -> LineStyle:
 def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
     """Return the line style of a method: a fixed style, or a spare one that no other method has.
 
-    `reference`: whether the method is drawn as a bound, such as pooled training, with other styles.
+    `reference` is whether the method is drawn as a bound, such as pooled training.
     """
     known, spare = (
         (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
@@ -222,10 +222,7 @@ def _number(text: str) -> int:
 
 
 def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first style of `spare`, from index `number` on, that is not in `taken`.
-
-    When all are taken, the colour of one style is combined with the marker and dash of another.
-    """
+    """Return the first unused style of `spare` from `number` on, or else a new combination."""
     for turn in range(len(spare)):
         for step in range(len(spare)):
             at = (number + step) % len(spare)
@@ -251,7 +248,7 @@ def text_width(text: str, size: float) -> float:
 
 
 def wrapped(text: str, size: float, room: float) -> list[str]:
-    """Break a text of `size` points into lines of at most `room` inches; words stay whole."""
+    """Break a text of `size` points into lines of at most `room` inches, at spaces."""
     lines: list[str] = []
     for word in text.split():
         longer = f"{lines[-1]} {word}" if lines else ""

@@ -1,4 +1,4 @@
-"""A table as data, and as html by a template, which escapes each text that it shows."""
+"""Arrange results as a table of texts, and write it as html by a template, which escapes texts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ NONE = "–"  # in place of a missing number
 
 @dataclass(frozen=True)
 class NumberForm:
-    """A format of numbers: they are multiplied by `factor` and written with `digits` decimals.
+    """How numbers are written: multiplied by `factor`, with `digits` decimals.
 
-    With `digits` None, whole numbers have no decimals and others one.
+    If `digits` is None, whole numbers have no decimals and others one.
     """
 
     factor: float = 1.0
@@ -135,7 +135,7 @@ def html_text(text: str) -> str:
 
 @cache
 def environment(*packages: str) -> Environment:
-    """Return a jinja2 environment with the templates of `packages`, which escapes texts for html.
+    """Return a jinja2 environment with templates of `packages`, which escapes texts for html.
 
     Texts of the type `Markup` are html already and are not escaped.
     """
@@ -180,10 +180,11 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The layout of a table: keys whose values label its `rows`, and keys for its `columns`.
+    """The layout of a table: which parameters label its `rows`, and which label its `columns`.
 
-    A key is a parameter, "method" or "case" (scenario). best: "column", "row" or "none", in which
-    the best number is marked. size: name of the model size written under each number, or "".
+    "method" and "case" (the scenario, such as a data set) may stand among them. best: "column",
+    "row" or "none", in which the best number is marked. size: name of the model size written under
+    each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -216,12 +217,9 @@ def table_of(
 ) -> TextTable:
     """Arrange the results of one metric as a table of texts.
 
-    Args:
-        about: the json of the figure or table.
-        numbers: the csv of the figure or table.
-        arranged: keys of the rows and columns, and the metric in the cells.
-        printed: the paper's values with their verdicts, as in a printed.csv.
-        caption: text above the table.
+    `about` and `numbers` are the json and the csv of a figure or table, `arranged` the layout and
+    the metric. `printed` has the paper's values with their verdicts, as in a printed.csv. `caption`
+    is a text above the table.
     """
     last = final(as_shown(numbers))
     methods = {method["label"]: method for method in about["methods"]}
@@ -309,7 +307,7 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
 
 
 def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
-    """List the processors or GPUs named in `origins`, the records of how results were computed."""
+    """List the processors or GPUs in `origins`, the records of how results were computed."""
     names = (
         one["machine"]["cpu"] if one["device"] == "cpu" else one["device"]
         for one in origins
@@ -321,9 +319,10 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Sort the heads (`places`) of rows or columns, without repeats; a head has a text per key.
+    """Return the headings `places` of rows or columns, sorted and without repeats.
 
-    Methods come in the order of `labels`, and other values in the order of first appearance.
+    A heading has a text per key. Methods come in the order of `labels`, and other values in the
+    order of first appearance.
     """
     ranks = []
     for at, key in enumerate(keys):
@@ -336,7 +335,7 @@ def _ordered(
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
-    """Return headings of a row or column from its value per key: "J = 5", or "5" with `plain`."""
+    """Return the headings of a row or column from its value per key: "J = 5", or "5" if `plain`."""
     heads = []
     for key, value in zip(keys, place, strict=True):
         shown = widths_text(value) if key == "hidden" else value
@@ -363,10 +362,10 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
-    """Return the positions of the best cells of each column, or row as `arranged` says; ties: none.
+    """Return the positions of the best cells of each column or row, as `arranged` says.
 
-    `found` has results by position, which is a pair of heads: the row's and the column's. `bounds`
-    has the labels of references, such as pooled training, which are never marked.
+    Ties have none. `found` has results by position, (heading of the row, heading of the column).
+    `bounds` has the labels of references, such as pooled training, which are never marked.
     """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":

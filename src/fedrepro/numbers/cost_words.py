@@ -1,4 +1,4 @@
-"""Short texts for tables on what methods cost and what information they need."""
+"""Write as short texts what methods cost and what they need to know, for cells of tables."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ SEEN = {
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
     """Write as text what a method needs from clients besides weights, such as "label counts".
 
-    `needs` are keys of `api.NEEDS`; `sends` is a phrase for what clients answer in addition. If
-    both are empty, the text is "weights only".
+    `needs` are keys of `api.NEEDS`; `sends` is a phrase on further messages of clients. If both are
+    empty, the text is "weights only".
     """
     parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
     return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"

@@ -1,8 +1,8 @@
-"""The files of an exhibit (a figure or table), which belong together by checksums.
+"""Read and write the files of a figure or table, which belong together by checksums.
 
-`<name>.json` has the checksums of the others and one of its own, so that csv files stay plain. A
-record keeps the numbers and one picture; its json also says under `run` where and how long the
-exhibit was computed, and under `blank` which tables have a heading and no row.
+`<name>.json` has checksums of all the files and of itself, so that csv files stay plain. The record
+in the repository keeps the numbers and one picture; its json also says under `run` where and how
+long they were computed, and under `blank` which tables have a heading and no row.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of this figure's or table's file with `suffix`, such as .csv, verified.
+        """Return the bytes of the file with `suffix`, such as .csv, after verifying its checksum.
 
         Raises:
             FedreproError: the file is missing, or its checksum is not the one in the json.
@@ -112,7 +112,7 @@ class ExhibitFiles:
 def write_files(
     base: str, about: Mapping[str, Any], contents: Mapping[str, bytes], *there: str
 ) -> list[Path]:
-    """Write files to `base` + suffix, and last a json of their checksums; return their paths.
+    """Write files to `base` + suffix, then a json with their checksums; return all paths.
 
     `contents` maps suffix to bytes, and `about` is the other content of the json. `there` has the
     suffixes of files that exist already, such as .metrics.parquet; their checksums are added.
@@ -179,7 +179,7 @@ def open_recorded(folder: Path, key: str, scale: str) -> ExhibitFiles:
 
 
 def _named(key: str) -> str:
-    """Return `key` if its form is paper/name, since it becomes part of a path; else raise."""
+    """Return `key` if its form is paper/name, as it becomes part of a path; raise otherwise."""
     if not KEY.fullmatch(key):
         raise FedreproError(f"'{key}' is not an exhibit; name one such as pfnm/figure-2a")
     return key
@@ -201,10 +201,7 @@ def _altered(path: Path | str, base: str) -> FedreproError:
 
 
 def write_claims(path: Path, text: str) -> list[Path]:
-    """Write the verdicts on a paper's claims (csv text) to `path`, and their checksum to a json.
-
-    Returns the paths of both files.
-    """
+    """Write verdicts on claims (csv text) to `path`, a checksum to a json; return both paths."""
     about = {"kind": "claims", "schema": SCHEMA_VERSION, "paper": path.parent.name}
     return write_files(str(path.with_suffix("")), about, {".csv": text.encode()})
 

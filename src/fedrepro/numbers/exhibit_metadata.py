@@ -1,7 +1,7 @@
-"""The json of every figure and table: its description and the origin of its numbers, as plain data.
+"""Describe every figure and table as json: its configuration, and the origin of its numbers.
 
-Website, record and comparisons need nothing else, so they run without the configuration and the
-plan of the figure. Nothing in it depends on the time of day.
+Website, record and comparisons need nothing else, so they run without configuration and plan.
+Nothing in it depends on the time of day.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def exhibit_metadata(
 ) -> dict[str, Any]:
     """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
-    `plan` has all runs at one scale, `file` the paper's configuration. `sources` has for each run
-    (a method on one data set, partition and model) the provenance of the files with its metrics.
+    `plan` has all runs of one size (tiny, quick or paper), `file` is the paper's configuration.
+    `sources` has for each run (a method on one data set, partition and model) the provenance of the
+    files with its metrics.
     """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
@@ -60,7 +61,7 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return the part of a figure's or table's json that needs no results, only configuration.
+    """Return the part of a figure's or table's json that configuration alone determines.
 
     It includes the git revision and library versions of the present code, which draws the figure.
     """
@@ -96,10 +97,7 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return git revision and library versions that drew a figure or table, from its json `about`.
-
-    Older json files have these entries at the top level.
-    """
+    """Return git revision and library versions that drew a figure, from its json `about`."""
     drawing: Mapping[str, Any] = about.get("drawn", about)
     return drawing
 
@@ -140,7 +138,7 @@ def _data(
 
 
 def of_features(dataset: Spec) -> str:
-    """Return a sentence if the inputs of `dataset` are other features than the paper's, else ""."""
+    """Return a sentence if a data set's inputs are other features than the paper's, else ""."""
     text = dataset.values.get("features")
     return feature_spec(text).component.meta.get("stand_in", "") if isinstance(text, str) else ""
 
@@ -148,7 +146,7 @@ def of_features(dataset: Spec) -> str:
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
     """Return a sentence if `dataset` replaces the paper's data set in a figure or table, else "".
 
-    `file` is the paper's configuration, whose scale "paper" names the data set of the paper.
+    `file` is the paper's configuration, which names the paper's own data set (at scale "paper").
     """
     exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
     paper_names = {
@@ -165,10 +163,7 @@ def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
 
 
 def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
-    """Describe data set, partition, model, training and graph of a figure or table, by kind.
-
-    Each of these has a `name`, and `values`: its parameters as text, several joined by commas.
-    """
+    """Return {"dataset", "partition" and so on: {"name": name, "values": parameters as texts}}."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
         per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
@@ -224,10 +219,7 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
-    """List the methods, data sets, models and so on that runs used, by kind, such as "method".
-
-    Each is text with version and parameters; `sources` is the provenance of the runs' files.
-    """
+    """List what runs used: {kind, such as "method": names with version and parameters}."""
     listings = [source["resolved"] for source in sources if "resolved" in source]
     if len(listings) < len(sources):
         listings += [

@@ -1,9 +1,9 @@
-"""From the metrics of an exhibit's runs to the two tables behind a figure.
+"""Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
-`numbers` has a row per point (scenario and swept parameters), method, metric and split: mean and
-sample sd over trials, and `by_trial`, the value in each trial from 0 on, separated by spaces; where
-an exhibit shows every value of a parameter, or single rounds, also per value or round. `choice` has
-a row per setting of every method with selection: its criterion and its results.
+`numbers` has a row per combination of swept parameters, method, metric and split of examples: mean
+and sample sd over trials, and `by_trial`, the values in trials 0, 1, … with spaces between.
+`choice` has a row per combination of parameter values that was tried for a method: the number by
+which one was selected, and its results.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ class Summary:
 
 @dataclass(frozen=True)
 class Metrics:
-    """The metrics of a run, a row per measurement, and the provenance of each file with metrics."""
+    """The metrics of a run (`rows`, one per measurement), and the provenance of each file read."""
 
     rows: pa.Table
     sources: list[dict[str, Any]]
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from one or several `files`, which hold different trials.
+    """Read the metrics of a run from several `files`, which hold different trials.
 
     Parameters that did not exist when a file was written are null in its rows.
     """
@@ -176,10 +176,10 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield csv rows of a method with parameter values `setting`, for each evaluated round, if any.
+    """Yield a method's csv rows after each evaluated round, with the parameter values `setting`.
 
-    Metrics in `left_out` are skipped. `trials` is the number of trials; `where` names the figure or
-    table in errors.
+    `rows` are its measurements. Metrics in `left_out` are skipped. `trials` is the number of
+    trials; `where` names the figure or table in errors.
     """
     if FAILED in rows["metric"].values:
         return
@@ -200,12 +200,12 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Write a data frame as csv text, so that equal numbers always give equal bytes."""
+    """Write a data frame as csv text; equal numbers always give equal bytes."""
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """Read a data frame from text that `csv_text` wrote; empty is "" in text columns, else NaN."""
+    """Read a data frame from text of `csv_text`; empty cells of text columns are "", others NaN."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])
@@ -220,9 +220,9 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of a figure's runs into one table, which has each measurement once.
+    """Join the metrics of a figure's runs into one table that has each measurement once.
 
-    `tables` has the metrics by run. Trials that the figure does not use are left out.
+    `tables` has the metrics of each run. Trials that the figure does not use are left out.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""Intervals for what claims are about: contrasts, extremes of several, first rounds, correlations.
+"""Confidence intervals of differences, of best methods, of first rounds and of correlations.
 
 An end of an interval misses the true value with half the probability that the confidence leaves,
 so a check that is decided by one end is wrong in 2.5 of 100 cases at 95 %.
@@ -28,11 +28,9 @@ All this is exact whatever the settings have in common and however unequal their
 needs what Student's t needs, and nothing else.
 
 Alternatives were simulated. Choosing on each part and testing on the others in turn (cross-fitting)
-gives every trial a test, but the parts are not independent, since each had a hand in the other's
-choice: a t interval over all is wrong in 5 to 6 of 100 cases with halves and in up to 16 with
-single trials left out, where 2.5 are meant. Two halves, one of them to pass at half the level, are
-exact, and with ten trials find less than one quarter against three does. Permuting settings within
-trials tests that nothing differs at all, which is not the claim where a bound is not zero.
+is wrong in 5 to 16 of 100 cases where 2.5 are meant. Two halves, one of them to pass at half the
+level, are exact, and with ten trials find less than one quarter against three does. Permuting
+settings within trials tests that nothing differs, which is not the claim if a bound is not zero.
 """
 
 from __future__ import annotations
@@ -63,7 +61,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The best mean of some methods or settings minus the best mean of others: max E[g] - max E[r].
+    """The best mean of some methods minus the best mean of others, max E[g] - max E[r], as data.
 
     gains, rivals: measured values of the methods before the minus (g) and after it (r), float64
     (trials, methods). least, most: limits that the difference has by definition, such as least 0
@@ -98,7 +96,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the confidence interval of the mean of `contrasts` (differences of best means).
+    """Return the mean of `contrasts` (differences of best means) with its confidence interval.
 
     Only trials that all contrasts have are used. A claim about several points of a figure has one
     contrast per point. A `confidence` is a probability such as 0.95.
@@ -138,7 +136,7 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 
 
 def _above(contrast: Contrast, gain: int) -> Array:
-    """Return values of gain number `gain` minus those of each rival: float64 (trials, rivals)."""
+    """Return values of method number `gain` minus those of each rival, (trials, rivals)."""
     differences: Array = contrast.gains[:, [gain]] - contrast.rivals
     return differences
 
@@ -177,7 +175,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Average float64 (trials, members) over trials, to (members,); exact if values are equal."""
+    """Return means (members,) over trials of (trials, members); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0]) / len(series)
     return means
 
@@ -213,9 +211,9 @@ def _factor(trials: int, confidence: float) -> float:
 
 
 def pairs(series: Array) -> Array:
-    """Return the difference of each ordered pair of columns of `series`, float64 (trials, n(n-1)).
+    """Return the difference of each ordered pair of the n columns of `series`: (trials, n (n-1)).
 
-    `series` is float64 (trials, n). The largest mean difference is the spread that a claim bounds.
+    The largest mean difference is the spread of the columns, which a claim bounds.
     """
     count = series.shape[1]
     first, second = np.nonzero(~np.eye(count, dtype=bool))
@@ -224,12 +222,13 @@ def pairs(series: Array) -> Array:
 
 
 def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Interval:
-    """Return the first measured round in which one curve reaches another, with its interval.
+    """Return the first measured round in which one method reaches another, with its interval.
 
-    `behind`, float64 (trials, rounds), is the gap between the curves, closed where its mean is at
-    most 0. The lower end is the first round whose interval reaches 0. For the upper end, rounds are
-    tested from the last one backwards as long as the gap is closed; this fixed order needs no
-    correction for multiple tests. Infinite if the curve is not reached.
+    `rounds` are the measured rounds. `behind`, float64 (trials, rounds), is the gap between the
+    methods, closed where its mean is at most 0. The lower end is the first round whose interval
+    reaches 0. For the upper end, rounds are tested from the last one backwards as long as the gap
+    is closed; this fixed order needs no correction for multiple tests. Infinite if the gap never
+    closes.
     """
     middle, half = mean(behind), half_width(behind, confidence)
     count = len(rounds)

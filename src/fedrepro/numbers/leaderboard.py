@@ -1,7 +1,6 @@
-"""A leaderboard computed from its exhibits: each method's result, score, rank and group.
+"""Compute a leaderboard from its tables: each method's result, score, rank and group.
 
-It reads only exhibits that are drawn or recorded, so that a leaderboard of those parts that exist
-can be made anywhere.
+Only tables that are drawn or recorded are read, so that a leaderboard can be made from a part.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A scenario of a leaderboard: data set, partition and number of clients of a comparison.
+    """One data set, partition and number of clients in which a leaderboard compares methods.
 
     case: label of the partition. starts: whether clients begin from equal weights ("one start") or
-    not ("different starts"). exhibit: name of the table that has the numbers of this scenario.
+    not ("different starts"). exhibit: name of the table that has the results.
     """
 
     starts: str
@@ -71,14 +70,14 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and the costs of a method in one scenario of a leaderboard.
+    """The accuracy and costs of a method in one scenario (such as a data set) of a leaderboard.
 
     Attributes:
         accuracy: float64 (T,), on test examples in each trial, NaN where a run failed.
         setting: the selected parameter values, as text.
-        tried: from how many settings (combinations of parameter values) that one was selected.
+        tried: how many combinations of parameter values they were selected from.
         costs: means over trials of bytes sent, rounds, seconds and the like, by name.
-        in_each_trial: float64 (T,), accuracy with the best setting of each trial.
+        in_each_trial: float64 (T,), accuracy with the best parameter values of each trial.
         ends: for each selection, which parameters were at an end of their grid, see `ends_of`.
     """
 
@@ -92,7 +91,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """The description of a method in a row of a leaderboard.
+    """A method of a leaderboard: its label, class and description.
 
     kind: class in which it is ranked. sees: information besides weights that it needs, in words.
     sends: what else clients send, in words. chosen_by: how its parameter values were selected.
@@ -109,9 +108,10 @@ class Method:
 
 @dataclass(frozen=True)
 class ExternalEntry:
-    """The figures and tables of one method that somebody else submitted to a leaderboard.
+    """The results of one method that somebody else submitted to a leaderboard, as files.
 
-    computed: VERIFIED if the results were computed again here, else REPORTED.
+    computed: VERIFIED if the results were computed again here, else REPORTED. parts: files of the
+    leaderboard's tables with this method.
     """
 
     computed: str
@@ -122,9 +122,9 @@ class ExternalEntry:
 class BoardData:
     """The results behind a leaderboard, from which ranks and tables are computed.
 
-    entries: the result of each method, by scenario and method label. methods: by start of clients
-    ("one start" or "different starts") and label. missing: tables of the leaderboard that were not
-    computed.
+    board: the leaderboard's configuration. entries: {scenario: {label of a method: result}}.
+    methods: by (start of clients, label), "one start" or "different starts". missing: tables that
+    were not computed.
     """
 
     board: Board
@@ -133,7 +133,7 @@ class BoardData:
     missing: Sequence[str] = ()
 
     def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return accuracies of the baseline (score 0) and the ceiling (score 1) in a scenario.
+        """Return accuracies of baseline (score 0) and ceiling (score 1) in the scenario `scene`.
 
         Both are float64 (T,), over T trials.
         """
@@ -168,7 +168,7 @@ class BoardRow:
         each_trial: score with the best parameter values of each trial.
         ahead: in how many scenarios its mean is above the mean of the method to beat.
         unranked_reason: why the method has no rank; empty if it has one.
-        scenes: the scenarios that the score is of.
+        scenes: the scenarios (data set, partition, clients) over which the score is a mean.
         failed: how many of its `runs` runs failed.
     """
 
@@ -245,9 +245,10 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario in one table of a leaderboard, with the result of each method by label.
+    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}.
 
-    With `each_trial`, a result's accuracy is with the best parameter values of each trial.
+    `part` are the table's files. With `each_trial`, a result's accuracy is with the best parameter
+    values of each trial.
     """
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
@@ -337,7 +338,7 @@ def _class_rows(
 ) -> list[BoardRow]:
     """Return the leaderboard rows of one class of methods, compared in the scenarios `there`.
 
-    `ground` has all results, `labels` are the methods of the class. All rows share the start of the
+    `ground` has all results, `labels` are the methods of the class. All rows have the start of
     clients `starts` and the data set `data`. Methods with failed runs, missing scenarios or
     unverified results get no rank.
     """
@@ -420,10 +421,10 @@ def _standings(
     labels: Sequence[str],
     compared: bool,
 ) -> list[Standing]:
-    """Compare the methods `labels` of one class with each other and the method to beat; rank them.
+    """Test the methods `labels` of one class against each other and the method to beat; rank them.
 
-    `ground` has all results. `row` is any row of the class, which names the data set; `compared` is
-    whether there are enough scenarios for tests between methods.
+    `ground` has all results, `scenes` are the scenarios. `row` is any row of the class, which names
+    the data set; `compared` is whether there are enough scenarios for tests between methods.
     """
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
@@ -449,9 +450,9 @@ def score_table(
 ) -> np.ndarray:
     """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
 
-    `ground` has the results, `scenes` the scenarios. If the leaderboard `row` is over all data
-    sets, U counts data sets, with means over their scenarios. With `each_trial`, scores are with
-    the best parameter values of each trial.
+    `ground` has the results, `scenes` the scenarios. If the leaderboard's `row` is over all data
+    sets, U counts data sets, with means over their scenarios. If `each_trial`, scores are with the
+    best parameter values of each trial.
 
     Raises:
         FedreproError: scenarios have different numbers of trials.

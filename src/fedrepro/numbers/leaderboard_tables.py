@@ -1,4 +1,4 @@
-"""The tables of a leaderboard: one of methods, one of single scenarios, one of measured seconds."""
+"""Write the tables of a leaderboard: of methods, of single scenarios, and of measured seconds."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return the leaderboard as a data frame: a row per method, data set and start of clients.
 
     Columns: class, score and difference from the method to beat, with intervals; group and ranks;
-    costs, number of settings tried, accuracy in each scenario. `ground` has the results behind
-    `rows`. If others submitted methods, a column has who computed each row.
+    costs, number of parameter values tried, accuracy in each scenario. `ground` has the results
+    behind `rows`. If others submitted methods, a column has who computed each row.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return table if _others(rows) else table.drop(columns="computed")
@@ -89,7 +89,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return an estimate and its interval as table cells: {`name`, `name`_low, `name`_high: value}.
+    """Return an estimate and its interval as cells: {`name`, `name`_low, `name`_high: value}.
 
     The values are None if `found` is None; `first=1` leaves out column `name`.
     """
@@ -103,7 +103,7 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Return the costs of the method `label` as means over `scenes`, by name.
+    """Return the mean costs of the method `label` over `scenes`: {name of a cost: value}.
 
     Bytes are in units of one upload of all clients' models; `ground` has the results.
     """
@@ -116,8 +116,8 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
     To select parameter values, the server sends all candidate models to all clients, which return
     accuracies in one more exchange. If a method predicts with several networks, the server sends
-    each network once. A method with several exchanges repeats all of them for each setting. For the
-    best client, the server sends every client's model to all clients.
+    each network once. A method with several exchanges repeats all of them for each candidate. For
+    the best client, the server sends every client's model to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs

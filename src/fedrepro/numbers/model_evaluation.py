@@ -1,4 +1,4 @@
-"""From a global model to numbers: accuracy on splits, sizes, cost of a prediction."""
+"""Evaluate a global model: accuracy on splits of examples, sizes, and cost of a prediction."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return class scores of a global model for all predictions, (N · predictions per example, K).
+    """Return a global model's class scores for all predictions, (N · predictions per example, K).
 
     K is the number of classes. Scores are probabilities, averaged over weight `draws` for a
     variational network; shares of votes if the model is several networks that vote; logits if a
-    gate mixes several networks.
+    small network (gate) weighs several networks for each example.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -94,8 +94,8 @@ def measure(
     """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
 
     With `draws`, a variational network has two accuracies: with predictions averaged over weight
-    draws, and with mean weights. Accuracies leave out clients' validation examples that a method
-    was fitted to.
+    draws, and with mean weights. Accuracies on clients' validation examples leave out those that a
+    method was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -166,7 +166,7 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
-    """Return a run's communication as metrics: rounds, and messages and bytes that were `sent`."""
+    """Return a run's communication as metrics: its `rounds`, and messages and bytes `sent`."""
     return [
         Number("rounds", float(rounds)),
         Number("messages", float(sent.messages_up + sent.messages_down)),
@@ -273,10 +273,10 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Find the first node whose weights are not finite; return its index, and the kind of weights.
+    """Return (index of the first node with a weight that is not finite, kind of weight), or None.
 
-    The kind is "weight", or "mean" or "spread" of a variational weight. None if all are finite.
-    `tensors` has the weights of all nodes, (nodes, *shape), by name.
+    The kind is "weight", or "mean" or "spread" of a variational weight. `tensors` has the weights
+    of all nodes, (nodes, *shape), by name.
     """
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)

@@ -1,8 +1,8 @@
-"""Recommendation of methods: the best of the leaderboard's scenarios nearest to somebody's clients.
+"""Recommend methods: the best in those scenarios of a leaderboard that are most like one's clients.
 
-Read from the tables of a leaderboard that is drawn or recorded (`leaderboard.py`). Nearness counts
-doublings: of the number of clients, and of Dirichlet's alpha. By convention iid is alpha 10, and
-partitions with a few labels per client are at the distance UNLIKE from all Dirichlet ones.
+Results are read from the tables of a leaderboard (`leaderboard.py`). Distance counts doublings of
+the number of clients, and of Dirichlet's alpha. By convention iid is alpha 10, and partitions with
+a few labels per client are at the distance UNLIKE from all Dirichlet ones.
 """
 
 from __future__ import annotations
@@ -80,10 +80,11 @@ class Situation:
 
 @dataclass(frozen=True)
 class RecommendedMethod:
-    """A method in the nearest scenarios of a leaderboard: score, 95 % interval over trials, costs.
+    """A method in those scenarios of a leaderboard that are most like somebody's clients.
 
-    `kind` is its class, such as "one model". `accuracy` is on test examples, in each of the
-    scenarios; NaN where it was not run. `costs` has columns of the leaderboard by name.
+    kind: its class on the leaderboard, such as "one model". score, low, high: score and 95 %
+    interval over trials. accuracy: on test examples, in each of the scenarios; NaN where it was not
+    run. costs: columns of the leaderboard by name.
     """
 
     kind: str
@@ -104,7 +105,8 @@ class Recommendation:
         doublings: their distance from the wanted federation, see `distance`.
         choices: in each class, methods that no test over trials separates from the best one.
         lines: methods to compare with, such as pooled training.
-        more: methods with a higher score than all of `choices`, which need too many exchanges.
+        more: methods that score above all of `choices`, but need too many exchanges with the
+            server.
         partly: for methods that were not run in all of `scenarios`, in how many they have a score.
     """
 
@@ -207,8 +209,9 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    It is |log2(ratio of clients)| + |log2(ratio of alphas)|. `case` is the scenario's label, which
-    names its alpha; iid counts as alpha 10, and few labels per client are 3 from any alpha.
+    It is |log2(ratio of clients)| + |log2(ratio of alphas)|. `case` is the label of the scenario's
+    partition, which names its alpha; `clients` is its number of clients. Iid counts as alpha 10,
+    and few labels per client are 3 from any alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
@@ -220,10 +223,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return scores by method, float64 (S, T), in all S scenarios `near` and T trials.
-
-    Methods that lack a scenario are left out; `rows` is the leaderboard's table of scenarios.
-    """
+    """Return {method run in all S scenarios `near`: scores, float64 (S, T)} over T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

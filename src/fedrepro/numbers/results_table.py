@@ -1,7 +1,7 @@
-"""One table of every method in every scenario, from drawn exhibits, and comparisons of two methods.
+"""Collect the results of every method from drawn figures and tables, and compare two methods.
 
-Read from the csv of each exhibit, which holds final values of selected settings, and from the plan,
-which knows the scenario of each of its points.
+Final values with selected parameter values are read from csv files, and the scenario (data set,
+partition, model, training, graph) of each from the configuration.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def results(
 
 @dataclass(frozen=True)
 class Only:
-    """A filter for the table of results, whose empty fields keep all rows.
+    """A filter and order for the table of results; empty fields keep all rows.
 
     Attributes:
         exhibit: a figure or table (paper/name), or a paper.
@@ -87,9 +87,10 @@ class Only:
 
 
 def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
-    """Return a table of each method in each scenario, filtered and sorted by `only`; see `results`.
+    """Return the table of `results`, filtered and sorted by `only`: a row per scenario and method.
 
-    Figures and tables that cannot be read are left out, each with a sentence in `attrs["notes"]`.
+    `wide` is whether metrics are columns. Figures and tables that cannot be read are left out, each
+    with a sentence in `attrs["notes"]`.
 
     Raises:
         FedreproError: nothing is drawn, or nothing drawn matches `only`.
@@ -186,7 +187,8 @@ def _reported(
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric that a method reports only per round, with its last value.
 
-    `shown` has for each method at a point: a csv row, the point, metrics that the csv lacks.
+    `shown` has per method and combination of swept parameters: a csv row, the combination, and the
+    metrics that the csv lacks.
     """
     if not shown:
         return
@@ -228,10 +230,7 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Reshape results to a row per scenario and method, with a column per metric and split.
-
-    These columns have means. Results over different numbers of trials are in different rows.
-    """
+    """Reshape results to a row per scenario and method, with means per metric and split."""
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     pairs = set(zip(table["metric"], table["split"], strict=True))
@@ -248,7 +247,7 @@ ACROSS = 5  # metrics side by side, in a table as wide as a terminal
 
 
 def common(table: pd.DataFrame) -> list[str]:
-    """List what all rows of a results table share, of data set, model and so on: "model: mlp"."""
+    """List components that all rows of a results table share, such as "model: mlp"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
     return [f"{name}: {table[name].iloc[0]}" for name in same if table[name].iloc[0]]
 
@@ -305,18 +304,18 @@ def paired_differences(
     split: str = "test",
     exhibit: str = "",
 ) -> pd.DataFrame:
-    """Compare methods `one` and `other` (labels or names) at all points of drawn figures.
+    """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
-    A point is a scenario. In a trial both methods have the same data, partition and, if one-shot,
-    local models, so variation from these cancels in the difference. Compared are final values with
-    selected parameter values, in the trials of both. `exhibit` restricts figures to one, or to one
-    paper's.
+    A row is a point of a figure: a combination of its swept parameters. In a trial both methods
+    have equal data, partition and, if one-shot, local models, so variation from these cancels in
+    the difference. Compared are final values with selected parameter values, in shared trials.
+    `exhibit` restricts figures to one, or to one paper's.
 
     Returns:
-        A row per point of a figure or table, with the columns COMPARED: both labels, their means
-            over `trials`, the mean difference with its interval by Student's t at CONFIDENCE
-            (infinite for one trial), `also` (other figures that show the same runs); and the
-            point's parameters.
+        A row per point, with the columns COMPARED: both labels, their means over `trials`, the mean
+        difference with its interval by Student's t at CONFIDENCE (infinite for one trial), `also`
+        (other
+        figures that show the runs); and the swept parameters.
 
     Raises:
         FedreproError: no figure or table has both methods.
@@ -354,10 +353,11 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired difference of two methods at each point of a figure's csv `table`.
+    """Yield the paired difference of two methods for each combination of parameters in `table`.
 
-    A result is (identity, row): the row is for `paired_differences`, and the identity is equal for
-    equal runs in two figures, so that they are counted once. `key` is the figure's name.
+    `table` is a figure's csv, and `key` the figure's name. A result is (identity, row): the row is
+    for `paired_differences`; the identity is equal for equal runs in two figures, to count them
+    once.
     """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
@@ -384,7 +384,7 @@ def _of_exhibit(
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
-    """Return the csv rows of the method that has the label `name`, or else that registered name."""
+    """Return the csv rows of the method with the label `name`, or else with this name."""
     labelled = [row for row in rows if row["method"] == name]
     return labelled or [
         row
@@ -402,7 +402,7 @@ def point_words(row: Mapping[Any, Any]) -> str:
 def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
     """Return names for two compared methods: their labels, or `one`, `other` if labels vary.
 
-    `differences` is the table that `paired_differences` returns.
+    `differences` is the table that `paired_differences` returned for methods `one` and `other`.
     """
     first, second = (set(differences[side]) for side in SIDES)
     return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other

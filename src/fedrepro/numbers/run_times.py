@@ -1,4 +1,4 @@
-"""Measured seconds and memory of the runs behind an exhibit, by stage."""
+"""Read measured seconds and memory of the runs behind a figure, by stage of the pipeline."""
 
 from __future__ import annotations
 
@@ -24,20 +24,17 @@ FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
 def timings_of(about: Mapping[str, Any], root: Path = Path()) -> list[Path]:
-    """List the paths of a figure's run time tables, in the folder `root`, from its json `about`."""
+    """Return paths, below `root`, of the run time tables behind a figure with the json `about`."""
     return [root / folder / TIMINGS for text in about["timings"] for folder in folders_of(text)]
 
 
 def of_methods(timings: Iterable[Path]) -> list[Path]:
-    """Return the paths of run time tables in `timings` that are on methods, not local training."""
+    """Return those paths of run time tables that are on methods, not on local training."""
     return [path for path in dict.fromkeys(timings) if _stage(path) != TRAIN]
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Group paths of run time tables by the pipeline's stage, such as train or aggregate.
-
-    Local training is left out if one of its tables is missing, as a partial sum would mislead.
-    """
+    """Return {stage: paths of run time tables}, without local training if one is missing."""
     paths = list(dict.fromkeys(timings))
     whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
     wanted = [path for path in paths if whole or _stage(path) != TRAIN]
@@ -58,7 +55,7 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return mean seconds per trial: {method with parameter values, as text: one mean per table}.
+    """Return {method with parameter values, as text: mean seconds per trial, one value per table}.
 
     `timings` are paths of tables of run times; tables on local training are skipped.
     """
@@ -71,10 +68,10 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return CPU seconds and peak memory of whole jobs, with reading and evaluating, by stage.
+    """Return processor seconds and peak memory of whole jobs (processes), by stage of the pipeline.
 
-    `timings` are paths of tables of run times. Keys are `cpu_seconds`, {stage: sum over jobs}, and
-    `peak_bytes`, {stage: maximum over jobs}. A stage with an unmeasured job is left out.
+    `timings` are paths of tables of run times. Returns {"cpu_seconds": {stage: sum over jobs},
+    "peak_bytes": {stage: maximum over jobs}}. A stage with an unmeasured job is left out.
     """
     jobs = {
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
@@ -90,7 +87,7 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return measured seconds per round of methods in rounds, as rows of a csv with `columns`.
+    """Return measured seconds per round of the methods in a figure, as csv rows.
 
     Metric `seconds` is of all rounds except each trial's first, which also prepares memory;
     `overhead` is how much longer rounds take than rounds of the figure's first method, in percent.
@@ -123,7 +120,7 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return server and client seconds of the methods that a figure shows, as rows for its csv.
+    """Return the seconds of server and clients for each method in a figure, as rows of its csv.
 
     Metrics are `server_seconds` and `client_seconds` of each trial, where measured; `numbers` is
     the csv. `files` are the paths of each run's metrics; tables of times are in the same folders.
@@ -153,7 +150,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read rows of run time tables next to files `metrics`; raise if column `needed` is missing."""
+    """Read the run time tables next to files of metrics; raise if column `needed` is missing."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -1,9 +1,8 @@
-"""Selection of one setting of a sweep: by the mean over trials of a declared number.
+"""Select one combination of a method's parameter values: by a mean over trials, never by test data.
 
-The number is read from the metrics of each run as its `SelectionRule` says: the value at the end,
-the best of all measured rounds, the area under the curve over rounds or over the second half of
-those that all settings ran, or, in successive halving, the value at the last rung, of the settings
-that were not stopped. Test data are never used.
+The number that is averaged is declared in a `SelectionRule`: the value of a metric at the end, the
+best of all measured rounds, the area under its curve over rounds or over the second half of them,
+or, in successive halving, the value in the last round where combinations were compared.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 @dataclass(frozen=True)
 class Candidate:
-    """One combination of a method's parameter values, which may be selected: a setting.
+    """One combination of a method's parameter values that may be selected.
 
-    series: final metrics of the setting, by metric and split. criterion: in each trial, the number
-    by which settings are compared; the setting with the best mean is selected.
+    series: its final metrics, by metric and split. criterion: in each trial, the number by which
+    combinations are compared; the one with the best mean is selected.
     """
 
     series: Series
@@ -50,7 +49,7 @@ class Candidate:
 
     @property
     def stopped(self) -> float | None:
-        """Return the round in which successive halving stopped the setting; None if never."""
+        """Return the round in which successive halving stopped these values; None if never."""
         rounds = self.series.get(STOPPED)
         return rounds[0] if rounds else None
 
@@ -58,13 +57,13 @@ class Candidate:
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return the settings (parameter values) to select from, each with metrics and its criterion.
+    """Return {parameter values: their metrics, and the numbers by which they are compared}.
 
     Args:
-        rows: the measurements of each setting.
+        rows: the measurements for each combination of parameter values.
         measure: the method, with its selection rule.
         trials: how many trials to use.
-        where: figure or table and point, for error messages.
+        where: figure or table, and values of its swept parameters, for error messages.
     """
     race = measure.measured(list(rows)).race
     shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
@@ -93,10 +92,11 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which a setting is selected, in each trial; all NaN if a trial failed.
+    """Return the number by which parameter values are selected, in each trial.
 
-    `choice` names the metric, its split and its summary over rounds; `rows` are the measurements in
-    rounds, `series` the final values; `where` names figure and point in errors.
+    All are NaN if a trial failed. `choice` names the metric, its split and its summary over rounds;
+    `rows` are the measurements in rounds, `series` the final values; `where` names the figure in
+    errors.
 
     Raises:
         FedreproError: the measurements lack this metric.
@@ -128,7 +128,7 @@ def criterion_of(
 
 
 def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float:
-    """Return the last round that all settings but diverged ones ran in all trials; inf if none."""
+    """Return the last round that all parameter values but diverged ones ran; inf if none."""
     last = []
     for frame in rows:
         asked = frame[(frame["metric"] == choice.metric) & (frame["split"] == choice.split)]
@@ -139,10 +139,7 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return the best value of a curve over rounds: its maximum, or minimum if `better` is -1.
-
-    NaN if a value is NaN.
-    """
+    """Return a curve's maximum, or minimum if `better` is -1; NaN if one of its values is NaN."""
     values = [value for _, value in curve]
     if any(map(math.isnan, values)):
         return math.nan
@@ -150,7 +147,7 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Return a curve's mean height: its area by trapezoids over rounds; `better` is not used."""
+    """Return the mean height of a curve over rounds, by trapezoids; `better` is not used."""
     length = curve[-1][0] - curve[0][0]
     if length == 0:
         return curve[0][1]
@@ -178,11 +175,12 @@ def select_setting(
     *,
     allow_all_failed: bool = False,
 ) -> Setting:
-    """Return the setting with the best criterion, a mean over trials; ties go to the first.
+    """Return the parameter values with the best mean over trials of the number that compares them.
 
-    A setting that failed (its criterion is not a number), or that successive halving stopped, is
-    never selected. If all failed, the first is returned if `allow_all_failed`; otherwise
-    FedreproError is raised. `measure` is the method with its selection rule; `where` is for errors.
+    Ties go to the first. Values that failed (the number is NaN or infinite), or that successive
+    halving stopped, are never selected. If all failed, the first are returned if
+    `allow_all_failed`; otherwise FedreproError is raised. `measure` is the method with its
+    selection rule; `where` is for errors.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -208,7 +206,7 @@ def _lost(value: float) -> bool:
 def selection_rows(
     settings: Mapping[Setting, Candidate], measure: ExhibitMethod, chosen: Setting
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a .choice.csv, one per setting tried: selection criterion, test results."""
+    """Yield rows of a .choice.csv, one per tried parameter values: selection and test results."""
     assert measure.choose is not None
     for setting, candidate in settings.items():
         series = candidate.series
@@ -240,17 +238,18 @@ Ends = Mapping[str, tuple[bool, bool]]
 
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:
-    """Return the indices of the selected settings among the rows `tried` of a .choice.csv."""
+    """Return the indices of the selected combinations of parameters in `tried`, a .choice.csv."""
     if not len(tried):  # no method has several settings: there are no columns either
         return []
     return np.flatnonzero(tried["chosen"].astype(str).str.lower() == "true").tolist()
 
 
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
-    """Find selected values at an end of their grid, where a wider grid could have been better.
+    """Find selected parameter values at an end of their grid, where a wider grid might be better.
 
-    `tried` are rows of a .choice.csv, `chosen` indices of selected rows. Returns for each of the
-    latter {parameter: (is lowest, is highest)}, without parameters that are text or take one value.
+    `tried` are rows of a .choice.csv, `chosen` indices of selected rows. Returns for each of these
+    indices {parameter: (is lowest, is highest)}, without parameters that are text or take one
+    value.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -279,10 +278,10 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return the final accuracies of all settings (parameter values), one dict per scenario.
+    """Return the final accuracies for all parameter values: a list with a dict per scenario.
 
-    A dict maps (split, setting) to float64 (T,), over T trials. `metrics` has all measurements of a
-    figure or table.
+    A scenario is data set, partition, model and training. Its dict maps (split, parameter values as
+    text) to float64 (T,), over T trials. `metrics` has all measurements of a figure or table.
     """
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
@@ -300,11 +299,11 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Select a setting in each trial by validation accuracy, rather than once over all trials.
+    """Select parameter values in each trial by validation accuracy, not once for all trials.
 
-    `tried` are a method's rows of a .choice.csv. `scenarios` are as from `of_settings`; the one
-    whose mean accuracies are in `tried` is used. Returns the indices in `tried` of the selected
-    rows, and their test accuracies, float64 (T,).
+    `tried` are a method's rows of a .choice.csv. `scenarios` are as `of_settings` returns them; the
+    one whose mean accuracies are in `tried` is used. Returns (indices in `tried` of the selected
+    rows, their test accuracies, float64 (T,)).
 
     Raises:
         FedreproError: none of the scenarios has the means of `tried`.

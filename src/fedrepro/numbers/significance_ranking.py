@@ -1,13 +1,12 @@
-"""Comparison of methods by one test: scores with intervals, ranks and groups.
+"""Rank methods by one test: scores with intervals, ranks and groups.
 
-A method has a score in each scenario and trial. A trial is one partition and one set of local
-models, the same for all methods, and it shares its random numbers with the trials of other
+A method has a score in each scenario (data set, partition) and trial. A trial is one partition and
+one set of local models for all methods, and it shares its random numbers with the trials of other
 scenarios. So a mean score has two parts that other experiments would change: the scenarios (or data
 sets, where a row is the mean of each), and the trials. `estimate` adds their squared errors.
 
 Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
-of a class and the method to beat. Groups, ranks and methods level with that one follow from these
-pairs and from nothing else.
+of a class and the method to beat. Groups, ranks and verdicts follow from these pairs alone.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -
     """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
 
     The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
-    mean of ceiling - baseline over trials, so that a trial in which these are close does not
-    outweigh the others, and the mean score is the quotient of mean differences.
+    mean of ceiling - baseline over trials, so that a trial in which both are close does not
+    outweigh other trials, and the mean score is the quotient of mean differences.
     """
     gap = float(np.mean(ceiling - baseline))
     scores: np.ndarray = (accuracy - baseline) / gap
@@ -211,7 +210,7 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
-    """Arrange p values of pairs, in the order of `combinations`, as a symmetric matrix."""
+    """Arrange p values of pairs of `count` methods as a symmetric matrix with diagonal 1."""
     matrix = np.eye(count)
     above = np.triu_indices(count, 1)
     matrix[above] = matrix.T[above] = chances
@@ -219,7 +218,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Correct p values (`chances`) for multiple tests by Holm's method.
+    """Return p values (`chances`) corrected for multiple tests by Holm's method.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
@@ -230,10 +229,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Divide methods into groups: the best one left and all that do not differ from it, repeatedly.
+    """Divide methods into groups: repeatedly the best one left, and all that do not differ from it.
 
     `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ. Returns
-    the group of each index, from 1.
+    {index: number of its group, from 1}.
     """
     groups: dict[int, int] = {}
     left, number = list(best), 0

@@ -1,6 +1,6 @@
-"""Series over trials: the values of one setting of a method, by metric and split, and their means.
+"""Collect a method's values over trials, by metric and split of examples, and average them.
 
-A trial's number is the one that a run ended with; numbers of single rounds are series of their own.
+A trial's value is the one at the end of its run; values after single rounds are kept apart.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
     """Return a run's metrics as a data frame sorted by trial, with final values and single rounds.
 
-    Where models are fine-tuned on several samples, a trial's value is the mean over the samples.
+    If models were fine-tuned on several samples, a trial's value is the mean over samples.
     """
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
@@ -49,8 +49,9 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
 
-    `node` counts from 1; means over nodes are then dropped, metrics without a node kept. `belief`,
-    "before" or "after" averaging with neighbours, is the test result to keep, as split `test`.
+    `node` counts from 1; means over nodes are then dropped, but metrics that only exist for all
+    nodes are kept. `belief`, "before" or "after" averaging with neighbours, is the test result to
+    keep; it becomes the split `test`.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -66,20 +67,20 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
-    """Return for each row of metrics whether it was measured at the end of a run, bool (rows,)."""
+    """Return whether each row of metrics is of the end of a run, not of a round: bool (rows,)."""
     return rows["phase"] != IN_ROUND if "phase" in rows else rows["round"].isna()
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return metrics in `frame` with the parameter values `token`, in the first `trials` trials."""
+    """Return rows of `frame` with parameter values `token`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Return a method's final values: {(metric, split): values over trials}.
 
-    `rows` has its measurements for one choice of parameter values. Errors name this choice by
-    `token`, and the figure by `where`.
+    `rows` has its measurements with one combination of parameter values, which errors name by
+    `token`. `where` names the figure in errors.
     """
     last = rows[is_final(rows)]
     if last.empty:
@@ -90,11 +91,12 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Arrange `rows` as {(metric, split): values over trials}, with NaN in trials that failed.
+    """Return {(metric, split): values over trials} of one method; NaN in trials that failed.
 
-    If the method with parameter values `token` is undefined for the clients of some trials, the
-    only key is (`left_out`, ""): 1 in these trials. Raises FedreproError if a trial is missing or
-    double, with `token` and the figure's name `where` in the message.
+    `rows` are its measurements with the parameter values `token`. If the method is undefined for
+    the clients of some trials, the only key is (`left_out`, ""): 1 in these trials. Raises
+    FedreproError if a trial is missing or double, with `token` and the figure's name `where` in the
+    message.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -153,7 +155,7 @@ def over_trials(values: Sequence[float]) -> dict[str, Any]:
 
 
 def sd(values: Sequence[float]) -> float | None:
-    """Return the sample standard deviation; None for a single value, NaN if one is not finite."""
+    """Return the sample standard deviation: None for one value, NaN if a value is not finite."""
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
@@ -169,12 +171,12 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 def with_pairs(
     rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
-    """Add the columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
+    """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
     `pairs` maps the label of such a method to a second method with more trials. The paired mean is
     the second method's mean over all its trials plus the mean difference between the two in shared
     trials, so that easy or hard trials favour neither. A value after a single round is paired with
-    the second method's final value. `leading` are the columns that identify a point of the figure.
+    the second method's final value. `leading` are the columns of swept parameters.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -226,7 +228,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean and sd in csv rows by paired means (of `with_pairs`) and sds over clients."""
+    """Replace mean and sd in csv rows by paired means and by sds over clients, where given."""
     if CLIENTS_SD in numbers:
         spread = numbers[CLIENTS_SD]
         numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))

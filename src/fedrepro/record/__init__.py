@@ -1,1 +1,1 @@
-"""The record: results kept in the repository, and comparisons with them."""
+"""The record: results that the repository keeps, comparisons with them, and the website."""

@@ -1,4 +1,4 @@
-"""Comparison of a user's numbers with the recorded ones, csv by csv."""
+"""Compare a user's numbers of a figure or table with those kept in the repository."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ class Comparison:
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; the means
     `ours` and `recorded`, nan where one side lacks the number; `setting` and `recorded_setting`,
-    parameters chosen by a grid search; `difference` of the means; `errors`, the difference in
-    combined standard errors, nan without an sd; `where`, method and swept parameters in words.
-    notes: sentences on causes of differences other than chance.
+    the parameter values selected by a search; `difference` of the means; `errors`, the difference
+    in combined standard errors, nan without an sd; `where`, method and swept parameters in words.
+    verdict: a sentence. same_bytes: whether both csv files are equal. notes: sentences on causes of
+    differences other than chance.
     """
 
     rows: pd.DataFrame
@@ -37,7 +38,9 @@ class Comparison:
 
 
 def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECORD) -> Comparison:
-    """Compare a user's numbers of the figure or table `key` (paper/name) with the repository's.
+    """Compare a user's numbers of a figure or table with the ones kept in the repository.
+
+    `key` is paper/name, `reports` the folder of the user's results, `recorded` that of kept ones.
 
     Raises:
         FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.
@@ -131,10 +134,11 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return words on how many differences chance explains, which end a comparison's verdict.
+    """Return words on how many differences chance explains, to end a comparison's verdict.
 
-    `errors` has each difference in combined standard errors, nan if unknown. `mine` and `kept` tell
-    whether the user's and the recorded numerical libraries were pinned: then bytes must be equal.
+    `errors` has each difference in combined standard errors, nan if unknown. `mine` and `kept` name
+    the arithmetic of the user's and the recorded results: if both are portable, bytes must be
+    equal.
     """
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
@@ -143,10 +147,7 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
-    """Return sentences on causes of differences other than chance: data, parameters, versions.
-
-    `mine` and `kept` are the json files of the user's and of the recorded figure or table.
-    """
+    """Return causes of differences other than chance, from our json and the recorded one."""
     notes = []
     sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
     if sums[0] != sums[1]:
@@ -176,7 +177,7 @@ def _arithmetic(about: Mapping[str, Any]) -> str:
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return versions of the packages that computed and drew a figure or table, by package name."""
+    """Return {package: its version}, of the packages that computed and drew a figure or table."""
     by_name: dict[str, set[str]] = {}
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():

@@ -1,4 +1,4 @@
-"""Leaderboards written from those of their exhibits that are drawn or recorded."""
+"""Write leaderboards from those of their tables that are computed, and from submitted methods."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 
 def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
-    """Return the figures and tables (paper/name) that make up a paper's leaderboard `version`."""
+    """Return the figures and tables (paper/name) that form a leaderboard of a paper."""
     return [f"{file.paper}/{name}" for name in file.parts(version, scale)]
 
 
@@ -33,12 +33,12 @@ def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list
 
 
 def entries_folder(reports: Path, paper: str, version: str) -> Path:
-    """Return the folder of a leaderboard's entries: methods with results that others submitted."""
+    """Return the folder of methods that others submitted to a leaderboard, with results."""
     return reports / paper / f"{version}.entries"
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in the folder of a submitted entry, by its name.
+    """Return {file in the folder of a submitted method: its SHA-256}.
 
     The file verdict.json is left out: it lists the checksums, so that later changes are found.
     """
@@ -49,12 +49,13 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
-    """Read the entries (results of methods that others submitted) of a leaderboard at one `scale`.
+    """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
-    An entry is marked as verified if its folder has a verdict.json of a check, else as reported.
+    A submission is marked as verified if its folder has a verdict.json of a check, else as
+    reported.
 
     Raises:
-        FedreproError: if an entry is damaged, or was changed after its verdict.
+        FedreproError: if a submission is damaged, or was changed after its verdict.
     """
     entries = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
@@ -79,15 +80,11 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    The files are <out>.csv, .scenarios.csv, .times.csv, .json and pictures. Pictures leave out
-    methods whose results others submitted and nobody has verified.
-
-    Args:
-        file: figures and tables of a paper, with its leaderboards.
-        version: name of the leaderboard.
-        scale: tiny, quick or paper.
-        reports: folder with the figures and tables of one scale; the json names missing ones.
-        out: beginning of the files; by default `<reports>/<paper>/<version>`.
+    `file` is the configuration of the paper that has the leaderboard, and `version` the
+    leaderboard's name. `scale` is tiny, quick or paper. `reports` has the figures and tables of
+    this scale; the json names missing ones. `out` is the beginning of the files' paths, by default
+    `<reports>/<paper>/<version>`. Pictures leave out methods whose results others submitted and
+    nobody has verified.
 
     Raises:
         FedreproError: if none of the leaderboard's figures and tables is in `reports`.

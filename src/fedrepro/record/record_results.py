@@ -1,7 +1,7 @@
-"""The record: measured results, kept under reports/record/.
+"""Keep measured results in the repository, in the folder reports/record.
 
-`record` copies an exhibit's files out of a reports folder, of this machine or of another, and
-adds measured seconds and the machines that the files name.
+`record` copies the files of figures and tables out of a reports folder, of this machine or of
+another, and adds measured seconds and the machines that the files name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Recorded:
 
 
 def drawn_keys(source: Path, scale: str) -> list[str]:
-    """List the figures and tables (paper/name) whose metrics lie in folder `<source>/<scale>`."""
+    """List the figures and tables (paper/name) whose metrics are in `<source>/<scale>`."""
     paths = sorted((source / scale).glob("*/*.metrics.parquet"))
     return [f"{path.parent.name}/{path.name.removesuffix('.metrics.parquet')}" for path in paths]
 
@@ -89,7 +89,7 @@ def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
-    """Read and check the files to keep of a figure or table; return their bytes by suffix.
+    """Read and check the files to keep of a figure or table; return {suffix: bytes}.
 
     The last item is the json, with checksums, run times, machines, and the csv files without rows.
     `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.
@@ -137,10 +137,7 @@ def _doubts(about: Mapping[str, Any]) -> list[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return a figure's or table's seconds and memory by stage, and the machines that computed it.
-
-    A stage is a step of the pipeline, such as train. Unknown seconds or machines add to `warnings`.
-    """
+    """Return seconds and memory by stage of the pipeline, and machines, of a figure or table."""
     if files.run:
         kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
         return {key: files.run[key] for key in kept if key in files.run}

@@ -104,7 +104,7 @@ Show = Callable[
 
 
 def filled(text: str, record: Path, show: Show | None = None) -> str:
-    """Return a page's text with each number that links to a recorded result set to that result.
+    """Return a page's text in which each number that links to a recorded result is read from it.
 
     `record` is the folder of recorded results. Links stay, or are replaced by what `show` returns.
     """
@@ -136,10 +136,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in the cells of one line of a markdown table from recorded results; return the line.
-
-    `heads` has for each column the link in its head, which asks for the numbers, or None.
-    """
+    """Fill in a line of a markdown table from recorded results, as the links in `heads` ask."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -194,10 +191,7 @@ def _file(asked: RecordQuery, record: Path, exhibit: str | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def _parsed(content: bytes, suffix: str) -> Mapping[str, Sequence[Cells]]:
-    """Read the rows of a csv or parquet file, by metric, or under "" if it has no metrics.
-
-    `content` is the file's content. Rows are cached, because pages read the same files repeatedly.
-    """
+    """Return {metric, or "" without metrics: rows} of a csv or parquet file; results are cached."""
     if suffix == ".parquet":
         frame = pd.read_parquet(io.BytesIO(content)).rename(columns={"value": "mean"})
     else:
@@ -241,10 +235,10 @@ class Measurement:
     ends: tuple[float, ...] = ()
 
     def apart(self, other: Measurement, sign: str) -> Measurement:
-        """Compare this measurement with `other` by the operator `sign` of a link's question.
+        """Return the difference or quotient of this and another measurement.
 
-        "minus" subtracts trial by trial, as far as both have trials; "over" is the quotient of the
-        means, and "beyond" the quotient less one.
+        `sign` is the operator in a link's question: "minus" subtracts trial by trial, as far as
+        both have trials; "over" is the quotient of the means, and "beyond" the quotient less one.
         """
         if sign != "minus":
             return Measurement(self.value / other.value - (sign == "beyond"), np.empty(0))
@@ -286,11 +280,9 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
     """Return the numbers that a link asks for, such as the least or the mean of measurements.
 
-    Args:
-        rows: the measurements that fit the question.
-        end: the word that says which numbers, such as least, range, each, sd or interval.
-        many: how many numbers the link's text has.
-        factor: by which numbers are multiplied, such as 100 for percent.
+    `rows` are the measurements that fit the question. `end` is the word that says which numbers,
+    such as least, range, each, sd or interval; `many` is how many numbers the link's text has. All
+    are multiplied by `factor`, such as 100 for percent.
     """
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
@@ -312,7 +304,7 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements of a results file that fit one side of a link's question, in order.
+    """Return the measurements in a results file that one side of a link's question asks for.
 
     A question may compare two sides; `side` has one's metric, split, method, figure (or table) and
     parameters. In a file of printed values, `ours` reads our number in place of the paper's.
@@ -352,10 +344,10 @@ def _rows(
 def _fitting(
     asked: RecordQuery, rows: Sequence[Cells], text: str | None, *, empty: bool = True
 ) -> Sequence[Cells]:
-    """Return the rows whose columns have the values that `text` names, as "clients=25, alpha=0.5".
+    """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
-    With `empty`, an empty cell fits any value, and only final values are returned unless `text`
-    names a round.
+    If `empty`, an empty cell fits any value, and only final values are returned unless `text` names
+    a round.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:

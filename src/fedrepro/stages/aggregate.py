@@ -1,4 +1,4 @@
-"""Stage aggregate: one-shot methods and controls, run in every setting and measured."""
+"""Stage aggregate: run one-shot methods and controls with all parameter values; evaluate them."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ from fedrepro.training.training_settings import Settings, settings_of
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    Every setting (combination of parameter values) of the method is evaluated, also after
-    fine-tuning if the job asks for it. The job names the files to read and the folder to write.
+    A job, one process of the pipeline, names the files to read and the folder to write. All its
+    combinations of the method's parameter values are evaluated, also after fine-tuning if it asks
+    for that. `device` is cpu or cuda.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -88,13 +89,13 @@ Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, in
 def _trial(
     job: Job, data: TrialData, models: TrialModels, failures: Failures
 ) -> Iterator[Measured]:
-    """Run every parameter setting of a method in one trial, and yield its metrics and times.
+    """Run a method in one trial with every combination of its parameter values; yield measurements.
 
-    A result is a tuple: setting (values of the method's parameters); metrics, single clients'
-    metrics last; seconds in total; (seconds of the clients, seconds of the server); the fine-tuning
-    and the number of its public sample, both None without fine-tuning. Work that settings share
-    counts fully for each setting. If the method's code raises an error, the setting has only the
-    metric `failed`, and `failures` records the error.
+    Each result is a tuple: the method with its parameters; its metrics, those of single clients
+    last; seconds in total; (seconds of clients, seconds of the server); the fine-tuning and the
+    number of its public sample, both None without fine-tuning. Work that combinations share counts
+    fully for each. If the method's code raises an error, the only metric is `failed`, and
+    `failures` records the error.
     """
     method, public = job.specs["method"], Path(job.public) if job.public else None
     local, info = method_inputs(job.scenario, method, data, models, public)
@@ -126,12 +127,12 @@ def _trial(
 
 @dataclass(frozen=True)
 class SettingResult:
-    """The models that a one-shot method made with one parameter setting, and their cost.
+    """The models that a one-shot method made with one choice of parameter values, and their cost.
 
     made: the global model or models. seconds: of server and clients, including the method's
-    preparation only if it ran for this setting. server: seconds of the server alone, including its
-    preparation. further: cost of clients' work besides sending their models. cost: exchanges with
-    the server, messages, bytes and clients' passes over their data, as metrics.
+    preparation only if it ran in this call. server: seconds of the server alone, always including
+    its preparation. further: cost of clients' work besides sending their models. cost: exchanges
+    with the server, messages, bytes and clients' passes over their data, as metrics.
     """
 
     made: MethodOutput
@@ -142,11 +143,12 @@ class SettingResult:
 
 
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Run a one-shot method or control with one parameter setting in one trial; count its cost.
+    """Run a one-shot method or control in one trial, and count what it costs.
 
-    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
-    the result is a model whose weights are NaN, as if it had diverged. `costly` holds the trial's
-    local models, its clients, and the preparation that several settings share.
+    `setting` is the method with its parameter values. `costly` holds the trial's local models, its
+    clients, and preparatory work that several choices of parameters share. If the method's
+    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
+    model whose weights are NaN, as if it had diverged.
 
     Raises:
         FedreproError: the method returns another type than `MethodOutput`.
@@ -184,8 +186,8 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     """Raise FedreproError unless a method returned global models whose tensors fit their networks.
 
-    `made` is the method's result, `setting` names the method in the error, and `local` are the
-    clients' models. None is accepted: such a method found nothing to return.
+    `made` is what the method returned; None is accepted, for a method that found nothing to return.
+    `setting` names the method in the error, and `local` are the clients' models.
     """
     if made is None:
         return
@@ -220,16 +222,17 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether a method's parameter `batchnorm` asks to measure new running statistics."""
+    """Return whether `method` is to measure running statistics again (parameter `batchnorm`)."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
-    """Set BatchNorm's running statistics in the model `made`, by the rule that the setting names.
+    """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    Rules (parameter `batchnorm`): `average` keeps the statistics that the method averaged; `local`
-    returns a model per client, with the client's own statistics and normalisation weights;
-    `recalibrate` measures statistics with the new weights, at clients or on the server's inputs.
+    `made` is what the method returned, `setting` the method with its parameters, `local` the
+    clients' models. `average` keeps the statistics that the method averaged. `local` returns a
+    model per client, with the client's own statistics and normalisation weights. `recalibrate`
+    measures statistics with the new weights, at clients or on the server's inputs.
 
     Raises:
         FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
@@ -274,7 +277,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate a method's models on `splits`; return metrics, `cost`, and last clients' metrics."""
+    """Evaluate models on `splits`; return metrics, `cost`, and metrics of single clients."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -290,7 +293,7 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune the models `made` by `tune` on public sample `repetition`; None stays None."""
+    """Fine-tune a method's models by the procedure `tune` on public sample `repetition`."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -304,10 +307,11 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Count a one-shot method's exchanges with the server, and its messages and bytes.
+    """Return a one-shot method's number of exchanges with the server, and its messages and bytes.
 
     Numbers that the model `made` declares are used. Otherwise clients send their models `local`
-    once, plus messages of `further` work. Controls (a `kind` of methods) send nothing.
+    once, besides the messages of `further` work. A control (`kind` other than "one_shot") sends
+    nothing.
     """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
@@ -328,8 +332,8 @@ def method_inputs(
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `models` are the clients' trained models. `public` is the folder of the data set whose inputs,
-    without labels, the server has.
+    `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
+    another data set, whose inputs the server has without labels.
 
     Raises:
         FedreproError: the method needs public inputs, and they are missing or of another shape.
@@ -355,11 +359,11 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """Runs a method's preparation (costly work before aggregation) once for several settings.
+    """Runs a method's preparation (costly work before aggregation) once for many parameter values.
 
-    Settings share a preparation if all parameters that it takes are equal. fn: the preparation,
-    None if the method has none. clients: the clients' models. made: (result, clients' cost,
-    server's seconds), by values of the parameters.
+    Two calls share a preparation if all parameters that the preparation takes are equal. fn: the
+    preparation, None if the method has none. clients: the clients' models. made: from values of the
+    parameters to (result, clients' cost, server's seconds).
     """
 
     fn: Callable[..., Any] | None
@@ -369,15 +373,15 @@ class SharedPreparation:
     made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Run a method's preparation unless done before; return {"prepared": result} or {}."""
+        """Prepare for `setting` unless done; return {"prepared": result}, {} without fn."""
         return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
 
     def spent(self, setting: Spec) -> ClientCost:
-        """Return clients' cost of a method's preparation, in full for each parameter setting."""
+        """Return clients' cost of preparing for `setting`, also if other settings share it."""
         return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
 
     def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds for a method's preparation, in full for each `setting`."""
+        """Return the server's seconds of preparing for `setting`, also if others share them."""
         return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
 
     def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
@@ -395,5 +399,5 @@ class SharedPreparation:
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of clients' time and traffic in `info`, or a new one without clients."""
+    """Return the counter of the time and traffic of clients in `info`, or a new one."""
     return info.clients.ledger if info.clients else CostCounter()

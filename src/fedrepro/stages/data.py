@@ -1,4 +1,4 @@
-"""Stages download, prepare and partition: from a publisher's files to the examples of clients."""
+"""Stages download, prepare and partition: from a publisher's files to each client's examples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch the raw file `file` of the data set `name` to `out`, from the folder `mirror` or a url.
+    """Fetch the raw file `file` of the data set `name`, and write it to the path `out`.
 
-    Known urls are tried in turn until one delivers the file completely; its checksum is verified.
+    It is taken from the folder `mirror` if that has it. Otherwise known URLs are tried in turn
+    until one delivers the file completely. Its checksum is verified.
     """
     shown = 0
 
@@ -38,12 +39,12 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """Return a text that changes when a data set or its features change parameters or version."""
+    """Return a text that differs if a data set's parameters, features or code version differ."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
 def is_prepared(dataset: Spec, folder: Path) -> bool:
-    """Return whether `folder` has this data set's arrays, of its present parameters and version."""
+    """Return whether `folder` has this data set's arrays, whole and of the present code version."""
     try:
         prepared = load_prepared(folder)
         prepared.require_whole()
@@ -74,10 +75,10 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
-    """Divide a data set among clients in each trial; write which client has which examples.
+    """Divide a data set among clients in each trial; write who has which examples to `out`.
 
-    `data` is the folder of the data set's arrays, `spec` the partition rule, such as dirichlet,
-    and `out` the file to write.
+    `data` is the folder of the data set's arrays, `spec` the rule that assigns examples to clients,
+    such as dirichlet, with its parameters, and `trials` the range of trials (seeded repetitions).
     """
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)

@@ -1,7 +1,7 @@
-"""GPUs of this machine: each local job claims one.
+"""Give each job on this machine a GPU of its own.
 
-Snakemake counts GPUs but assigns none, so without this every job would compute on the first. A
-claim is a lock on a file, which the system releases when the job ends.
+Snakemake counts GPUs but assigns none, so that without this module every job would compute on the
+first GPU. A job locks a file for its GPU; the system releases the lock when the job ends.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return the device for a job: `name` itself, or for `cuda` a GPU of this job, as `cuda:1`.
+    """Return the device to compute on: `name` itself, or for "cuda" a free GPU, such as "cuda:1".
 
-    Waits if all GPUs are taken.
+    Waits until a GPU is free.
 
     Raises:
-        FedreproError: a GPU is asked for and there is none.
+        FedreproError: `name` is "cuda" and PyTorch finds no GPU.
     """
     if name != "cuda":
         return name
@@ -51,17 +51,18 @@ def device_of(name: str) -> str:
 def visible(count: int) -> list[str]:
     """Return the names of the first `count` GPUs that this process sees, in PyTorch's order.
 
-    Names are taken from CUDA_VISIBLE_DEVICES if it lists enough of them, else they are 0, 1, …
+    Names are 0, 1, … unless the environment variable CUDA_VISIBLE_DEVICES lists enough of them.
     """
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """Claim one of the GPUs `names` for this process; return its index. Waits until one is free.
+    """Reserve one of the GPUs `names` for this process, and return its index in `names`.
 
-    A claim is a lock on a file in `folder`. The environment variable FEDREPRO_GPU_JOBS (default 1)
-    is the number of jobs that may share a GPU.
+    Waits until a GPU is free. A reservation is a lock on a file in `folder`, by default a temporary
+    folder of the user. The environment variable FEDREPRO_GPU_JOBS (default 1) is the number of
+    processes that may share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

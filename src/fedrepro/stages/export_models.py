@@ -1,7 +1,7 @@
-"""Stage models: save the global models of a figure's or table's one-shot methods as state dicts.
+"""Save the global models behind a figure or table, made by one-shot methods, as state dicts.
 
-Models are computed again from the local models, with the selected settings. Random numbers depend
-on seed and trial alone, so these are the models whose numbers the figure or table shows.
+Models are computed again from the local models, with the selected parameter values. Random numbers
+depend on seed and trial alone, so the figure or table shows the numbers of exactly these models.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from fedrepro.stages.trial_data import ScenarioData
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
-    """Compute the one-shot models behind a figure or table again; write them as .pt to `out`.
+    """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
-    There is a file per point (values of the swept parameters), method and trial; models.json lists
-    the files. `key` is as paper/name. `folder` has the drawn figures and tables of the plan's scale
-    (tiny, quick or paper), and with them the selected parameter values.
+    There is a file per combination of swept parameters, method and trial; models.json lists the
+    files. `key` is the figure or table as paper/name, `plan` knows its runs, and `folder` has the
+    drawn figures and tables, with the selected parameter values.
 
     Raises:
         FedreproError: the figure or table is not drawn, or has no one-shot method.
@@ -92,7 +92,8 @@ def _made(
 ) -> Iterator[tuple[int, GlobalModel, int]]:
     """Compute the models of a one-shot method in the first `count` trials again.
 
-    Yields (trial, model, number of classes). Appends the provenance of files read to `inputs`.
+    Yields (trial, model, number of classes). `scenario` is data set, partition, model and local
+    training. The provenance of files that are read is appended to `inputs`.
     """
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
@@ -120,8 +121,9 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
-    An ensemble's dict has `state_dicts`; `weights`, (networks, classes); `gate`, tensors of a gate,
-    if there is one; and `vote` if networks vote, rather than average their probabilities.
+    An ensemble's dict has `state_dicts`; `weights`, (networks, classes); if a small network weighs
+    the others for each example, that network's tensors as `gate`; and `vote`, True, if networks
+    vote rather than average their probabilities.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""Stage federate: methods in rounds with a server."""
+"""Stage federate: run methods that exchange models with a server in rounds."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvalu
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method in rounds with a server in every trial of a job; write metrics and models.
+    """Run a method with a server, such as FedAvg, in every trial of a job, and write its results.
 
-    A killed job continues from its checkpoints. In successive halving, method and local training
-    may have several settings (parameter values), and some stop early. The final global models are
-    written to `global.pt`, without the state of server or clients.
+    A job is one process of the pipeline. Written are metrics and, to `global.pt`, the final global
+    models, without the state of server or clients. A killed job continues from its checkpoints.
+    Method and local training may have several settings (parameter values); successive halving then
+    stops the worse half early.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -39,23 +40,27 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 class GlobalEvaluator(Evaluator):
-    """Evaluates a method in rounds with a server: its global model, or its model of each client."""
+    """Evaluates a method with a server in one trial: its global model, or its model per client."""
 
     def models(self, state: dict[str, Any]) -> list[GlobalModel]:
         made = self.made.model(state, self.clients)
         return [made] if isinstance(made, GlobalModel) else list(made)
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the global model's accuracy after a round, or the mean over clients' models."""
+        """Return accuracy on each of `splits` after a round: the global model's, or clients' mean.
+
+        `state` is the method's state after the round; `rng` draws weights of variational networks.
+        """
         models = self.models(state)
         numbers = _measured(models, splits, Draws(rng, ALONG))
         accuracies = [number for number in numbers if number.metric == "accuracy"]
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return accuracy, size, diagnostics and communication at the end of `run`, and the models.
+        """Return accuracy, size, diagnostics, communication and the models after the last round.
 
-        The models' tensors and mixture weights are returned as `kept`, to be written to a file.
+        `run` has the method's last state and its traffic; metrics are measured on `splits`. The
+        models' tensors and mixture weights are in the result's `kept`, to be written to a file.
         """
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
@@ -69,7 +74,7 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics on all `splits`: of a single model, or mean and worst over clients' models."""
+    """Return metrics of one model on all `splits`, or mean and worst of models per client."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     each = {

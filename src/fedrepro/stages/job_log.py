@@ -1,4 +1,4 @@
-"""Log of a job: lines of progress, and sentences on methods that failed."""
+"""Write a job's log: lines of progress, and sentences on methods whose code raised an error."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _began = time.perf_counter()
 
 
 def restart_clock() -> None:
-    """Set the clock of log lines to zero, for a job in a process that started before the job."""
+    """Count the seconds in log lines from now on, for a job in a process that started earlier."""
     global _began
     _began = time.perf_counter()
 
@@ -25,13 +25,13 @@ def log(line: str) -> None:
 
 
 class Failures(dict[str, str]):
-    """Failures of a method's code: from a setting (its parameter values) to a sentence on it."""
+    """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record that a method failed with a parameter setting in a trial; print a traceback.
+        """Record the `error` that a method raised with parameters `setting`; print a traceback.
 
-        The record has file, line and message. An error of the machine, such as a full disk, is
-        raised again.
+        The sentence recorded has the trial's number and the error's file, line and message. An
+        error of the machine, such as a full disk, is raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
@@ -43,5 +43,5 @@ class Failures(dict[str, str]):
 
     @property
     def diagnostics(self) -> dict[str, list[str]]:
-        """Return {"failed": sentences} for the provenance of results, {} if nothing failed."""
+        """Return {"failed": sentences on all errors}, to store with results; {} without errors."""
         return {"failed": list(self.values())} if self else {}

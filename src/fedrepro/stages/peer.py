@@ -1,4 +1,4 @@
-"""Stage peer: methods in rounds without a server, and measurements of the nodes of a graph."""
+"""Stage peer: run decentralised methods, and evaluate the networks of all nodes of a graph."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after i
 def run(job: Job, device: str = "cpu") -> None:
     """Run a decentralised method on a graph in every trial of a job; write metrics and networks.
 
-    A killed job continues from its checkpoints. In successive halving, method and local training
-    may have several settings (parameter values), and some stop early. The final confusion matrices
-    are written to `confusion.parquet`, and each node's last network, whose weights may be
-    distributions, to `nodes.pt`.
+    A job is one process of the pipeline. A killed job continues from its checkpoints. Method and
+    local training may have several settings (parameter values); successive halving then stops the
+    worse half early. Final confusion matrices are written to `confusion.parquet`, and each node's
+    last network, whose weights may be distributions, to `nodes.pt`.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -66,7 +66,7 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
-    """Build the evaluator of one trial's nodes; a random graph is drawn by the trial's seed."""
+    """Return the object that evaluates a trial's nodes; the trial's seed draws a random graph."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -75,18 +75,18 @@ def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEva
 
 @dataclass(frozen=True)
 class NodeEvaluator(Evaluator):
-    """Evaluates each node's network (belief), before and after it averages with its neighbours.
+    """Evaluates each node's network (belief), before and after it is averaged with its neighbours'.
 
-    Test metrics per node and over all nodes are recorded as split `before` or `after` averaging.
-    Split `test` repeats accuracies of `before`, to be compared with other methods.
+    Test metrics per node and over all nodes are recorded as split `before` or `after`. Split `test`
+    repeats the accuracies of `before`, for comparison with other methods.
     """
 
     clients: GraphNodes
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Evaluate each node's network after a round, on test examples and other `splits`.
+        """Return metrics of each node's network after a round, on test examples and other `splits`.
 
-        On test examples it is evaluated before and after averaging with its neighbours, on other
+        Test examples are predicted before and after averaging with neighbours, examples of other
         splits only before. `state` is the method's state after the round.
         """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
@@ -96,7 +96,11 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return nodes' metrics after the last round, network size, traffic, and data to keep."""
+        """Return metrics of all nodes after the last round, network size, traffic and data to keep.
+
+        `run` has the method's last state and its traffic. The result's `kept` has the nodes'
+        networks and confusion matrices, to be written to files.
+        """
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
@@ -116,11 +120,15 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(look.values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return messages and bytes of a round: a network is sent along every edge of the graph."""
+        """Return messages and bytes of a round, in which a network is sent along each edge."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' networks `before` and `after` averaging; raise if any is not finite."""
+        """Return nodes' networks in a method's `state`: {"before" or "after" averaging: tensors}.
+
+        Raises:
+            FedreproError: the method names other networks, or a weight is not finite.
+        """
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -155,11 +163,11 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Return metrics of the networks `held`, tensors (nodes, …) "before" and "after" averaging.
+        """Return metrics of networks `held`: {"before" or "after" averaging: tensors (nodes, …)}.
 
-        A variational network predicts by `samples` draws of its weights. At the end of a run
-        (`ended`) the accuracy with mean weights is added, and `kept` of the result has confusion
-        matrices before and after, int64 (nodes, K, K) for K classes.
+        A variational network predicts by `samples` draws of its weights. If `ended`, after the last
+        round, accuracy with mean weights is added, and the result's `kept` has {"before" or
+        "after": confusion matrices}, int64 (nodes, K, K) for K classes.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():

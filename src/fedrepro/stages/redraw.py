@@ -1,8 +1,7 @@
-"""Draw recorded figures and tables again, from recorded numbers, with the present code.
+"""Draw recorded figures and tables again with the present code, from their recorded numbers.
 
-Nothing is trained, so a changed drawing is seen without the hours that its numbers took. The
-configuration must have the recorded methods, points and trials; otherwise the figure or table has
-to be computed again.
+Nothing is trained, so a changed drawing is seen without the hours that its numbers took. If the
+configuration has other methods, points or trials than the record, the figure must be computed.
 """
 
 from __future__ import annotations
@@ -40,14 +39,15 @@ KEPT = ("data", "components", "computed", "timings")
 def redraw(
     scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
 ) -> Recorded:
-    """Draw recorded figures and tables again with the present code, and record them in `target`.
+    """Draw recorded figures and tables again with the present drawing code, and record them again.
 
-    Nothing is trained. `keys` are as paper/name. `source` is a recorded figure or table that has
-    the numbers of all `keys`; by default each is drawn from its own numbers.
+    Nothing is trained. `scale` is tiny, quick or paper. `keys` are figures and tables as
+    paper/name, in the folder `target`. `source` is a recorded figure or table that has the numbers
+    of all `keys`; by default each is drawn from its own numbers.
 
     Raises:
-        FedreproError: a figure or table is not recorded, or its record has not the methods, points
-            and trials of the present configuration.
+        FedreproError: a figure or table is not recorded, or its record has other methods, points or
+            trials than the present configuration.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
@@ -91,7 +91,7 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
 
 
 def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    """Return a table's rows of the methods `labels`, without columns of parameters they lack."""
+    """Return the rows of the methods `labels`, without columns of parameters that no row has."""
     kept = table[table["method"].isin(labels)].reset_index(drop=True)
     idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
     return kept.drop(columns=idle if len(kept) else [])
@@ -112,7 +112,7 @@ def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
-    """Raise FedreproError unless recorded `numbers` are of the configured methods and trials."""
+    """Raise FedreproError unless recorded `numbers` have just the configured methods and trials."""
     recorded = {
         (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
         for row in final(numbers).to_dict("records")

@@ -57,11 +57,11 @@ LEADS_ON = (
 def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     """Draw a figure or table from its runs' metrics; write its files to `out_base` + suffix.
 
-    Files are .csv, .choice.csv (parameter settings to select from), .json (origin) and
-    .metrics.parquet; of a figure also .svg and .png, of a table .html and .printed.csv (the paper's
+    Files are .csv; .choice.csv, the parameter values that were tried; .json, the origin; and
+    .metrics.parquet. A figure also has .svg and .png, a table .html and .printed.csv (the paper's
     numbers). Pictures are made from the text of the csv, so the csv has every number that is shown;
-    measured times are in .times.csv. `key` is as paper/name. `plan` names the files of metrics,
-    below the current folder.
+    measured times are in .times.csv. `key` is the figure or table as paper/name. `plan` names the
+    files of metrics, below the current folder.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
@@ -101,11 +101,11 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 def _require_current(
     key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
 ) -> None:
-    """Raise FedreproError if results in `files` are of old versions or defaults of components.
+    """Raise FedreproError if metrics in `files` are of outdated versions or default parameters.
 
-    Components are data sets, methods, models and the like. Snakemake repeats outdated runs by
-    itself, but not if their files were copied here. `tables` are the files' metrics, and `key` is
-    the figure or table to name in the error.
+    Versions are those of data set, partition, model, training and method. Snakemake repeats
+    outdated runs by itself, but not if their files were copied here. `tables` are the files'
+    metrics, and `key` names the figure or table in the error.
     """
     old = []
     for run, table in tables.items():
@@ -124,7 +124,8 @@ def _require_current(
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
 
-    `scale` is tiny, quick or paper. `out` is the path of the files without suffix.
+    `scale` is the size of experiments: tiny, quick or paper. `out` is the files' path without
+    suffix.
     """
     paper, _, version = key.partition("/")
     files = load_exhibits()
@@ -139,10 +140,10 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge a paper's claims by numbers of figures and tables; write verdicts as csv to `out`.
+    """Judge a paper's claims by the numbers of our figures and tables; write verdicts to `out`.
 
-    `published` is the paper's file of claims; `exhibits` names figures and tables (paper/name) in
-    the folder `reports`.
+    Verdicts are a csv. `published` is the paper's file of claims; `exhibits` names the figures and
+    tables (paper/name), which are in the folder `reports`.
     """
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
@@ -151,9 +152,10 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw the partitions or graphs (`kind`) that `exhibits` use as svg files in the folder `out`.
+    """Draw the partitions or graphs that figures and tables use, as svg files in the folder `out`.
 
-    `exhibits` names figures and tables as paper/name. A json file in `out` lists the drawings.
+    `kind` is "partitions" or "graphs"; `exhibits` names the figures and tables as paper/name. A
+    json file in `out` lists the drawings.
     """
     found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
     if kind == "partitions":
@@ -200,8 +202,9 @@ def draw_site(
 ) -> None:
     """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
 
-    `out` is a folder, or an index.html whose pages go to the folder `site` next to it. `maps` and
-    `graphs` are folders with drawings of partitions and graphs, which `draw_maps` wrote.
+    `scale` is tiny, quick or paper. `out` is a folder, or an index.html whose pages go to the
+    folder `site` next to it. `maps` and `graphs` are folders with drawings of partitions and
+    graphs, which `draw_maps` wrote.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []

@@ -1,4 +1,4 @@
-"""The job of a method in rounds: its settings in each of its trials, checkpoints and tables."""
+"""Run a job of a method in rounds: all parameter values, all trials, with checkpoints."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ EvaluatorOf = Callable[[Scenario, Spec, TrialData], Evaluator]
 
 @dataclass(frozen=True)
 class SettingRun:
-    """A setting (values of the parameters of method and local training) that a job runs.
+    """One choice of parameter values of a method and its local training, which a job runs.
 
-    number: its index among the job's settings, None if there is only one. training, method: the
-    parameter values. name: the text that identifies the setting in metrics.
+    number: its index among the choices that the job runs, None if there is only one. training,
+    method: the components with these values. name: the text that identifies the choice in metrics.
     """
 
     number: int | None
@@ -50,10 +50,11 @@ class SettingRun:
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The measurements of one setting (parameter values of a method in rounds) in one trial.
+    """The measurements of a method in rounds, with one choice of parameter values, in one trial.
 
-    times: seconds, by column of the table of times. rows: metrics. kept: data of the last state,
-    such as models, without classes of this package; None if successive halving stopped the setting.
+    setting: the parameter values. times: seconds, by column of the table of times. rows: metrics.
+    kept: data of the last state, such as models, as plain Python and tensors; None if successive
+    halving stopped these parameter values.
     """
 
     trial: int
@@ -73,11 +74,13 @@ def run_rounds(
     evaluator_of: EvaluatorOf,
     keep: Callable[[list[FinishedTrial], Mapping[str, Any]], None],
 ) -> None:
-    """Run every trial of a job of a method in rounds, and write tables of times and metrics.
+    """Run a method in rounds in every trial of a job, and write tables of times and metrics.
 
-    A setting (parameter values) whose code raises an error stops, and has the metric `failed`. A
-    killed job continues from its checkpoints. `inputs` is the job. `evaluator_of` builds the object
-    that evaluates models of a trial. `keep` is called at the end to write further files, such as
+    A choice of parameter values with which the method's code raises an error stops, and has the
+    metric `failed`. A killed job continues from its checkpoints.
+
+    `inputs` is the job, which names files and parameters. `evaluator_of` builds the object that
+    evaluates the models of a trial. `keep` is called at the end to write further files, such as
     models: keep(finished trials that have data to keep, provenance).
     """
     scenario, method, trials = inputs.scenario, inputs.specs["method"], inputs.trials
@@ -113,9 +116,10 @@ def run_rounds(
         rng: RngKey,
         stopped: int | None,
     ) -> FinishedTrial:
-        """Return measurements of parameter setting number `at` after its last round, or `stopped`.
+        """Return the measurements of a trial that has ended, with parameter values number `at`.
 
-        `run` is the progress in a trial, and `rounds` evaluates it on `splits`.
+        `run` is the trial's progress, and `rounds` evaluates its models on `splits`. `stopped` is
+        the round in which successive halving stopped these parameter values, if it did.
         """
         setting, end = settings[at], run.target or run  # rounds after the target do not count
         came = rounds.evaluator.evaluate_final(end, splits, rng)
@@ -139,10 +143,11 @@ def run_rounds(
     def go_on(
         at: int, trial: int, rung: int | None, stopped: int | None = None
     ) -> FinishedTrial | None:
-        """Run parameter setting number `at` in a trial to round `rung` of successive halving.
+        """Run parameter values number `at` in a trial up to the round `rung`, and return None.
 
-        Without `rung`, run it to its end unless it was `stopped` at a round, and return its
-        measurements. If the method's code raises an error, record the error in `failures`.
+        Without `rung`, go on to the last round, unless successive halving `stopped` these parameter
+        values in a round, and return the measurements. If the method raises an error, `failures`
+        records it.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -202,9 +207,9 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List a job's settings: every combination of parameters of the method and local training.
+    """List what a job runs: every combination of parameter values of the method and local training.
 
-    `race` is the number of rounds of successive halving, 0 if settings do not compete.
+    `race` is the number of rounds of successive halving, 0 without.
 
     Raises:
         FedreproError: successive halving takes more rounds than the method runs.
@@ -225,7 +230,7 @@ def checkpoint_fingerprint(
 ) -> str:
     """Return a text of all that a run depends on, so that it uses no checkpoint of another run.
 
-    The text names data (`given`), method, rounds of evaluation (`measuring`), splits evaluated
+    The text names the data (`given`), method, rounds of evaluation (`measuring`), splits evaluated
     during the run (`follow`), code and device. It does not name the machine, so a job that is moved
     to another machine continues.
     """

@@ -1,4 +1,4 @@
-"""Stage simulate: blocks of repetitions of a simulation, which needs neither data nor a model."""
+"""Stage simulate: run methods that simulate a process by themselves, without data or a model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fedrepro.stages.job_log import log
 
 
 def run(job: Job) -> None:
-    """Run a simulation (no data, no model) with all its parameter values in every trial of a job.
+    """Run a simulation with all its parameter values in every trial of a job (a process).
 
     A trial is a number of repetitions, drawn by seed and trial. Metrics and seconds are written.
     """
@@ -42,7 +42,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics as rows: of each step, of the last step, of the whole run."""
+    """Yield a simulation's metrics as rows: after each step, after the last, of the whole."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

@@ -1,8 +1,8 @@
-"""Methods that others submit to a leaderboard: a folder with method, settings and metrics.
+"""Methods that others submit to a leaderboard: write and verify a folder with method and results.
 
-`submit` writes such a folder from finished runs. `verify` draws the tables again from the submitted
-metrics, computes some metrics again, and compares bytes. It imports the method's file, so
-strangers' code should run in a container (docs/entries.md).
+`submit` writes such a folder from finished runs. `verify` draws the leaderboard's tables again from
+the submitted metrics, computes some metrics again, and compares bytes. It imports the method's
+file, so strangers' code should run in a container (docs/entries.md).
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ KEPT = ("drawn", "run", "files", "blank")
 
 
 class Submission(Strict):
-    """The file entry.json of a method that is submitted to a leaderboard.
+    """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
-    exhibits: tables with results, as paper/name. scale: tiny, quick or paper. says: name, label and
-    parameters of the method. file: the method's Python file, in the same folder; empty if an
-    installed package has it. origin: versions and machine that computed the metrics. by: the
-    author, in words.
+    exhibits: the leaderboard's tables with results of the method, as paper/name. scale: size of the
+    experiments: tiny, quick or paper. says: name, label and parameters of the method. file: the
+    method's Python file, in the same folder; empty if an installed package has it. origin: versions
+    and machine that computed the metrics. by: the author, in words.
     """
 
     kind: Literal["entry"]
@@ -79,7 +79,7 @@ class Submission(Strict):
         return self.exhibits[0].partition("/")[0]
 
     def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and job size, and `components` to load."""
+        """Return a configuration with the author's seed and job size, and files `components`."""
         return Config.model_validate(
             {
                 "seed": self.seed,
@@ -91,7 +91,7 @@ class Submission(Strict):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of `verify`: differences between submitted files and files computed again.
+    """The result of verifying a submitted method: differences between its files and ours.
 
     runs: number of submitted files of metrics. computed: paths of files that were computed again.
     differing: a sentence for each difference.
@@ -103,9 +103,9 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return a leaderboard's tables with a submitted method as their only method.
+    """Return the configuration `file` of a leaderboard's tables with one method in place of all.
 
-    `file` has the tables. `says` describes the method: its name, label and parameters.
+    `says` describes this submitted method: its name, label and parameters.
 
     Raises:
         FedreproError: `says` names an unknown method, or sets more than the method's parameters,
@@ -134,7 +134,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the paths of metrics that the figures and tables `keys` need, without repeats."""
+    """List the paths of metrics that the figures and tables `keys` (paper/name) need, once each."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 
@@ -143,9 +143,10 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
     `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
-    the configuration adds (by `also`), empty if it adds only one. `by` is the author, and `out` the
-    folder, by default below the recorded leaderboard. Returns the folder, and sentences: notes, and
-    why tables are left out.
+    the configuration adds (by `also`), empty if it adds only one. `scale` is tiny, quick or paper.
+    `by` is the author, and `out` the folder, by default below the recorded leaderboard.
+
+    Returns (the folder, sentences: notes, and why tables are left out).
 
     Raises:
         FedreproError: the method is unknown, its file changed since its runs, or no table is
@@ -261,10 +262,10 @@ def read_entry(folder: Path) -> Submission:
 
 
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
-    """Check a submitted method: draw its tables again and compute some of its metrics again.
+    """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
-    `count` files of metrics, chosen at random by `seed`, are computed again, or all if it is None,
-    on `cores` cores. Returns the differences found.
+    `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
+    computed again, or all if it is None, on `cores` cores. Returns the differences found.
 
     Raises:
         FedreproError: this installation has not the leaderboard's tables, or a file is missing.
@@ -329,7 +330,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 
 @contextlib.contextmanager
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
-    """Set up a working folder `work` for the submission in `folder`; yield the plan of its runs."""
+    """Make a folder `work` to compute a submission again; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
     config = load_config() if Path("config/config.yaml").exists() else entry.config()
     exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
@@ -373,7 +374,7 @@ def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Describe the first difference between two tables of metrics in a phrase; "" if equal."""
+    """Describe in a phrase the first difference between two tables of metrics; "" if equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]
@@ -388,10 +389,10 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Draw the leaderboard whose entries include the submitted method in `folder`.
+    """Write the leaderboard that a submitted method belongs to, with this method among its rows.
 
-    The `verdict` on the submission is written into `folder` if metrics were computed again (chosen
-    at random by `seed`). Returns the paths of the leaderboard's files.
+    `folder` is the submission. The `verdict` on it is written into `folder` if metrics were
+    computed again (chosen at random by `seed`). Returns the paths of the leaderboard's files.
 
     Raises:
         FedreproError: the folder belongs to no leaderboard, or another method has the label.

@@ -35,8 +35,9 @@ SLICE_BYTES = 128 * 2**20
 def run(job: Job, device: str = "cpu") -> None:
     """Train the local models of a job, of a range of clients in a range of trials, and write them.
 
-    Many models are trained at once. They are written when they are trained, so memory does not grow
-    with the number of clients.
+    A job is one process of the pipeline; `device` is cpu or cuda. Many models are trained at once
+    and written as soon as they are trained, so that memory does not grow with the number of
+    clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None

@@ -1,4 +1,4 @@
-"""Data of a trial: each client's examples, splits to evaluate on, and each method's information."""
+"""Read the data of a trial (a seeded repetition): examples of clients and server, test sets."""
 
 from __future__ import annotations
 
@@ -40,9 +40,10 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` with only the fields that the method `item` declares in `needs`, or in `more`.
+    """Return a copy of `info` in which all fields are None that the method `item` does not declare.
 
-    All other fields are None, so that no method learns more about clients than it declares.
+    A method declares in `needs` what it has to know, such as clients' example counts. Fields named
+    in `more` are kept too.
     """
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
@@ -55,9 +56,9 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The prepared data of a scenario (data set, partition, model, training), read by one job.
+    """The data set and partition file of one scenario (data set, partition, model, training).
 
-    partition: the file that says which client has which examples.
+    partition: the file that says which client has which examples. seed: of all random numbers.
     """
 
     scenario: Scenario
@@ -70,8 +71,10 @@ class ScenarioData:
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
         """Load the data set in the folder `data`, for use with the partition file `partition`.
 
+        `scenario` names the data set and partition that the files must hold.
+
         Raises:
-            FedreproError: data or partition belong to another scenario.
+            FedreproError: the files are of another data set or partition.
         """
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
@@ -82,11 +85,11 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job reads; its tensors will be on `device` (cpu or cuda)."""
+        """Load the data set that a job (a process of the pipeline) reads, onto `device`."""
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
-        """Read the partition of trial number `trial`, and return the trial's data."""
+        """Read which client has which examples in trial number `trial`; return the trial's data."""
         own = self.scenario
         members = read_members(self.partition, trial, own.dataset, own.partition)
         return TrialData(self.prepared, members, RngKey(self.seed, trial), self.device)
@@ -94,9 +97,10 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance to write into results: versions, seed, data, partition, `files`.
+        """Return the provenance to store with results: versions, seed and all inputs.
 
-        `path` identifies scenario and method; `files` are further inputs; `more` adds entries.
+        `path` is a text that identifies the experiment. `method` adds the method's version, `files`
+        the provenance of input files besides data set and partition, and `more` entries by name.
         """
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
@@ -111,7 +115,7 @@ class ScenarioData:
 
 
 def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
-    """Return all inputs and labels of a split; on the CPU the file is memory-mapped, not read."""
+    """Return all inputs and labels of a split; on the CPU the file is memory-mapped."""
     return Examples(
         tensor_of(prepared.raw(split)).to(device),
         tensor_of(prepared.labels(split)).to(device),
@@ -123,8 +127,8 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 class TrialData:
     """The data of one trial (a seeded repetition): examples of its clients and of the server.
 
-    members: each client's examples, by index. rng: the random key of seed and trial. Training
-    examples include the noise that a partition may add to clients' inputs.
+    prepared: the data set's arrays. members: indices of each client's examples. rng: the random key
+    of seed and trial. Training examples include the noise that a partition may add to inputs.
     """
 
     prepared: Prepared
@@ -145,10 +149,10 @@ class TrialData:
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
-        """Return (indices of each client's validation examples, the examples that they index).
+        """Return (indices of each client's validation examples, the examples they point into).
 
         If the partition sets training examples aside at clients, indices are into `held`, and the
-        second value is None. Otherwise examples are of the data set's validation split, if any.
+        second value is None. Otherwise both are of the data set's validation split, if it has one.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -162,9 +166,10 @@ class TrialData:
         return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     def public_sample(self, size: int, repetition: int) -> Examples:
-        """Draw `size` labelled examples from all clients' validation examples, for fine-tuning.
+        """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        The sample depends on (seed, trial, size, repetition) alone, so it is equal for all methods.
+        The sample depends on seed, trial, `size` and `repetition` (the number of the sample) alone,
+        so that all methods get equal samples.
 
         Raises:
             FedreproError: there are fewer validation examples than `size`.
@@ -181,7 +186,7 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return examples to evaluate models on, by name of the split, with each client's rows.
+        """Return {name: examples to evaluate models on} for the splits `names`, such as test.
 
         Raises:
             FedreproError: the partition sets aside no examples for a split.
@@ -218,9 +223,10 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return the clients of this trial, which do only what the method declares in `needs`.
+        """Return this trial's clients, which do only the work that `method` declares in `needs`.
 
-        `trained` are the clients' local models, tensors (J, *shape) by name, if already trained.
+        `scenario` gives model and local training. `trained` has the clients' local models if they
+        are already trained: {tensor's name: (J, *shape)} for J clients.
         """
         return Clients(
             model=scenario.model,
@@ -233,7 +239,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return the information on clients that the method declares in `needs`, and no other.
+        """Return what the method may know of its clients, as it declares in `needs`.
 
         `training` is the local training procedure; `clients` answer the server's queries.
 

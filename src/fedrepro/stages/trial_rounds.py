@@ -1,4 +1,4 @@
-"""One trial of a method in rounds: its progress, checkpoints, and measurements after rounds."""
+"""One trial of a method in rounds: its progress, checkpoints, and evaluations after rounds."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ Splits = Mapping[str, EvaluationSplit]
 
 @dataclass(frozen=True)
 class Progress:
-    """Progress of a trial: rounds done, the method's state, and its metrics so far (`recorded`).
+    """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
-    seconds: of initialisation and all rounds; client_seconds: the clients' part of them; each:
-    seconds of single rounds. exchanges, traffic: with the server, so far. rejected: number of
-    clients' updates that were not finite, so far. idle: rounds in a row in which every update was
-    rejected. ended: why the trial ended: `reached` (its target accuracy), `diverged`, a sentence on
-    idle rounds, or empty. target: the progress when the target accuracy was reached, if successive
-    halving went on.
+    recorded: the metrics so far. seconds: of initialisation and all rounds; client_seconds: the
+    clients' part of them; each: seconds of single rounds. exchanges, traffic: with the server.
+    rejected: number of clients' updates that were not finite. idle: for how many rounds in a row
+    every update was rejected. ended: why the trial ended: `reached` (its target accuracy),
+    `diverged`, or a sentence; empty while it goes on. target: the progress when the target accuracy
+    was reached, if successive halving let the trial go on.
     """
 
     done: int
@@ -59,7 +59,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return the trial's seconds by name: total, of clients, of the server, of each round."""
+        """Return seconds by name: of the whole trial, of clients, of the server, of each round."""
         return {
             "seconds": self.seconds,
             "client_seconds": self.client_seconds,
@@ -68,7 +68,7 @@ class Progress:
         }
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
-        """Return the last accuracy on a split, or that after round `rung`; NaN if none is known."""
+        """Return the last accuracy on a split, or that after the round `rung`; NaN if unknown."""
         values = (
             number.value
             for number in reversed(self.recorded)
@@ -78,7 +78,7 @@ class Progress:
         return next(values, math.nan)
 
     def packed(self) -> dict[str, Any]:
-        """Return the trial's progress as a dict of plain data and tensors, for a checkpoint."""
+        """Convert this progress to a dict of plain data and tensors, to save as a checkpoint."""
         plain = {
             "state": to_plain(self.state),
             "traffic": vars(self.traffic),
@@ -89,7 +89,7 @@ class Progress:
 
     @staticmethod
     def unpacked(kept: Mapping[str, Any]) -> Progress:
-        """Restore a trial's progress from the dict `kept` that `packed` returned."""
+        """Restore a trial's progress from the dict `kept`, which `packed` returned."""
         restored = {
             "state": from_plain(kept["state"]),
             "traffic": Traffic(**kept["traffic"]),
@@ -102,8 +102,8 @@ class Progress:
 class Checkpointer:
     """Writes and reads the checkpoint of one trial: at most once in `seconds`, and at the end.
 
-    path: the file. meaning: a text of all that the run depends on, stored in the file, so that no
-    other run continues from it.
+    path: the file. meaning: a text of all that the run depends on, stored in the file, so that only
+    a run with an equal text continues from it.
     """
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
@@ -135,7 +135,7 @@ class Checkpointer:
 
 @dataclass(frozen=True)
 class StateEvaluation:
-    """The evaluation of a method's state after a round or at the end of a trial.
+    """The measurements of a method's state after a round, or at the end of a trial.
 
     values: metrics. finite: whether all weights of models are finite. kept: data to write to files.
     """
@@ -147,18 +147,18 @@ class StateEvaluation:
 
 @dataclass(frozen=True)
 class Evaluator(ABC):
-    """Evaluates the state of a method in rounds, in one trial, with a server or on a graph."""
+    """Base of classes that evaluate a method in rounds in a trial, with a server or on a graph."""
 
     method: Spec
     clients: Clients
 
     @cached_property
     def made(self) -> Any:
-        """Return the method's object with its parameters, which has `init` and `round`."""
+        """Return the object of the method with its parameters, which has `init` and `round`."""
         return self.method.component.fn(**self.method.values)
 
     def sent(self) -> Traffic:
-        """Return messages and bytes of a round, used if the method itself reports none."""
+        """Return messages and bytes of the last round, used if the method itself reports none."""
         return self.clients.ledger.traffic
 
     @abstractmethod
@@ -176,7 +176,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds with one trial's clients, and evaluates it along the way.
+    """Runs a method in rounds in one trial, and evaluates it after some of the rounds.
 
     info: what the method may know of clients. measuring: after which rounds to evaluate. followed:
     the examples to evaluate on, by split.
@@ -195,11 +195,12 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial to its last round, from `before` or else from the checkpoint of `keeper`.
+        """Run one trial to its last round, and return its progress.
 
-        `rung` is a round of successive halving at which to pause, until it is decided which
-        settings stop. Test accuracy does not influence the decision: a run that reached its target
-        accuracy is continued to the rung.
+        It begins at the progress `before`, else at the checkpoint that `keeper` finds, else at the
+        first round. `rng` is the trial's random key. `rung` is a round at which to pause, where
+        successive halving compares parameter values. A trial that reached its target accuracy goes
+        on to that round, as test accuracy must not influence the comparison.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds
@@ -285,7 +286,7 @@ class TrialRounds:
         )
 
     def _measured(self, progress: Progress, report: Report, rng: RngKey) -> Progress:
-        """Evaluate the state; return `progress` with its metrics, and with those in `report`."""
+        """Evaluate the method's state; return `progress` with its metrics and those in `report`."""
         for name in (*report.metrics, *report.clients):
             require_metric(name, self.method)
         done, ledger, sent = progress.done, self.evaluator.clients.ledger, progress.traffic

@@ -1,4 +1,4 @@
-"""Run figures, tables or methods given by options, and compare methods, from Python and the CLI."""
+"""Compute figures, tables or methods given by options, and compare methods."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def run(
 ) -> pd.DataFrame:
     """Compute a figure or table, such as pfnm/figure-2a, or methods given by options.
 
-    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"); they
-    and a YAML file return the table that `fedrepro run` prints, a row per method. A figure or table
-    returns a row per point (values of the swept parameters), method, metric and split: mean, sd and
-    number of trials, the value of each trial and the selected parameters. A leaderboard, such as
-    arena/1, returns a row per method. `attrs` of the result has the path of the picture or page
-    (`file`). Notes are shown as warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"). With
+    options or a YAML file the result is the table that `fedrepro run` prints, a row per method. For
+    a figure or table it has a row per point (values of the swept parameters), method, metric and
+    split: mean, sd and number of trials, each trial's value and the selected parameters. For a
+    leaderboard, such as arena/1, it has a row per method. `attrs["file"]` of the result is the path
+    of the picture or page. Notes are shown as warnings.
 
     Args:
         key: name of the figure, table or leaderboard, or the path of a YAML file.
@@ -110,10 +110,10 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
 
-    For two methods there is a row per point (values of the swept parameters) of the drawn figures
-    and tables that have both, with the difference and its 95 % interval. For a figure or table
-    there is a row per number, computed here and recorded. `attrs` of the result has a sentence
-    (`verdict`). The command `fedrepro compare` prints the result.
+    For two methods the result has a row per point (values of the swept parameters) of the drawn
+    figures and tables that show both methods, with the difference and its 95 % interval. For a
+    figure or table it has a row per number, as computed here and as recorded. `attrs["verdict"]` of
+    the result is a sentence. The command `fedrepro compare` prints the result.
 
     Args:
         one: label or name of a method; without `other`, a figure or table (paper/name).
@@ -151,16 +151,19 @@ def run_words(
     profile: str = "",
     show: Callable[[str], None] | None = None,
 ) -> pd.DataFrame:
-    """Compute a run given by options or by a YAML file of figures and tables; return its results.
+    """Compute methods given by options, or the figures and tables of a YAML file; return results.
 
-    There is a row per method: mean test accuracy over trials with its 95 % interval, megabytes that
-    clients and server sent, and seconds of one core per trial. `attrs` of the result has the paths
-    of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and the
-    `command` that repeats the run. `show` is called with lines of progress. `cores` and `profile`
-    are for Snakemake.
+    The result has a row per method: mean test accuracy over trials with its 95 % interval,
+    megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
+    paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
+    the `command` that repeats the run.
+
+    `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
+    folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
+    called with lines of progress.
 
     Raises:
-        FedreproError: an option is wrong, before anything is computed.
+        FedreproError: an option is wrong; nothing is computed then.
     """
     source = None if isinstance(given, Mapping) else Path(given).absolute()
     words = _words(given) if isinstance(given, Mapping) else None
@@ -214,7 +217,7 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Validate the options of a run, split its methods at commas, and return them as RunWords."""
+    """Validate the options of a run, given by name, and split the text of its methods at commas."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
@@ -228,7 +231,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return (path, text) of a run's YAML file, at a path that no other run or paper has."""
+    """Return (path, text) of the YAML file that describes a run, at a path of its own."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
@@ -240,9 +243,10 @@ def _place(words: RunWords) -> tuple[Path, str]:
 
 
 def ends_of_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return the ends of the 95 % interval of the mean over trials of `values`, (trials,).
+    """Return (low, high), the 95 % interval of the mean over trials of `values`, (trials,).
 
-    Ends are infinite for one trial, and not cut at 0 and 1: tables print the mean ± half the width.
+    Both are infinite for one trial. They may lie below 0 or above 1, as tables print mean ± half
+    width.
     """
     half = float(half_width(values[:, None], CONFIDENCE)[0])
     return float(values.mean()) - half, float(values.mean()) + half
@@ -286,10 +290,11 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Watch:
-    """Shows the progress of a run (share done, time left, accuracies); called every half second.
+    """Shows the progress of running jobs when called: share done, time left, accuracies.
 
-    plan: names the files and logs of jobs. show: called with the line to show. began: time and
-    share done at the first call with progress.
+    plan: names the files and logs of jobs. exhibits: the figures and tables that are computed.
+    show: a function to call with the line to show. began: (time, share done) at the first call with
+    progress.
     """
 
     plan: Plan
@@ -321,7 +326,7 @@ class Watch:
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
-    """Return how far the job that writes `metrics` is: finished share, last accuracy or None."""
+    """Return (finished share, last accuracy or None) of the job that writes the file `metrics`."""
     path = Path(log_of(str(Path(metrics).parent)))
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if os.path.exists(metrics):

@@ -1,4 +1,4 @@
-"""A working folder: `start` makes it, and Snakemake computes figures and tables in it.
+"""Make a working folder (configuration and workflow), and compute figures and tables inside it.
 
 Snakemake runs in a process of its own, and computes only files that are missing or outdated.
 """
@@ -34,10 +34,12 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder, with configuration and workflow, to compute figures and tables in.
+    """Make a working folder to compute figures and tables in, with configuration and workflow.
+
+    Returns the folder's path.
 
     Raises:
-        FedreproError: a file to be copied exists in the folder already; it may have been changed.
+        FedreproError: `folder` already has a file of this name, which the user may have changed.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
@@ -86,11 +88,11 @@ def compute(
     own: bool = False,
     watch: Callable[[], None] | None = None,
 ) -> None:
-    """Run Snakemake in the current folder to make the files `targets`.
+    """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
-    By default it uses all cores of this process, or with a `profile` (of Snakemake) the cores that
-    the profile names. `own` restricts the workflow to figures and tables of config/exhibits.
-    `watch` is called twice a second.
+    By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
+    `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
+    called twice a second, such as to show progress.
 
     Raises:
         FedreproError: jobs failed (the text says why), or another run uses the folder.

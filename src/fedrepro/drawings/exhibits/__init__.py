@@ -1,1 +1,1 @@
-"""Drawings of exhibits that several papers use: a class each, found by itself."""
+"""Drawings of figures and tables that several papers use, a class each, found by itself."""

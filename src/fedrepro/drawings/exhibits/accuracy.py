@@ -1,4 +1,4 @@
-"""Test accuracy, with close-ups: against a sweep, with sizes, against rounds and bytes."""
+"""Draw test accuracy with close-ups: against a swept parameter, sizes, rounds or bytes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    The two panels stand side by side; with several scenarios (cases), each has a column.
+    Both panels are side by side; if there are several scenarios (such as data sets), each has a
+    column.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -235,10 +236,10 @@ FAR = 30  # times as many bytes or rounds from which on their axis is logarithmi
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both panels. The two panels stand side by side;
-    with several scenarios (cases), each has a column. The axis of rounds is logarithmic from 1,000
-    rounds on, unless few early rounds were measured, and where one method has 30 times as many
-    rounds as another.
+    A method without rounds is a level line across both panels. The panels are side by side; if
+    there are several scenarios (such as data sets), each has a column. The axis of rounds is
+    logarithmic from 1,000 rounds on, unless few early rounds were measured, and where one method
+    has 30 times as many rounds as another.
     """
 
     height: ClassVar[float] = 3.3
@@ -332,9 +333,9 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return lines of test accuracy against megabytes sent by clients and server, by method label.
+    """Return {label of a method: line of test accuracy against megabytes sent}.
 
-    A method without rounds is a single point.
+    Megabytes are those of clients and server. A method without rounds is a single point.
     """
     lines: dict[str, Line] = {}
     for measure in exhibit.measures:
@@ -350,7 +351,7 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return lines of test accuracy against measured rounds, by method label.
+    """Return {label of a method: line of test accuracy against measured rounds}.
 
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
@@ -369,7 +370,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return the vertical range of a close-up, without methods that end far below the best."""
+    """Return (low, high) of a close-up's vertical axis, without methods far below the best."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
     known = {label: means for label, means in found.items() if means}  # others failed at once

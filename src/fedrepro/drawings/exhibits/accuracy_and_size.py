@@ -1,4 +1,4 @@
-"""Drawing accuracy-against-size: a panel for each case and value of the sweep."""
+"""Draw accuracy against model size, a panel for each scenario and swept parameter value."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ Path = tuple[list[float], Line]  # values of the shown parameter, and (size, acc
 
 
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
-    """Return pairs (parameter values, line of test accuracy against model size) by method label.
+    """Return {label: (parameter values, line of test accuracy against model size)} of methods.
 
     The values are of the method's own parameter that the figure shows, one for each point of the
     line, and [] if it shows none.
@@ -156,7 +156,7 @@ def _draw_paths(
 
 
 def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """Return `line` at all `sizes`, with nan where it lacks a result, to be drawn with gaps."""
+    """Return `line` with a point at each of `sizes`, nan where it lacks a result, to show gaps."""
     means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
     mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
     return Line(list(sizes), mean, sd)
@@ -178,10 +178,7 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write the names and accuracies of methods that lie below a panel, in its free lower corner.
-
-    `lost` has the accuracies by label; `paths` are the drawn lines, which the text must avoid.
-    """
+    """Write names and accuracies (`lost`) of methods below a panel into a free lower corner."""
     if not lost:
         return
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])

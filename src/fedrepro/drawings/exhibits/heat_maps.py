@@ -1,7 +1,7 @@
-"""Drawing heat-maps: accuracy and size over every pair of the parameters that vary.
+"""Draw heat maps of accuracy and model size over each pair of a method's parameters that vary.
 
-Where more than two vary, a map holds the others at their defaults, which its heading names. The
-csv has the whole grid.
+If more than two vary, a map holds the others at their defaults, which its heading names. The csv
+has the whole grid.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Map:
 class HeatMaps(Figured):
     """A figure of accuracy and model size over each pair of a method's varied parameters.
 
-    Accuracy has a row of maps, and size another. For a single pair, the two maps are side by side.
+    Accuracy has a row of maps, and size another; the two maps of a single pair are side by side.
     """
 
     split: Literal["train", "test"] = Field("train", description="split of the accuracies")
@@ -135,7 +135,7 @@ class HeatMaps(Figured):
 
 
 def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.DataFrame]:
-    """Return the method whose parameters heat maps vary, and its csv rows at the end of runs."""
+    """Return (the method whose parameters heat maps vary, its csv rows at the end of runs)."""
     (measure,) = (measure for measure in exhibit.measures if measure.show)
     rows = final(numbers)
     return measure, rows[rows["method"] == measure.label]
@@ -179,7 +179,8 @@ def _draw(
 ) -> None:
     """Draw a heat map of the values in `table` on `axes`, with colours between `limits`.
 
-    `shade` is the metric. `below` has each cell's sd, or a list of bools: whether trials succeeded.
+    `shade` is the metric. `below` has what is written under each value: an sd, or whether each
+    trial succeeded.
     """
     failed = below.map(lambda one: isinstance(one, list) and not any(one))
     colours = table.astype(float).mask(failed)

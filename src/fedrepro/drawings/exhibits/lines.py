@@ -1,4 +1,4 @@
-"""Drawing lines: metrics against rounds, a parameter, or the number in a case, a panel for each."""
+"""Draw lines of several metrics, a panel each, against rounds, a parameter or a number."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Panel(Strict):
     )
 
     def rows(self, numbers: pd.DataFrame, metric: str, split: str = "") -> dict[Key, pd.DataFrame]:
-        """Return a metric's csv rows by (scenario, method), with a new column `x` of positions."""
+        """Return {(scenario, method): csv rows of a metric}, with a new column `x` of positions."""
         rows = select_series(numbers, metric, split)
         of_rounds = self.along == ROUND and metric not in self.upright
         rows = rows[rows[ROUND].notna()] if of_rounds else final(rows)
@@ -85,7 +85,7 @@ class Panel(Strict):
         return {(str(key[0]), str(key[1])): own.sort_values("x") for key, own in by_line}
 
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
-        """Return the panel's lines by (scenario, method label), in the order of methods.
+        """Return {(scenario, label of a method): line of this panel}, in the order of methods.
 
         A reference whose lines are equal in all scenarios has one line, with the scenario "".
         """
@@ -157,7 +157,7 @@ class Panel(Strict):
 
 @drawing("lines")
 class Lines(canvas.Figured):
-    """A figure of metrics, a panel for each, with a line for each scenario (case) and method.
+    """A figure of metrics, a panel for each, with a line per scenario (data set) and method.
 
     Bands are one standard deviation over trials. A line is left out if it has several numbers at
     one x, or a single number where others have more. Metrics of one unit share a vertical scale.
@@ -256,7 +256,7 @@ def _name(exhibit: Exhibit, key: Key) -> str:
 
 
 def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
-    """Return each line's style: a colour per scenario; thin lines for all methods but the first."""
+    """Return the style of each line: a colour per scenario; thin for methods after the first."""
     by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
     by_label = line_styles(exhibit.measures)
 

@@ -1,4 +1,4 @@
-"""Drawing table: numbers in rows and columns, as html."""
+"""Draw a table: numbers in rows and columns, as html, with the paper's values."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TableDrawing(Drawing):
             yield from _timed(shown)
 
     def _arranged(self, shown: Planned) -> Iterator[str]:
-        """Yield an error for each parameter that is not exactly once in the rows and columns."""
+        """Yield an error for each parameter that is not in exactly one of the rows and columns."""
         settings = [key for measure in shown.measures for key in measure.show]
         points = shown.points[0]
         known = dict.fromkeys(["method", *points, *settings])

@@ -1,9 +1,9 @@
-"""Forms of a check, each a function from the numbers of exhibits to statements.
+"""The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
-A claim is checked by forms such as "method A minus method B at every point, at least -0.02". Forms
-are data, not code: nothing of a claim's file is executed. Forms with an extreme (the best of
-several rivals, a best number of clients, a spread) leave the choice of the best to their intervals.
-A form that one paper alone needs is in its folder: `FORMS` of its claim_checks.py.
+An example is "method A minus method B at every point, at least -0.02". Checks are data, not code:
+nothing of a claim's file is executed. Kinds with an extreme (the best of several methods, a best
+number of clients, a spread) leave the choice of the best to their intervals. A kind that one paper
+alone needs is in that paper's folder: `FORMS` of its claim_checks.py.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class Bounds(Strict):
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    points: whether every point of these figures and tables, some, most, or their mean must keep the
-    bounds. Subclasses compute the number, such as a difference of two methods.
+    points: whether every point (combination of swept parameters) of these figures and tables, some,
+    most, or their mean must keep the bounds. Subclasses compute the number, such as a difference.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -150,24 +150,25 @@ class Form(Bounds):
 
     @property
     def sentence(self) -> str:
-        """Return the check in words, as "accuracy (test) of A minus B, at every point: above 0"."""
+        """Return the check in words: "accuracy (test) of A minus B, at every point: above 0"."""
         where = f", {where_words(self.where)}" if self.where else ""
         return f"{self.words}{where}, {POINTS[self.points]}: {self.bound}"
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the number that the check judges at each point of a figure, with its interval.
+        """Yield the numbers to compare with bounds, one per point, with their intervals.
 
-        `exhibit` is the name of the figure or table in `numbers`.
+        `exhibit` is the name of the figure or table in `numbers`. A point is a combination of swept
+        parameters.
         """
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method `of` with the compared methods' numbers at its point.
+        """Yield each number of the method `of`, with the compared methods' numbers at its point.
 
-        Points without another method's number are left out.
+        Numbers of the method `of` without a number to compare with are left out.
         """
         other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
         return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
@@ -254,9 +255,10 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the mean of `one` over trials divided by that of `other`, with its interval.
+    """Return the mean of `one` over trials divided by the mean of `other`, with its interval.
 
-    The interval is of the ratio, linearised at both means. `exhibit` and `place`: figure and point.
+    The interval is of the ratio, linearised at both means. `exhibit` and `place` name the figure
+    and the values of its swept parameters.
     """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
@@ -265,7 +267,7 @@ def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statem
 
 
 class Ratio(Form):
-    """A check on a number of a method divided by the number of another method."""
+    """A check on a method's number, such as accuracy, divided by another method's number."""
 
     compared = ("to",)
     form: Literal["ratio"]
@@ -288,7 +290,7 @@ class Ratio(Form):
 
 
 def cell_differences(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[Cell]:
-    """Subtract from each number in `cells` the number in `others` at its point, trial by trial."""
+    """Subtract from each number in `cells` the number in `others` at its place, trial by trial."""
     for cell, matches in join_cells(cells, others):
         for other in matches:
             values, other_values = by_trial([cell.trials, other.trials]).T
@@ -415,7 +417,7 @@ FORMS: dict[str, type[Form]] = {
 
 
 def _of_its_form(given: Any) -> Any:
-    """Build a check from keys and values `given` in a file of claims; `form` names its class."""
+    """Build a check from the keys and values `given` in a claims file; `form` names its class."""
     if isinstance(given, Form):
         return given
     forms = {**FORMS, **forms_of_papers()}

@@ -1,8 +1,9 @@
-"""The claims.yaml of a paper, and the table of their verdicts, claims.csv: a row for each check.
+"""Judge the claims of a paper (claims.yaml) by our numbers; return a table, a row per check.
 
-A check holds if the whole interval of each of its points keeps the bounds, and is refuted if the
-whole interval of one of them breaks one. It is incomplete if anything that it names is not there,
-so that less computing can never make a verdict of its own.
+A claim is a sentence of the paper; its checks compare numbers with bounds, at one or more points
+(combinations of swept parameters) of a figure. A check holds if the whole interval of each of its
+points keeps the bounds, and is refuted if the whole interval of one of them breaks one. It is
+incomplete if anything that it names is missing, so that computing less never makes a verdict.
 
 **Many points.** That every point keeps its bounds is wrong only if a point that breaks one passes,
 which is as rare for forty points as for one. That *some* point breaks one is to look for the worst
@@ -12,10 +13,10 @@ at a confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m co
 all its checks.
 
 **Stand-ins.** Numbers of other data than the paper's, or of less than its size, neither confirm nor
-refute: a check is judged by its other exhibits, and one that has none is `stand-in only`.
+refute: a check is judged by its other figures, and one that has none is `stand-in only`.
 
-**More trials.** Where an exhibit was given more trials after a verdict had been undecided, the
-second look has a quarter of the error: two looks at 5 % each are wrong in 9 of 100 cases.
+**More trials.** Where a figure was given more trials after a verdict had been undecided, the second
+look has a quarter of the error: two looks at 5 % each are wrong in 9 of 100 cases.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ STAND_IN: Verdict = "stand-in only"
 
 
 class Rules(Strict):
-    """Rules for checks in a claims file: least trials, correction for many points, named bounds."""
+    """The rules for all checks in a claims file: least trials, Holm's correction, named bounds."""
 
     trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
     holm: bool = Field(default=True, description="whether points are corrected for being many")
@@ -129,7 +130,7 @@ class Claim(Strict):
 
 
 class ClaimFile(Strict):
-    """The claims of a paper, from claims.yaml in its folder or config/published/<paper>.yaml."""
+    """The content of claims.yaml: the claims of a paper, and rules for their checks."""
 
     paper: str
     rules: Rules = Field(default=Rules())
@@ -150,9 +151,10 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in the `content` of a claims file by numbers from its key `rules`.
+    """Replace words for bounds in a claims file by the numbers that its key `rules` gives them.
 
-    Content of a wrong form is returned unchanged, for validation to refuse. `where` is for errors.
+    `content` is the parsed file; if its form is wrong, it is returned unchanged, for validation to
+    refuse. `where` is for errors.
     """
     if not isinstance(content.get("claims"), list):
         return content
@@ -188,7 +190,7 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on a check's number at one point, and the confidence interval that decided it."""
+    """The verdict on one number that a check judges, and the interval that decided it."""
 
     statement: Statement
     interval: Interval
@@ -202,8 +204,8 @@ class Judged:
 
     Attributes:
         missing: numbers that figures or tables lack, in words.
-        deciding: the point that decides the verdict; None where nothing was measured.
-        points: how many points were judged.
+        deciding: the number whose interval decides the verdict; None where nothing was measured.
+        points: how many numbers were judged, one per combination of swept parameters.
         levels: confidences of the intervals that confirm (within bounds), and that refute.
     """
 
@@ -245,8 +247,8 @@ def judge_all(
 ) -> list[Judged]:
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
-    Any point of any check could refute the claim, so the confidence of each interval depends on how
-    many points there are. `numbers` are of figures and tables by name; `stand_ins` names those on
+    Any number of any check could refute the claim, so the confidence of each interval depends on
+    how many there are. `numbers` are of figures and tables by name; `stand_ins` names those on
     other data or of less than the paper's size; `rules` has least trials and corrections.
 
     Raises:
@@ -268,7 +270,7 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return a check with what it lacks, its numbers, and whether all data replace the paper's."""
+    """Return (a check with what it lacks, the numbers to judge, whether only other data exist)."""
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -306,7 +308,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its `statements`; `ways` is how many numbers could refute its claim."""
+    """Judge a check by its numbers `statements`; `ways` counts those that could refute a claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -327,7 +329,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge a number at a point by its intervals at confidences `kept` and `broken`.
+    """Judge one number by its intervals at the confidences `kept` and `broken`.
 
     The verdict is "holds" if the interval at `kept` is within the bounds of `check`, "refuted" if
     the interval at `broken` is outside one of them, else "undecided".
@@ -350,7 +352,7 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
 
 
 def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
-    """Combine the verdicts on a check's points, or on a claim's checks, into one verdict.
+    """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
     `points` is the rule. "every": all must hold, and one refuted is enough to refute; stand-ins are
     ignored. "some": one must hold. "most": more than half must hold, and half refuted is enough to
@@ -380,9 +382,9 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in the file `published` by `exhibits` (paper/name): a row for each check.
+    """Judge the claims in the file `published`; return a table with a row for each check.
 
-    `reports` is the folder with these figures and tables.
+    `exhibits` names the figures and tables (paper/name) with our numbers, in the folder `reports`.
     """
     import pandas as pd
 
@@ -416,7 +418,8 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of the table of verdicts: one per check, or one for a claim without checks.
 
-    `stand_ins` maps a figure or table to a note on how its data differ from the paper's, or to "".
+    `numbers` are of figures and tables by name. `stand_ins` maps a figure or table to a note on how
+    its data differ from the paper's, or to "".
 
     Raises:
         FedreproError: for a column that a figure or table lacks.

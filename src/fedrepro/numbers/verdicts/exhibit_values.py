@@ -1,7 +1,7 @@
-"""The numbers of a figure or table (exhibit) as checks of claims read them: by point and trial.
+"""Give checks of claims the numbers of a figure or table: by swept parameters, trial by trial.
 
-A figure has a point for each combination of its cases, its sweep and a method's shown parameters,
-so its json says which points there should be (`grids`).
+A figure should have a number for each combination of its scenarios, its swept parameters and a
+method's shown parameters; its json says which these are (`grids`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ CellFilter = list[Any] | Literal["first", "last"] | Range
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a figure or table: its point (column -> value), and its value in each trial."""
+    """One number of a figure or table: where it is (column -> value), and its value per trial."""
 
     place: CellKey
     trials: Trials
@@ -73,8 +73,8 @@ class Cell:
 class Numbers:
     """The numbers of one figure or table for checks of claims, and which numbers it should have.
 
-    frame: its csv. grid: by method, the values that each column should have. every: by method,
-    after how many rounds it is evaluated. Without grid and every, only the csv is known. stand_ins:
+    frame: its csv. grid: {method: {column: values that it should have}}. every: by method, after
+    how many rounds it is evaluated. Without grid and every, only the csv is known. stand_ins:
     labels of scenarios on other data than the paper's; empty if all are.
     """
 
@@ -107,7 +107,7 @@ class Numbers:
 
     @cached_property
     def columns(self) -> list[str]:
-        """List the csv columns that identify a point: swept parameters, and scenario's label."""
+        """List the csv columns that locate a number: swept parameters, and the scenario's label."""
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
@@ -121,13 +121,13 @@ class Numbers:
     def cells(
         self, method: str, metric: str, split: str, where: Mapping[str, CellFilter]
     ) -> list[Cell]:
-        """Return a method's final values of a metric on a split, where columns satisfy `where`."""
+        """Return a method's final values of a metric on a split, whose columns satisfy `where`."""
         cells = [cell for done, cell in self._measured(method, metric, split) if done is None]
         kept = {id(place) for place in filter_cells([cell.place for cell in cells], where)}
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return a method's values after single rounds: {items of a point: {round: by trial}}."""
+        """Return a method's values after rounds: {items of a point: {round: values by trial}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -139,9 +139,10 @@ class Numbers:
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds at which an evaluation of `method` is due and missing.
+        """Return the rounds after which an evaluation of `method` is missing.
 
-        `measured` are the rounds with an evaluation; rounds after the last of these are not due.
+        `measured` are the rounds with an evaluation; later rounds than the last of these are not
+        due.
         """
         every = self.every.get(method)
         if every is None or not measured:
@@ -151,7 +152,7 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Return the points (parameter values) at which `method` should have results.
+        """Return the combinations of swept parameters for which `method` should have results.
 
         They are all combinations of the values in the figure's json, or else in `places`.
         """
@@ -204,9 +205,9 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
-    """Return the points in `places` that satisfy `where`: column -> values, range, first or last.
+    """Return those of `places` ({column: value}) that satisfy `where`: {column: allowed values}.
 
-    A point that lacks a column satisfies the condition on it.
+    Allowed are listed values, a range, "first" or "last". A place without the column is kept.
     """
     kept = list(places)
     for key, wanted in where.items():
@@ -225,9 +226,9 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each number in `cells` with a list of the numbers in `others` at the same point.
+    """Yield each number in `cells` with a list of the numbers in `others` at the same place.
 
-    Two points are the same if they agree in the columns that both have.
+    Two places are the same if their values agree in the columns that both have.
     """
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
@@ -248,7 +249,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
-    """Group `cells` whose points differ in columns `over` only: [(the other columns, numbers)]."""
+    """Return [({column: value} without `over`, numbers that differ in columns `over` alone)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         if all(key in cell.place for key in over):
@@ -260,13 +261,13 @@ def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, l
 def absent(
     expected: Sequence[CellKey], present_places: Sequence[CellKey], where: Mapping[str, CellFilter]
 ) -> list[CellKey]:
-    """Return the `expected` points that satisfy `where` and are missing from `present_places`."""
+    """Return those of `expected` places that satisfy `where` and are not in `present_places`."""
     present = {_key(place, sorted(place)) for place in present_places}
     return [p for p in filter_cells(expected, where) if _key(p, sorted(p)) not in present]
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a key to sort a parameter's values: numbers by size, "50@50" by layers, then units."""
+    """Return a key to sort parameter values: numbers by size, "50@50" by layers, then units."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -291,10 +292,11 @@ def _given(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Statement:
-    """A number that a check judges at one point, with its interval at any confidence.
+    """A number that a check compares with bounds, with its interval at any confidence.
 
-    at: figure and point, in words. interval: a function from a confidence to the interval. parts:
-    the differences whose mean the number is; empty for other numbers, such as a first round.
+    at: figure and swept parameters, in words. interval: a function from a confidence to the
+    interval. parts: the differences whose mean the number is; empty for other numbers, such as a
+    first round.
     """
 
     at: str
@@ -304,7 +306,7 @@ class Statement:
 
 
 def contrasts(at: str, *parts: Contrast) -> Statement:
-    """Return the mean of differences `parts` as a number to be judged; `at` names the point."""
+    """Return the mean of differences `parts` as a number to be judged; `at` names its point."""
     trials = min(part.trials for part in parts)
     return Statement(at, trials, partial(mean_of_contrasts, parts), parts)
 
@@ -312,12 +314,12 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the best of `gains` minus the best of `rivals`, at a point, as a number to be judged.
+    """Return the best of `gains` minus the best of `rivals` as a number to be judged.
 
     Both list methods or settings, each by its values over trials; the best has the highest mean.
     Without rivals 0 is subtracted. The number is at least 0 if every rival is among the gains, and
     at most 0 if every gain is among the rivals. `exhibit` and `place` name the figure and the
-    point.
+    values of its swept parameters.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]
@@ -328,6 +330,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange trials of several numbers as float64 (trials, numbers); drop incomplete trials."""
+    """Arrange values of several numbers as float64 (trials, numbers), in the trials of all."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -1,9 +1,9 @@
-"""Verdicts on printed values: each row of a paper's published.csv against our number.
+"""Compare the numbers that a paper printed, the rows of its published.csv, with ours.
 
-A row names an exhibit, one of its points (`cell`), a method by its label and a metric. A value is
-`reproduced` if the difference is within the larger of two combined standard errors and the
-tolerance. Our own scatter widens that by no more than the printed spread would, or not at all
-where none is printed: a method that scatters more would be reproduced more easily.
+A row names a figure or table, values of its swept parameters (`cell`), a method by its label and a
+metric. A value is `reproduced` if the difference is within the larger of two combined standard
+errors and the tolerance. Our own scatter widens that by no more than the printed spread would, or
+not at all where none is printed: a method that scatters more would be reproduced more easily.
 
 A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
 trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
@@ -11,8 +11,8 @@ trials and the printed ones scattering as ours do: else the value is shown, as o
 5 of 100 cases; between both lies `undecided`. Shown are also a `stand-in` (ours was computed on
 other data than the paper's), what is `reduced` (of less than its size) and times.
 
-A row may say that it is to be counted separately, and with which exhibit a setting is varied that
-the paper does not give: such a number is neither better nor worse before that is known.
+A row may say that it is to be counted separately, and which figure varies a parameter that the
+paper does not give: such a number is neither better nor worse before that is known.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ PAIR = re.compile(r"(?:^|, )([a-z_0-9.]+)=")
 class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
-    exhibit: the figure or table. cell: the point, as column -> value. where: file and line, for
-    errors. apart: why the value is counted separately, one of APART with a reason, or "". set_up:
-    the figure or table, and values of its columns, in which a setting varies that the paper does
-    not give, and why. source: where the number was read, one of SOURCES or "".
+    exhibit: the figure or table. cell: values of the columns that locate the number, by column.
+    where: file and line, for errors. apart: why the value is counted separately, one of APART with
+    a reason, or "". set_up: the figure or table, and values of its columns, in which a parameter
+    varies that the paper does not give, and why. source: where the number was read, one of SOURCES
+    or "".
     """
 
     exhibit: str
@@ -92,12 +93,12 @@ class PrintedValue:
 
     @property
     def check(self) -> tuple[str, int] | None:
-        """Return the check that judges this value, as (claim's id, check's number), or None."""
+        """Return (claim's id, check's number) of the check that judges this value, or None."""
         return check_of(self.apart)
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the printed values of a paper from its published.csv; [] without a file.
+    """Read the numbers that a paper printed from its published.csv; [] without a file.
 
     Raises:
         FedreproError: for a row that cannot be read.
@@ -176,7 +177,7 @@ def check_of(apart: str) -> tuple[str, int] | None:
 
 
 def cell_of(text: str, where: str) -> dict[str, str]:
-    """Parse a point, "case=mnist, clients=5", as {column: value}; a value may have commas."""
+    """Parse "case=mnist, clients=5" as {column: value}; a value may contain commas."""
     marks = list(PAIR.finditer(text))
     if text and (not marks or marks[0].start() > 0):
         raise FedreproError(f"{where}: cell '{text}' is not of the form key=value, key=value")
@@ -204,7 +205,8 @@ ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
     """Return the points of a figure or table at which a printed value may lie.
 
-    Columns are compared: numbers by value, a scenario by its key or label.
+    A point is a combination of swept parameters. Numbers are compared by value, a scenario (data
+    set, partition, model) by its key or label.
     """
     known = [*exhibit.swept, *exhibit.shown]
     for key in printed.cell:
@@ -239,11 +241,11 @@ def printed_rows(
     numbers: pd.DataFrame,
     stand_ins: Mapping[str, str],
 ) -> pd.DataFrame:
-    """Compare each printed value of a figure or table with our number: a row with the verdict.
+    """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    A parameter that the paper prints is "taken over" if ours is equal at all points; a larger
-    number of trials counts as equal. `numbers` is the figure's csv. `stand_ins` maps the text form
-    of a data set to a sentence if it replaces the paper's data, else to an empty text.
+    A parameter that the paper prints is "taken over" if ours is equal everywhere; a larger number
+    of trials counts as equal. `numbers` is the figure's csv. `stand_ins` maps the text form of a
+    data set to a sentence if it replaces the paper's data, else to an empty text.
     """
     import pandas as pd
 
@@ -311,9 +313,10 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values, at a point, of a parameter that the paper prints, such as method.lr.
+    """Return our values of a parameter that the paper prints, such as method.lr, at one point.
 
-    `printed` names the parameter. NaN stands for a value that is not one number.
+    `printed` names the parameter, `point` has the swept values. NaN stands for a value that is not
+    one number.
     """
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
@@ -370,8 +373,9 @@ def difference(ours: float, printed: float) -> float:
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
     """Return the sd that our number minus the printed one would have between two correct programs.
 
-    It tells whether the trials suffice for a verdict. The paper's trials are taken to scatter with
-    our sd `spread` at least; unless their number is printed, it is one. NaN if ours has no sd.
+    It tells whether the trials suffice for a verdict. `spread` is the sd of our `trials`. The
+    paper's trials are taken to scatter as much at least; unless their number is printed, it is one.
+    NaN if ours has no sd.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -413,9 +417,9 @@ ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Record in a plan each paper with a mistake in its printed values, claims or leaderboards.
+    """Find the papers with a mistake in their printed values, claims or leaderboards.
 
-    `Plan.mistaken` keeps the error, so that the paper is left out and other papers can be computed.
+    `Plan.mistaken` gets {paper: error}, so that other papers can be computed without them.
     """
     for paper in plan.files:
         claims = claims_file(paper)
@@ -429,7 +433,7 @@ def leave_out_mistaken(plan: Plan) -> None:
 
 
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
-    """Check the printed values of `papers`, or of all, against the figures and tables of a plan.
+    """Check the printed values of `papers`, or of all, against the configured figures and tables.
 
     Raises:
         FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
@@ -459,10 +463,10 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value has its point and method in `tables`, or a note on why not.
+    """Check that each printed value has its method in a configured table, or a note on why not.
 
     Raises:
-        FedreproError: for the first row of published.csv that fits no table, point or method.
+        FedreproError: for the first row of published.csv that fits no table, parameters or method.
     """
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:

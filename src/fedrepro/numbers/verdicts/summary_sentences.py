@@ -1,14 +1,13 @@
-"""Verdicts in words and counted: of what a paper printed, and of its claims.
+"""Count verdicts on a paper's printed values and claims, and say the counts in sentences.
 
-Rows are those of a printed.csv or a claims.csv as text. No word is read for more than it says:
-verdicts of one trial, values that could hardly come out otherwise, and claims whose bounds came
-after their numbers are counted apart.
+Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
+hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
 
-A printed value may name an exhibit in which a setting varies that the paper does not give (`set_up`
-in its published.csv). If one setting moves the number towards print by more than ours is away from
-it, and suits the other methods of its table as well, ours is of another set-up; if none does, it is
-judged; until the exhibit is there, that is open. A number that is printed in a sentence, such as a
-mean over tables, has a check of a claim; ours is the value of that check.
+A printed value may name a figure in which a parameter varies that the paper does not give (`set_up`
+in its published.csv). If a value of it moves the number towards print by more than ours is away
+from it, and suits the other methods of its table as well, ours is of another set-up; if none does,
+it is judged; until the figure is computed, that is open. A number that is printed in a sentence,
+such as a mean over tables, has a check of a claim; ours is the value of that check.
 """
 
 from __future__ import annotations
@@ -76,10 +75,10 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return how a value that a paper printed is counted, such as "judged", and its verdict.
+    """Return (how a value that a paper printed is counted, such as "judged"; its verdict).
 
     The first part is one of `FOUR`. The second part is the reason for a value that is shown and not
-    judged, and "" for a value that was not computed or depends on an unknown setting.
+    judged, and "" for a value that was not computed or depends on an unknown parameter.
     """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
@@ -103,7 +102,7 @@ def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
 
 
 def reasons(row: Row) -> str:
-    """Explain the verdict in a `row` of printed.csv: note, separate counting, unknown settings."""
+    """Explain the verdict in a `row` of printed.csv: note, separate counting, unknown parameter."""
     apart = row.get("apart", "")
     check = check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -158,7 +157,7 @@ def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict
 
 
 def by_reading(checks: Sequence[Row]) -> dict[str, list[Row]]:
-    """Group the checks of a claim by `reading`: one of the meanings that its sentence may have."""
+    """Return the checks of a claim by `reading`, one of the meanings that its sentence may have."""
     readings: dict[str, list[Row]] = {}
     for row in checks:
         readings.setdefault(row["reading"], []).append(row)
@@ -209,10 +208,11 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Replace the verdict "set-up open" on a printed value, once runs vary the unknown setting.
+    """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    That verdict means that a setting the paper does not give may explain the difference. A number
-    in a sentence of the paper gets the value and the verdict of a claim's check.
+    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
+    that vary the parameter decide. A number in a sentence of the paper gets the value and the
+    verdict of a claim's check.
 
     Args:
         row: the printed value, from printed.csv; a copy with the new verdict is returned.
@@ -239,7 +239,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether the unknown setting's value `setting` keeps others near printed values."""
+        """Return whether value number `setting` of the parameter keeps other methods near print."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))

@@ -1,1 +1,1 @@
-"""The site: pages of a scale, from the files of its exhibits and the guides of docs/ alone."""
+"""The website: pages made from the files of figures and tables, and from the guides of docs/."""

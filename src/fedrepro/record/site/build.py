@@ -1,6 +1,6 @@
-"""Building: the pages as files for Sphinx, their scripts and pictures, and Sphinx itself.
+"""Build the website: write pages, scripts and pictures as files for Sphinx, and run Sphinx.
 
-The site works from disk: scripts are classic ones, each once, and no page asks a network for
+The website works from disk: scripts are classic ones, each once, and no page asks a network for
 anything but, for excerpts of found pages, its own. The folder is written under a temporary name and
 renamed when it is whole.
 """
@@ -49,17 +49,14 @@ NEEDED = "the site needs sphinx, myst-parser, furo and itables"
 
 
 def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
-    """Write the website of results to `out` and return its number of pages.
+    """Write the website of results to `out`, and return its number of pages.
 
-    Args:
-        reports: papers with their figures and tables.
-        folder: folder with the files of `reports`.
-        out: folder to write; a site of fedrepro in it is replaced.
-        root: folder of the repository, whose docs become pages too.
+    `reports` has papers with their figures and tables, whose files are in `folder`. A website of
+    fedrepro in `out` is replaced. `root` is the repository, whose docs become pages too.
 
     Raises:
         FedreproError: if a package is missing, Sphinx warns of something (for instance a link that
-            leads nowhere), or `out` has files that are not a site.
+            leads nowhere), or `out` has files that are not a website of fedrepro.
     """
     _require_own(out)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +74,7 @@ def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int
 
 
 def _require_own(out: Path) -> None:
-    """Raise FedreproError if `out` is a file, a link, or a folder with anything but a site."""
+    """Raise FedreproError if `out` is a file, a link, or a folder with anything but a website."""
     if out.is_symlink() or out.is_file():
         raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
@@ -88,7 +85,7 @@ def _require_own(out: Path) -> None:
 
 
 def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dict[str, str]:
-    """Write the website's source for Sphinx to folder `place`; return each page's text by path.
+    """Write the website's source for Sphinx to the folder `place`; return {page's path: its text}.
 
     The source is pages in markdown, scripts, and files to copy. `folder` has the files of
     `reports`, and `root` is the folder of the repository.
@@ -154,7 +151,7 @@ def _package(name: str) -> str:
 
 
 def _guides(root: Path) -> dict[str, str]:
-    """Return the path of each markdown file of docs, config and findings, by its page's path."""
+    """Return {path of a page: path of its markdown file} for docs, config and findings."""
     paths = [path.relative_to(root).as_posix() for path in (root / "docs").glob("**/*.md")]
     paths += ["config/README.md"] if (root / "config/README.md").exists() else []
     found = {f"{FINDINGS}{name}.md": file.as_posix() for name, file in findings_in(root).items()}
@@ -168,7 +165,7 @@ def _of(name: str) -> str:
 def _answers(
     guides: Guides, findings: Sequence[str], files: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return two dicts by paper: its main finding in a sentence, and its findings' opening text.
+    """Return ({paper: main finding as a sentence}, {paper: opening text of its findings}).
 
     `findings` are paths of pages of findings, and `files` has the markdown file of each page.
     """
@@ -184,7 +181,7 @@ def _answers(
 
 
 def _files(paper: Paper, folder: Path) -> dict[str, Path]:
-    """Return the files of `folder` that a paper's pages show or link to, by path on the website."""
+    """Return {path on the website: file of `folder`} for all that a paper's pages show."""
     found = {
         f"shown/{board.key}{suffix}": folder / f"{board.key}{suffix}"
         for board in paper.boards
@@ -200,10 +197,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
 
 
 def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the menu of the website's side bar: pairs of caption and page names without .md.
-
-    `pages` has the text of each page that exists by path; captions without a page are left out.
-    """
+    """Return the menu of the website's side bar: pairs (caption, names of pages that exist)."""
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in pages if name.startswith(FINDINGS) and _of(name) not in known]
     trees = {

@@ -1,4 +1,4 @@
-"""A table of each method's costs and needs, from the files of an exhibit."""
+"""Make a table of each method's costs and needs, from the files of a figure or table."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ def cost_table(
 ) -> list[dict[str, str]]:
     """Return a table of the costs of methods: bytes, rounds, passes, parameters, seconds, needs.
 
-    Args:
-        about: the json of the figure or table.
-        numbers: the csv of the figure or table.
-        seconds: seconds of trials by setting (parameters as text), where the csv has none.
+    `about` and `numbers` are the json and the csv of a figure or table. `seconds` has seconds of
+    trials by method with parameters, as text, where the csv has none.
 
     Returns:
         For each method that sends bytes, a dict from column head to text; columns that are empty
-        for all are left out. [] if fewer than two methods send bytes, or if all are one method, at
-        several nodes or settings, that always sends equally many. Bytes are also given as multiples
-        of those of a plain method, such as FedAvg, at equal swept parameters.
+        for all
+        are left out. [] if fewer than two methods send bytes, or if all are one method, at several
+        nodes or
+        parameter values, that always sends equally many. Bytes are also given as multiples of those
+        of a
+        plain method, such as FedAvg, at equal swept parameters.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]

@@ -1,4 +1,4 @@
-"""The guides of docs/ as pages: links lead to other pages, or to copies of the files."""
+"""Turn the guides of docs/ into pages, whose links lead to other pages or to copies of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leaderboard as pages show it: its outcome, notes and numbers."""
+"""Prepare what pages show of a leaderboard: its outcome, notes and numbers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
 
 
 def along(score: float | None) -> float:
-    """Return a score's position on a bar, in percent of the bar's length; 0 for a missing score."""
+    """Return where a score is on a bar, in percent of the bar's length; 0 for a missing score."""
     inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
@@ -53,10 +53,11 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    A group is of methods that a test does not tell apart. data: names of data sets. picture: rows
-    of methods over all data sets. leaders: for each class of methods a tuple (class, data set, best
-    group, highest score), of the first data set with methods outside its best group, or the first.
-    above: pairs (data set, methods shown to beat `line`). line: method to beat; at: its score.
+    A group is of methods that a test does not separate from its best. data: names of data sets.
+    picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
+    data set, best group, highest score), of the first data set with methods outside its best group,
+    or the first. above: pairs (data set, methods shown to beat `line`). line: method to beat; at:
+    its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -101,10 +102,10 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what a leaderboard's intervals count as random, and best groups by other tests.
+    """Write what a leaderboard's intervals count as random, and which best groups other tests find.
 
     Trials, and also scenarios or data sets, may count as random. Another test is named if its best
-    group in a class of methods differs.
+    group in a class of methods differs. `rows` are the leaderboard's.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -122,7 +123,7 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return a table of methods by scenarios: names of scenarios, and a row of texts per method.
+    """Return (names of scenarios, a row of texts per method) to show results in a table.
 
     `starts` selects clients with "one start" (equal first weights) or "different starts". A row has
     the method, then per scenario test accuracy in percent and (score), or "–" if it was not run.

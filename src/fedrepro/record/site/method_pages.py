@@ -1,4 +1,4 @@
-"""Pages of the methods: a method each, from its docstring, signature and declarations."""
+"""Write a page on each method, from its docstring, signature and declarations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SOURCE = re.compile(r"Source: .*", re.DOTALL)
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return the text of each page on a method by page name; `index` is the list of methods.
+    """Return {name of a page: its text} for pages on methods; `index` is the list of methods.
 
     Controls and simulations share one page, `bounds`.
     """
@@ -113,7 +113,7 @@ def title_of(item: Component) -> str:
 
 
 def links_of(reports: Reports) -> dict[str, str]:
-    """Return the address of each method's page by the method's label on the leaderboard."""
+    """Return {label of a method on the leaderboard: address of its page}."""
     return {
         method["label"]: href_of(method["name"])
         for paper in reports.papers

@@ -1,4 +1,4 @@
-"""The generated pages: home, a page a paper and its numbers, how all of it is made again.
+"""Write the pages of results: home, one per paper, its numbers, and how to compute them again.
 
 Templates are markdown with parts of html, in which every text is escaped.
 """
@@ -76,7 +76,7 @@ def marked(text: str) -> Markup:
 
 
 def pieces(text: str) -> list[tuple[str, Markup]]:
-    """Split a text at **bold** and `code` into pairs of ("b", "code" or ""; escaped piece)."""
+    """Split a text at **bold** and `code` into pairs ("b", "code" or ""; escaped part)."""
     from markupsafe import Markup, escape
 
     found = MARKS.split(escape(text))
@@ -112,10 +112,8 @@ def home(
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
-    Args:
-        reports: papers with their figures and tables.
-        answers: main finding of each paper, by the paper's name.
-        trees: the menu of the side bar, as pairs of caption and pages.
+    `reports` has papers with their figures and tables, `answers` the main finding of each paper by
+    its name. `trees` is the menu of the side bar, as pairs of caption and pages.
     """
     standing = (
         board
@@ -145,7 +143,7 @@ def home(
 
 
 def picture(paper: Paper) -> ExhibitView | None:
-    """Return the figure for a paper's card: the one that its folder names, or else the first."""
+    """Return the figure for a paper's card: the one that the paper's folder names, or the first."""
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
     return chosen or next(figures, None)
@@ -171,12 +169,9 @@ def paper_page(
 ) -> str:
     """Write the page of a paper: its finding, claims, figures and tables.
 
-    Args:
-        paper: the paper's figures, tables, printed values and claims.
-        answer: the paper's main finding; by default a summary of verdicts.
-        details: titles and paths of pages of findings.
-        links: addresses of pages on a leaderboard's methods, by label.
-        guide: address of the page on how a leaderboard ranks methods.
+    `answer` is the paper's main finding, by default a summary of verdicts. `details` are titles and
+    paths of pages of findings, `links` addresses of pages on a leaderboard's methods, by label, and
+    `guide` is the address of the page on how a leaderboard ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide}
     finding = marked(answer or verdict_summary(paper))
@@ -184,7 +179,7 @@ def paper_page(
 
 
 def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
-    """Sort claims (each a list of rows of checks) by name: first the paper's, then our own."""
+    """Sort claims (each a list of the rows of its checks) by name: the paper's, then our own."""
     return sorted(claims, key=lambda rows: (rows[0]["place"] == "ours", _natural(rows[0]["claim"])))
 
 

@@ -1,7 +1,7 @@
-"""Exhibits, printed values and claims, read from a folder of reports for the pages.
+"""Read figures, tables, printed values and claims from a folder of results, for the website.
 
-A folder of reports is reports/<scale> or reports/record/<scale>; nothing else is needed, so that
-the record and a scale that was just drawn become pages in the same way.
+The folder is reports/<scale> or reports/record/<scale> (kept results); nothing else is needed, so
+both become pages in the same way.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class ExhibitView:
 
     @property
     def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Map each setting (parameters as text) to mean seconds of a trial, one per timings file.
+        """Return {method with parameters, as text: mean seconds of a trial, one per timings file}.
 
         {} if timings files are missing, as they are for recorded results.
         """
@@ -132,7 +132,7 @@ class BoardView:
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper for pages: figures and tables by name, printed values, claims and leaderboards.
+    """A paper as the website shows it: figures and tables by name, printed values and claims.
 
     printed: rows of printed values, also of figures and tables that were not run. claims: for each
     claim, the rows of its checks. boards: leaderboards, which only the project's own comparison
@@ -149,7 +149,7 @@ class Paper:
 
     @cached_property
     def notes(self) -> dict[str, list[str]]:
-        """Map each sentence on what the paper leaves open to names of figures and tables."""
+        """Return {sentence on what the paper leaves open: names of figures and tables}."""
         notes: dict[str, list[str]] = {}
         for shown in self.exhibits.values():
             for note in shown.about.get("notes", ()):
@@ -185,7 +185,7 @@ def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
     """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
 
     Raises:
-        FedreproError: if files are missing, damaged or of another scale.
+        FedreproError: if files are missing, damaged or of another scale (tiny, quick or paper).
     """
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
@@ -250,7 +250,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Read which drawings of `kind` (partitions or graphs) `folder` has, with image paths."""
+    """Return descriptions of the drawings (partitions or graphs) in `folder`, with images."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

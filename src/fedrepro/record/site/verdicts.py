@@ -1,4 +1,4 @@
-"""Verdicts on pages: their words with sign and colour, counts, and the numbers that decide them.
+"""Prepare verdicts for pages: words with sign and colour, counts, and the deciding numbers.
 
 The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
@@ -63,7 +63,7 @@ UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "client
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
-    """Return the glossary's rows: (styles by verdict, pairs such as ("of a claim", meaning))."""
+    """Return the glossary's rows: ({verdict: its style}, pairs such as ("of a claim", meaning))."""
     styles = PRINTED | CLAIMS | BOARD
     rows: dict[str, dict[str, VerdictStyle]] = {}
     for word, style in styles.items():
@@ -96,14 +96,14 @@ def glossary_table() -> str:
 
 
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
-    """Return how often each verdict occurs in `verdicts`, ordered as `known`, without zeros."""
+    """Return {verdict: how often it occurs}, in the order of `known`, without zeros."""
     counts = Counter(verdicts)
     order = dict.fromkeys((*known, *sorted(counts)))
     return {word: counts[word] for word in order if counts[word]}
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
-    """Return how many of a paper's printed values have each verdict.
+    """Return {verdict: how many of a paper's printed values have it}.
 
     A value that is printed twice, or judged in another figure or table, counts only once.
     """
@@ -126,15 +126,10 @@ def verdict_of(row: Row) -> str:
 
 
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
-    """Return a table cell's verdict on the paper's value, its style, and sentences for a tooltip.
+    """Return (verdict on the paper's value in a table cell, its style, sentences for a tooltip).
 
-    Args:
-        cell: a cell of a table of results.
-        notes: footnotes of the table.
-        held: sentence on what all cells of the table share: data sets and trials.
-
-    Returns:
-        None for a cell without a printed value.
+    The result is None for a cell without a printed value. `notes` are footnotes of the table, and
+    `held` is a sentence on what all cells share: data sets and trials.
     """
     parts = cell.verdict.split(", ")
     apart = next((word for word in APART if word in parts), parts[0])
@@ -177,7 +172,7 @@ def printed_cells(row: Row) -> dict[str, Any]:
 
 
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
-    """Return the dots of a chart of our numbers against the paper's, by figure or table.
+    """Return {figure or table: dots of a chart of our numbers against the paper's}.
 
     A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict). A
     value that was not reached is at 2.
@@ -204,10 +199,10 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return the check that decides each reading of a claim, by text such as "one start: refuted".
+    """Return the check that decides each meaning of a claim's sentence, by a text with the verdict.
 
-    A reading is one way to understand the claim; a check is a row of claims.csv. If all readings
-    have equal verdicts, the only key is "", with the check that decides the claim.
+    Such a text is "one start: refuted"; a check is a row of claims.csv. If all meanings have equal
+    verdicts, the only key is "", with the check that decides the claim.
     """
 
     def deciding(whole: str, rows: Sequence[Row]) -> Row:
@@ -224,7 +219,7 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
 
 
 def unit_of(row: Row) -> tuple[float, str]:
-    """Return factor and unit to show a claims.csv row's numbers, such as (100.0, " points")."""
+    """Return (factor, unit) to show the numbers of a row of claims.csv, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"

@@ -1,4 +1,4 @@
-"""Checks of a method on digits, in seconds: its contract, and its accuracy, messages and costs."""
+"""Check a method on images of digits, in seconds: rules for methods, accuracy and costs."""
 
 from __future__ import annotations
 
@@ -51,12 +51,13 @@ WORKS = "runs on digits, to a model that predicts"
 
 @dataclass(frozen=True)
 class CheckedMethod:
-    """Result of checking a method: `findings` are pairs of a rule and why it is broken, or "".
+    """The result of checking a method.
 
-    item: the method. numbers: metrics on images of digits, among them `alone`, the mean accuracy of
-    the clients' own models; `models`, bytes of the clients' models; and `chance`, the accuracy of
-    always predicting the commonest class, plus two standard errors. rounds: the rounds run, 0 for
-    methods without rounds. clients: number of clients.
+    item: the method. findings: pairs (a rule, why the method breaks it, or ""). numbers: metrics on
+    images of digits, and `alone`, the mean accuracy of the clients' own models; `models`, bytes of
+    the clients' models; and `chance`, the accuracy of always predicting the commonest class, plus
+    two standard errors. rounds: the rounds run, 0 for methods without rounds. clients: number of
+    clients.
     """
 
     item: Component
@@ -78,9 +79,10 @@ class CheckedMethod:
 
 
 def methods_of(wanted: str) -> list[Component]:
-    """Return the methods in a Python file, or the installed method of this name.
+    """Return the methods that a Python file defines, or the installed method of this name.
 
-    A name of the literature, such as FedProx, gives a method of the package with other defaults.
+    `wanted` is the path or the name. A name of the literature, such as FedProx, gives a method of
+    the package with other defaults.
 
     Raises:
         FedreproError: the file has no method or cannot be loaded, or the name is unknown.
@@ -110,7 +112,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Check a method: try every rule for methods of its kind, and run it on a few images of digits.
+    """Check that a method keeps the rules for its kind, and measure it on a few images of digits.
 
     `model` names a network to use, such as resnet8 or nets.py:Net; by default a small one.
     """
@@ -141,7 +143,7 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 
 
 def problem_for(item: Component, named: str = "") -> SmallProblem:
-    """Make a small federation on digits, with a network and local training that suit the method.
+    """Make a small federation on digits, with a network and training that suit the method `item`.
 
     Raises:
         FedreproError: the method does not support the network `named`, or any of MODELS by default.
@@ -168,10 +170,10 @@ def problem_for(item: Component, named: str = "") -> SmallProblem:
 
 
 def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | None) -> str:
-    """Check one rule (`run`) on a method; return why the method breaks it, or "".
+    """Check one rule on the method `item`, by calling `run`; return why the rule is broken, or "".
 
-    If the method's code fails since it uses a field of `info` that it does not declare, so that the
-    field is None, the text names the field.
+    If the method's code fails because it uses a field of `info` that it does not declare, so that
+    the field is None, the text names the field.
     """
     try:
         run(item, problem)
@@ -189,7 +191,7 @@ def _tried(run: Callable[..., Any], item: Component, problem: SmallProblem | Non
 
 
 def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a one-shot method or control; return accuracy, sizes, messages and seconds by metric."""
+    """Run a one-shot method or control; return {metric: value}, accuracy, costs and seconds."""
     info, rng = allowed(problem.info, item), RngKey(0)
     costly = SharedPreparation(item.meta["prepare"], problem.models, info, rng)
     done = applied(item.spec(), costly)
@@ -199,7 +201,7 @@ def _at_once(item: Component, problem: SmallProblem) -> dict[str, float]:
 
 
 def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
-    """Run a few rounds of a method; return its accuracy, costs and seconds by name."""
+    """Run a few rounds of a method; return {metric: value}, accuracy, costs and seconds."""
     spec, clients = item.spec(), watched(item, problem.clients)
     judge: Evaluator = GlobalEvaluator(spec, clients)
     if isinstance(clients, GraphNodes):

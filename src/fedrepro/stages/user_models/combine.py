@@ -1,6 +1,6 @@
-"""Combine a user's own models by a one-shot method, or by all, in Python or from files.
+"""Combine a user's own models by a one-shot method, or by every one, in Python or from files.
 
-Neither a data set of the package nor a partition is needed.
+No data set of the package and no partition is needed.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def combine(
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
     """Apply a one-shot method to a user's models, and return the global model.
 
-    `context` has the models and data of clients; `setting` is the method with its parameters.
+    `context` has the models, and what is known of clients; `setting` is the method with parameters.
 
     Raises:
         FedreproError: the method cannot be applied.
@@ -92,7 +92,7 @@ def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
 
 
 def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return a method's preparation (work that settings share) for the models in `context`."""
+    """Return a method's costly work before aggregation, for the models in `context`."""
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
@@ -102,7 +102,7 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Apply a method to a user's models; return the resulting models and the cost.
 
     `setting` is the method with its parameters. `costly` has the user's models, and work before
-    aggregation that several settings share.
+    aggregation that several choices of parameters share.
 
     Raises:
         FedreproError: the method makes no model of these clients, or weights are not finite.
@@ -143,10 +143,10 @@ def method_named(words: str) -> str:
 def run(
     method: str, files: ModelFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
 ) -> tuple[str, ...]:
-    """Combine files of state dicts into one file `out`; return notes on assumptions and result.
+    """Combine files of state dicts into one file `out`; return notes on assumptions and the result.
 
-    If the method's model has several networks, a list of state dicts with weights is written.
-    `settings` are parameters of the method, as key=value.
+    A model of several networks is written as a list of state dicts with weights. `settings` are
+    parameters of the method, as key=value.
     """
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
@@ -185,11 +185,12 @@ NUMBERS = (
 
 @dataclass(frozen=True)
 class AppliedMethod:
-    """The result of a method on a user's models: parameter values (`setting`), models and numbers.
+    """The result of applying one method to a user's models.
 
-    why: the reason if the method failed, else "". numbers: the metrics NUMBERS; `seconds` are of
-    all settings tried, `client_seconds` the clients' part of the longest, and `times_the_models`
-    the bytes that clients send, divided by the bytes of their models. made: the global model.
+    item: the method. why: the reason if it failed, else "". setting: the parameter values, as text.
+    numbers: the metrics NUMBERS; `seconds` are of all parameter values tried, `client_seconds` the
+    clients' part of the longest, and `times_the_models` the bytes that clients send, divided by the
+    bytes of their models. made: the global model, or a model per client.
     """
 
     item: Component
@@ -200,7 +201,7 @@ class AppliedMethod:
 
     @property
     def label(self) -> str:
-        """Return the method's label in figures, with its name if other methods have that label."""
+        """Return the method's label in figures, followed by its name if another has that label."""
         label = str(self.item.meta["label"])
         named = [item for item in components("method").values() if item.meta["label"] == label]
         return label if len(named) == 1 else f"{label} ({self.item.name})"
@@ -219,7 +220,7 @@ class AppliedMethod:
 
     @property
     def row(self) -> dict[str, Any]:
-        """Return the method's row in the table of all methods, {column: value}."""
+        """Return the method's row in the table of all methods, as {column: value}."""
         head = {"method": self.item.name, "label": self.label}
         head |= {"kind": "" if self.why else self.kind, "setting": self.setting}
         numbers = {"settings_tried": 0, **self.numbers}
@@ -236,8 +237,8 @@ def run_all(
     and the values with the best validation accuracy are measured; otherwise defaults are used.
     `out` is a new folder for a table and each method's model, written whole or not at all.
 
-    Returns:
-        Results of methods, the most accurate first and failed ones last, and notes on assumptions.
+    Returns (results of methods, the most accurate first and failed ones last; notes on
+    assumptions).
 
     Raises:
         FedreproError: files cannot be used. If a single method fails, its result says why.
@@ -272,7 +273,7 @@ def run_all(
 def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
     """Yield the result of each one-shot method and control on a user's models, sorted by name.
 
-    `context` has the models and data of clients; accuracy is measured on `examples`.
+    `context` has the models and what is known of clients; accuracy is measured on `examples`.
     """
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
@@ -293,7 +294,8 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
     """Apply a method with the parameters that are best on validation examples, else with defaults.
 
-    The result is measured on `examples`.
+    Without a grid of values or without validation examples, defaults are used. The result is
+    measured on `examples`.
     """
     models, known = context.models, context.known
     inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()

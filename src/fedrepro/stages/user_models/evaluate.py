@@ -37,6 +37,7 @@ class Evaluation:
     name: the model's file. loss: the mean of -ln p of the right class in nats, None if scores are
     not probabilities. held: number of examples of each class, int64 (K,). right: recall of each
     class, float64 (K,), 0 for a class without examples. parameters: number of trained ones.
+    networks: how many the model has.
     """
 
     name: str
@@ -54,9 +55,9 @@ class Evaluation:
 
 
 def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluation], list[str]]:
-    """Measure the model in each file of `models` on the examples in `files.evaluate`.
+    """Measure the model in each file of `models` on the examples in the file `files.evaluate`.
 
-    Returns a result per file, and notes on assumptions. Models may differ in width.
+    Returns (a result per file of a model, notes on assumptions). Models may differ in width.
 
     Raises:
         FedreproError: files cannot be read or do not fit.
@@ -79,7 +80,7 @@ def evaluations(models: Sequence[Path], files: ModelFiles) -> tuple[list[Evaluat
 
 
 def evaluation(name: str, model: GlobalModel, local: LocalModels, examples: Examples) -> Evaluation:
-    """Measure a model, called `name`, on examples; `local` has its input shape and classes."""
+    """Measure `model`, called `name`, on examples; `local` has its input shape and classes."""
     labels, network = examples.targets.numpy(), network_of(model.model, local.shape, local.classes)
     scores = finite_scores(name, model, network, examples)
     found, matrix = scored(scores, labels), confusion(scores, labels)
@@ -114,7 +115,7 @@ def finite_scores(
 
 
 def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
-    """Measure `made` (a method's model, or one per client) on a split; return metrics by name."""
+    """Measure `made` (a model, or a list of one per client) on a split; return {metric: value}."""
     assert made is not None
     if isinstance(made, GlobalModel):
         values = measure(made, {"test": split}, draws)
@@ -124,10 +125,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a global model from a file with one state dict, or several and weights.
-
-    `words` name the networks' architectures. Returns the model, and its networks as local models.
-    """
+    """Read a global model of one or more networks; return (it, its networks as local models)."""
     state, names = read_state(path), [str(path)]
     mixed = isinstance(state, Mapping) and set(state) >= MIXTURE
     if not mixed:

@@ -1,6 +1,6 @@
-"""The contract of methods: rules for each kind of method, checked on a small federation.
+"""Rules that methods of each kind must keep, checked by running them on a small federation.
 
-Tests check that the package's own methods keep the rules, `fedrepro check-method` that others do.
+Tests check the package's own methods, `fedrepro check-method` checks a user's.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def problem_of(
 
     `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for
     clients' validation), `server`, `public`, `test`. Client j has the rows rows[j] of `train` and
-    validation[j] of `clients`. `shape` is that of one input.
+    validation[j] of `clients`. `shape` is that of one input, and `classes` the number of classes.
     """
     examples = {
         name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
@@ -115,13 +115,13 @@ def problem_of(
 
 
 def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
-    """Return the clients as nodes of a graph, such as a ring, for methods without server."""
+    """Return the clients as nodes of a graph, such as a ring, for methods without a server."""
     weights = weights_of(components("graph")[graph].spec(), clients.count, RngKey(0))
     return GraphNodes(**vars(clients), weights=weights)
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation on images of digits, of five clients whose classes differ, or of one.
+    """Make a small federation on images of digits: five clients with unlike classes, or one client.
 
     If `pooled`, one client has all examples. Local training is adam for 10 epochs; `training` has
     changes of its parameters.
@@ -157,7 +157,7 @@ def require(whether: bool, sentence: str) -> None:
 
 
 class _Watched:
-    """Clients that raise ContractError when a method's code reads their data, to find cheating."""
+    """Clients that raise ContractError if a method's code reads their data itself."""
 
     def __getattribute__(self, name: str) -> Any:
         if name == "data":
@@ -178,7 +178,7 @@ class WatchedPeers(_Watched, GraphNodes): ...
 
 
 def watched(item: Component, clients: Clients) -> Clients:
-    """Restrict `clients` to work that the method `item` declares, and hide their data from it."""
+    """Return `clients` that do only what the method `item` declares, with their data hidden."""
     on_graph = item.meta["kind"] == "peer"
     if on_graph and not isinstance(clients, GraphNodes):
         clients = peers_of(clients)
@@ -205,7 +205,7 @@ def made_of(
 
 
 def each(made: MethodOutput) -> list[GlobalModel]:
-    """Convert a method's result to a list: of one model, of a model per client, or empty."""
+    """Return a method's result as a list: of one model, of a model per client, or empty."""
     if made is None:
         return []
     return [made] if isinstance(made, GlobalModel) else list(made)
@@ -230,8 +230,8 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
 class ContractCheck:
     """A rule that methods of certain `kinds` have to keep, with its text `words`.
 
-    `run` is called with a method and a small problem, and raises ContractError if the method breaks
-    the rule.
+    `run` is called with a method and a small federation, and raises ContractError if the method
+    breaks the rule.
     """
 
     words: str
@@ -262,7 +262,7 @@ def checks_of(item: Component) -> list[ContractCheck]:
 
 @_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require known needs, a label, a docstring and evaluation on test examples of a method."""
+    """Require of a method a label, a docstring, known needs, and evaluation on test examples."""
     meta = item.meta
     strange = sorted(meta["needs"] - set(NEEDS))
     require(not strange, f"it declares unknown needs: {', '.join(strange)}")
@@ -303,7 +303,7 @@ def predicts(item: Component, problem: SmallProblem) -> None:
 
 @_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
-    """Require equal bytes from a second call of a method, and clients' models left unchanged."""
+    """Require equal bytes from a second call of a method, and unchanged models of clients."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
@@ -328,7 +328,7 @@ def reports(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
-    """Require finite float32 networks of all nodes, before and after a round on a graph."""
+    """Require finite float32 networks of all nodes before and after a round on a graph."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
@@ -345,7 +345,7 @@ def believes(item: Component, problem: SmallProblem) -> None:
 
 @_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
-    """Require that a round leaves its input state unchanged, and can start from a saved state."""
+    """Require that a round leaves its input state unchanged, and can begin from a saved state."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
     with temporary_folder() as folder:
         path = folder / "state.pt"

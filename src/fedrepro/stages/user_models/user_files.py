@@ -75,7 +75,7 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
     """Write a state dict, or a dict of several with weights, in the format of the file's suffix.
 
     Raises:
-        FedreproError: several state dicts are to be written to another file than .pt or .pth.
+        FedreproError: several state dicts are to be written to a file other than .pt or .pth.
     """
     if path.suffix in PYTORCH:
         save_state(path, state)
@@ -102,10 +102,10 @@ MOST_PAIRS = 20  # pairs that a sentence lists at most
 
 @dataclass(frozen=True)
 class DataForm:
-    """How a user's examples are read, so that they fit the networks' inputs and outputs.
+    """How a user's files of examples are read, so that examples fit the inputs of networks.
 
-    shape, classes: shape of an input, and number of outputs, of the networks. label: the column of
-    a csv that has the class. divide: the number that inputs are divided by. channels: which axis of
+    shape, classes: shape of an input and number of outputs of the networks. label: the column of a
+    csv that has the class. divide: the number that inputs are divided by. channels: which axis of
     images in an npz has the channels, see `read_npz`.
     """
 
@@ -119,11 +119,12 @@ class DataForm:
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], list[str]]:
-    """Read a user's files of examples, grouped by purpose; return examples and notes.
+    """Read a user's files of examples, and return examples by purpose and notes on assumptions.
 
+    `files` has the paths by purpose, such as validation; examples have its form, one item per file.
     Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. Classes that
     are whole numbers are indices, from 0; classes named by words are numbered in alphabetic order,
-    over all files. Examples are grouped as `files` are; notes are on assumptions.
+    over all files.
 
     Raises:
         FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
@@ -145,7 +146,7 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of unlabelled inputs in the way that `form` describes; labels are ignored.
+    """Read a file of inputs in the way that `form` describes; labels in it are ignored.
 
     Raises:
         FedreproError: the file cannot be read, a number is not finite, or inputs do not fit.
@@ -155,7 +156,7 @@ def read_inputs(path: Path, form: DataForm) -> Examples:
 
 
 def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """Read one file of examples (.csv or .npz), labelled or not, even if all are of one class."""
+    """Read one file of examples (.csv or .npz), with labels or without."""
     kind = path.suffix.lower()
     if kind not in (".csv", ".npz"):
         raise FedreproError(
@@ -169,7 +170,7 @@ def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
 
 
 def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
-    """Map names of classes in the files `read` to outputs of networks; return map and notes."""
+    """Return ({class name: index of the networks' output}, notes); `classes` counts outputs."""
     where = {name: path for path, data in read.items() for name in data.classes}
     if not all(WHOLE.fullmatch(name) for name in where):
         names = sorted(where)
@@ -219,10 +220,11 @@ def _examples(
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Sort files in the order of the models that they belong to; return files and notes on pairs.
+    """Sort a user's files in the order of the models that they belong to, by their names.
 
-    Names tell: client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one
-    file for each model, files stay as they are. `option` names the files in errors.
+    client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
+    each model, files stay as they are. `option` names the files in errors. Returns (files, notes on
+    pairs).
 
     Raises:
         FedreproError: names do not pair up, and the user did not say that files are `in_order`.
@@ -244,10 +246,10 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
 ) -> list[str]:
-    """Return a note on which of `parts` (files or rows, called `what`) belongs to which model.
+    """Return a note that lists which of `parts` (files or rows) belongs to which of `models`.
 
-    Parts and models are in the same order. If the user did not confirm this by `in_order`, raise
-    FedreproError with the text `refusal`.
+    Both are in one order; `what` is the note's name for the parts. If the user did not confirm the
+    order by `in_order`, raise FedreproError with the text `refusal`.
     """
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
@@ -261,9 +263,9 @@ def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.n
     """Read label counts, int64 (J, K), from a csv with a row per client and a column per class.
 
     A single column counts a client's examples of all classes. A first row without numbers is a
-    header. A first column called `client` names the model `files`, with or without `.pt`; otherwise
-    rows belong to `files` in their order, which the user has to confirm by `in_order` unless all
-    rows are equal. Returns the counts and notes on assumptions.
+    header. A first column called `client` names the models' `files`, with or without suffix;
+    otherwise rows belong to `files` in their order, which the user has to confirm by `in_order`
+    unless all rows are equal. Returns (counts, notes on assumptions).
     """
     require_file(path)
     head, lines = csv_lines(path)

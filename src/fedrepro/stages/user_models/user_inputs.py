@@ -1,4 +1,4 @@
-"""Read a user's models and data from files, and find which methods apply to them, or why not."""
+"""Read a user's models and data from files, and say which methods can be applied to them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class ModelContext:
-    """A user's models, and all that is known of their clients; a method gets what it declares.
+    """A user's models, and all that is known of the clients who trained them.
 
     one_start: whether all models trained from equal initial weights. counted: whether the clients'
     numbers of examples are known; otherwise all clients have equal weights.
@@ -82,7 +82,8 @@ class ModelContext:
     def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
         """Build a context from a user's models and what is known of their clients.
 
-        `sizes` are clients' numbers of examples, int64 (J,); `known` has fields of ClientInfo.
+        `sizes` are clients' numbers of examples, int64 (J,). `known` has fields of ClientInfo, and
+        may have `one_start`.
         """
         counts, one_start = models.label_counts, known.pop("one_start", True)
         sizes = sizes if counts is None else counts.sum(1)
@@ -92,7 +93,7 @@ class ModelContext:
         return ModelContext(models, info, one_start, sizes is not None)
 
     def lacking(self, item: Component) -> str:
-        """Return why the method `item` cannot be applied (the end of a sentence); "" if it can."""
+        """Return why the method `item` cannot be applied (the end of a sentence), or ""."""
         meta, models, known = item.meta, self.models, self.known
         if meta["kind"] not in ("one_shot", "control"):
             return (
@@ -130,7 +131,7 @@ class ModelContext:
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return the information on clients that a method declares, or needs for BatchNorm."""
+        """Return what the method declares to need of clients, and its inputs to renew BatchNorm."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -140,7 +141,7 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Write models' numbers of hidden units as text, such as "hidden layers of 50 units"."""
+    """Return models' numbers of hidden units as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -153,6 +154,7 @@ class ModelFiles:
     order of layers, as lists with commas between, see `LocalModels.from_state_dicts`. labels: a csv
     of label counts. data, validation: clients' examples. public: inputs of other data. evaluate:
     examples to measure on. start: the initial weights. label, divide, channels: see `DataForm`.
+    one_start: whether models trained from equal weights. training: the local training procedure.
     in_order: files and rows without a client's name have the order of the models.
     """
 
@@ -186,7 +188,7 @@ class ModelFiles:
     def read(
         self, states: Sequence[Any], names: Sequence[str], models: Sequence[str]
     ) -> LocalModels:
-        """Stack state dicts as local models of the architectures `models`; errors use `names`."""
+        """Return state dicts as local models of architectures `models`; errors use `names`."""
         if self.shape and not SHAPE.fullmatch(self.shape):
             raise FedreproError(f"--shape '{self.shape}' is not of the form 28,28 or 3,32,32")
         shape = [int(part) for part in self.shape.split(",")] if self.shape else None
@@ -197,7 +199,9 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read all files of a command; return (models with context, examples to measure on, notes).
+    """Read a command's files; return (models with context, examples to measure on, notes).
+
+    The context is what is known of clients; notes are on assumptions.
 
     Raises:
         FedreproError: files cannot be read, or do not fit each other.
@@ -282,9 +286,9 @@ def assumed(models: LocalModels) -> tuple[str, ...]:
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Collect the `count` clients' data: training examples (`own`) and validation examples.
+    """Return training examples (`own`) and `validation` examples of `count` clients; None without.
 
-    Lists have a part per client; `validation` may be a single part for all. None without data.
+    Both lists have a part per client, but `validation` may be a single part for all clients.
     """
     for what, files, also in (
         ("--clients-data", own, ""),
