@@ -24,9 +24,8 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import nn  # noqa: E402
 
-from fedrepro.core import cpu_kernels  # noqa: E402
 from fedrepro.core.portable_ops.aligned_buffers import aligned  # noqa: E402
-from fedrepro.core.portable_ops.compiled_math import multiplier, product  # noqa: E402
+from fedrepro.core.portable_ops.compiled_math import WIDE, multiplier, product  # noqa: E402
 from fedrepro.core.registry import parse_token  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.networks.layers import Convolution2d  # noqa: E402
@@ -38,7 +37,7 @@ from fedrepro.training.minibatches import Task  # noqa: E402
 from fedrepro.training.training_settings import InitialTensors, Procedure, Settings  # noqa: E402
 
 STEPS, MANY = 16, 500  # of a run, of dense networks
-AVX512 = "avx512f" in cpu_kernels.flags()
+AVX512 = WIDE
 
 
 @dataclass(frozen=True)
