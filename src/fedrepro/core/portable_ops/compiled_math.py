@@ -109,7 +109,6 @@ HALF = COLUMNS // 2
 BROAD = HALF + PAD  # with AVX-512, one vector and a half
 HEIGHTS = (1, *range(2, ROWS + 1, 2))
 VECTOR = 512  # bits; LLVM makes of them what the machine has
-UNROLLED = 2
 PLAIN = np.uint64  # an index of this type is not looked at for whether it counts from the end
 SQUARE = 8  # side of the squares in which a matrix is transposed
 FEW = 4096  # numbers that stay in the first cache
@@ -248,15 +247,13 @@ def _tile_of(
                         new += [vector.fma(factor, v, s) for v, s in zip(values, own, strict=True)]
                     return new
 
-                whole = builder.and_(length, constant(-UNROLLED))
-                sums, k = loop(builder, sums, constant(0), whole, add, UNROLLED)
-                return loop(builder, sums, k, length, add, 1)[0]
+                return loop(builder, sums, constant(0), length, add)[0]
 
             def pointers(matrix: Any, step: Any) -> list[list[Any]]:
                 return [across(matrix, builder.mul(constant(r), step)) for r in range(height)]
 
             sums = [value for row in pointers(begin, begin_row) for value in load(row)]
-            sums, _ = loop(builder, sums, constant(0), runs, run, 1)
+            sums, _ = loop(builder, sums, constant(0), runs, run)
             sums.reverse()
             for row in pointers(out, out_row):
                 for pointer in row[:-1]:
@@ -285,13 +282,10 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
     builder.position_at_end(done)
 
 
-def loop(
-    builder: Any, values: list[Any], first: Any, end: Any, body: Any, times: int
-) -> tuple[list[Any], Any]:
+def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> tuple[list[Any], Any]:
     """Write LLVM code of a loop that sets values = body(values, k) for k in range(first, end).
 
-    One turn of the machine code computes `times` values of k, a divisor of end - first. Returns the
-    last values and the last k (equal to `end`), which are LLVM values.
+    Returns the last values and the last k (equal to `end`), which are LLVM values.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
@@ -306,10 +300,8 @@ def loop(
         phis.append(phi)
     builder.cbranch(builder.icmp_signed("<", k, end), turn, after)
     builder.position_at_end(turn)
-    new: list[Any] = list(phis)
-    for step in range(times):
-        new = body(new, builder.add(k, ir.Constant(k.type, step)))
-    k.add_incoming(builder.add(k, ir.Constant(k.type, times)), builder.block)
+    new = body(list(phis), k)
+    k.add_incoming(builder.add(k, ir.Constant(k.type, 1)), builder.block)
     for phi, value in zip(phis, new, strict=True):
         phi.add_incoming(value, builder.block)
     builder.branch(test)

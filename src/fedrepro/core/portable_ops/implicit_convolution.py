@@ -211,9 +211,9 @@ def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, t
                 place = point(kinds[0], x, builder.add(first, builder.mul(j, right)))
                 return [builder.fadd(sums[0], vector.load(vector.at(place)))]
 
-            return loop(builder, sums, none, columns, add, 1)[0]
+            return loop(builder, sums, none, columns, add)[0]
 
-        (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, rows, add_row, 1)
+        (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, rows, add_row)
         vector.store(total, vector.at(point(kinds[4], out, to)))
         return context.get_dummy_value()
 

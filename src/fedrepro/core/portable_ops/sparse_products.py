@@ -115,7 +115,7 @@ def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any
                 values = tile.load_all(tile.pointers(row, case, below, some))
                 return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
 
-            sums, _ = loop(builder, tile.load_all(targets), first, end, add, 1)
+            sums, _ = loop(builder, tile.load_all(targets), first, end, add)
             tile.store_all(sums, targets)
 
         tile.write(kind, write)
@@ -217,7 +217,7 @@ def _lift(
                 tile.store(total, place)
                 return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
 
-            moves, _ = loop(builder, tile.load_all(targets), zero, count, add, 1)
+            moves, _ = loop(builder, tile.load_all(targets), zero, count, add)
             tile.store_all(moves, targets)
 
         tile.write(kind, write)
