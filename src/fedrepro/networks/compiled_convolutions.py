@@ -563,10 +563,10 @@ def learn_transposed(
 ) -> None:
     """Add a kernel's gradient to the flat array `gradient`, by one matrix product per kernel row.
 
-    For layers with fewer channels than a vector register has numbers: products are transposed,
-    (channels, k · input channels). The layer's input begins at index `image` of room.images.
-    `errors` is (array, offset, strides) of the loss's gradients; c is the layer's row of
-    convs.layers.
+    For layers with fewer channels than a vector register has numbers. The products, (channels, k ·
+    input channels) for a k × k kernel, are transposed back into `gradient`. The layer's input
+    begins at index `image` of room.images. `errors` is (array, offset, strides) of the loss's
+    gradients; c is the layer's row of convs.layers.
     """
     run, stride = c[KERNEL] * c[BELOW], row_of(c[CHANNELS])
     width, out = padded_to(run), (room.out, 0, padded_to(run))

@@ -92,7 +92,7 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return shape and initialisation (`Parameter`) of each tensor by name, inputs first."""
+        """Return shape and initialisation of each tensor by name, from the lowest layer upwards."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places

@@ -230,7 +230,10 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return how many models a step computes: all up to the last that still trains."""
+        """Return one more than the index of the last model that still trains; 0 if none does.
+
+        Models stop early one by one; a step computes the models before this index.
+        """
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:

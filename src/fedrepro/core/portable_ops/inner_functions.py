@@ -24,7 +24,10 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """The pass of Numba's compiler that turns a function into LLVM code, without machine code."""
+    """A pass of Numba's compiler that stops at LLVM code, for functions that compiled code calls.
+
+    Numba's own pass, the base class, also makes machine code, which takes longer.
+    """
 
     _name = "fedrepro_inner_lowering"
 

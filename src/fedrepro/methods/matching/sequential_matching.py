@@ -390,7 +390,8 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `shares` (J, K) are precisions of weights to classes in units of 1 / `noise`, a variance.
+    `networks` are J clients' networks, `shares` (J, K) weights of clients for each of K classes. A
+    client's weights to class k have the precision shares[:, k] / `noise`.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)

@@ -63,7 +63,10 @@ class UnitSets:
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Reshape the array with axis `use` to a row of entries per hidden unit, (units, …)."""
+        """Return a weight array of `network` as a matrix with one row per hidden unit, (units, …).
+
+        `use` names the array and the axis along which the units lie.
+        """
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 

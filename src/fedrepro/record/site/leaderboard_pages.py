@@ -92,7 +92,10 @@ def answer(shown: BoardView) -> dict[str, Any]:
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write from its json how many tables a leaderboard is of, and which scenarios lack a score."""
+    """Write a sentence: a leaderboard's number of tables, and its scenarios without a score.
+
+    `about` is the leaderboard's json.
+    """
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:

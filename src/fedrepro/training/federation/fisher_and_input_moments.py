@@ -114,12 +114,12 @@ class BodyMoments:
         return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
-        """Backpropagate gradients through the convolutions; return sums of squares for each.
+        """Backpropagate gradients through the convolutions; return sums for Fisher information.
 
-        `errors` are arrays (n, C · H · W) of gradients by the outputs that `look` returned last.
-        Sums run over arrays, examples and positions. A result is the sum of g gᵀ, (outputs,
-        outputs), for gradients g by the outputs; with `squares` that of squared gradients by
-        weights, (inputs, outputs).
+        `errors` are arrays (n, C · H · W): gradients of the log-likelihood by the outputs that
+        `look` returned last, one array for each label y. Returns one matrix for each convolution,
+        summed over labels, examples and positions: g gᵀ (outputs, outputs) of the gradients g by
+        its outputs, or with `squares` the squared gradients by its weights, (inputs, outputs).
         """
         from fedrepro.networks.compiled_forward_and_moments import add_errors
 
