@@ -48,11 +48,12 @@ class RngKey:
 
     @property
     def clock(self) -> str:
-        """Return round, epoch and call as one text, a part of what `stream` hashes.
+        """Return round and epoch as one text, a part of what `stream` hashes.
 
-        It is the epoch without rounds, the round in a round's first epoch, later round/epoch. So
-        the first epoch of round r takes examples in the order of epoch r of local training without
-        rounds: methods with and without rounds are compared on common random numbers.
+        Without rounds it is "epoch". In a round it is "round" for the first epoch and "round/epoch"
+        for later ones. So the first epoch of round r takes examples in the order of epoch r without
+        rounds: methods with and without rounds are compared on common random numbers. If a client
+        trains again in a round, ";call" follows, the number of that training.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""

@@ -177,7 +177,10 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw the graph, edges as wide as weights, and the weight matrix; call in `rules()`."""
+        """Draw the graph, edges as wide as their weights, and the weight matrix.
+
+        Call it in the context `canvas.rules()`, which sets matplotlib's style.
+        """
         count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
         nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])

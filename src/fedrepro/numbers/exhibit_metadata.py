@@ -37,7 +37,10 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that draws a figure's picture, or writes a table as html."""
+    """Return the shell command that draws a figure's picture, or writes a table as html.
+
+    `scale` is the size of its experiments: tiny, quick or paper.
+    """
     return command(scale, exhibit.key, exhibit.suffix)
 
 

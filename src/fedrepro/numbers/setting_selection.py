@@ -301,9 +301,10 @@ def in_each_trial(
 ) -> tuple[list[int], np.ndarray]:
     """Select parameter values in each trial by validation accuracy, not once for all trials.
 
-    `tried` are a method's rows of a .choice.csv. `scenarios` are as `of_settings` returns them; the
-    one whose mean accuracies are in `tried` is used. Returns (indices in `tried` of the selected
-    rows, their test accuracies, float64 (T,)).
+    `tried` are a method's rows of a .choice.csv: one for each parameter value, with its means over
+    trials. `scenarios` are accuracies of every trial, for each scenario (data and clients) that the
+    method ran in; the one whose means are those of `tried` is used. Returns (indices in `tried` of
+    the selected rows, their test accuracies, float64 (T,)).
 
     Raises:
         FedreproError: none of the scenarios has the means of `tried`.

@@ -304,10 +304,11 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements in a results file that one side of a link's question asks for.
+    """Return the measurements in a results file that the title of a link on a page asks for.
 
-    A question may compare two sides; `side` has one's metric, split, method, figure (or table) and
-    parameters. In a file of printed values, `ours` reads our number in place of the paper's.
+    A title may compare two measurements; `side` has the metric, split, method, figure (or table)
+    and parameters of one of them. In a file of printed values, `ours` reads our number in place of
+    the paper's.
     """
     path = _file(asked, record, side["exhibit"])
     table, claims = _parsed(path.read_bytes(), path.suffix), path.name == "claims.csv"

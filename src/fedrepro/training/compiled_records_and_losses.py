@@ -117,7 +117,8 @@ class StepNumbers(NamedTuple):
 
     kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD changes weights without storing a
     gradient. pull and shift: pull · (w - start) + shift · start is added to the gradient of weights
-    w. share: factor of the KL divergence of variational weights in a minibatch's loss.
+    w, with `start` the weights that the client received (FedProx has pull). share: factor of the KL
+    divergence of variational weights in a minibatch's loss.
     """
 
     kind: int

@@ -76,7 +76,10 @@ class TableDrawing(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Return files by suffix: the table as .html, and a csv of the paper's values with ours."""
+        """Return files by suffix: the table as .html, and a csv of the paper's values with ours.
+
+        `about` is the json of the exhibit (a figure or table), `numbers` its csv.
+        """
         from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, table_of
         from fedrepro.numbers.exhibit_tables import csv_text, read_csv
         from fedrepro.numbers.verdicts.printed_verdicts import printed_rows, read_published

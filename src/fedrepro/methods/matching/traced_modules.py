@@ -94,7 +94,10 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The hidden units (set number `unit`) on axis 1 of a call's output, `places` entries each."""
+    """The set of hidden units that lies on axis 1 of the output of a layer, in a traced module.
+
+    `unit` is the number of the set; a unit takes `places` neighbouring entries of the axis.
+    """
 
     unit: int
     places: int = 1

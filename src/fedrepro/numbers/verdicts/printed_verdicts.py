@@ -406,7 +406,10 @@ def printed_verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """Return "better" or "worse" for a difference from print, "differs" if neither is defined."""
+    """Return whether our value of a metric is "better" or "worse" than the one that a paper prints.
+
+    `away` is ours minus the printed value. Returns "differs" for a metric without a better side.
+    """
     better = all_metrics()[metric].better
     if not better:
         return "differs"
