@@ -14,13 +14,11 @@ inputs or outputs of a layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import aligned_buffers
-from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
+from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.compiled_math import (
     Array,
     clear,
@@ -31,203 +29,43 @@ from fedrepro.core.portable_ops.compiled_math import (
 )
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
-    NOWHERE,
     added_up,
     given_back,
     largest,
-    multiplier_at,
     product_at,
 )
-from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier, sparse_product
-from fedrepro.networks.memory_layout import Parts
-
-# What a row of `layers` holds. Of the map before its pooling: height, width, channels; channels of
-# what it is given; side of the kernel; whether it is pooled. Where begin its weight, its kernel
-# turned round, its inputs; numbers of one of these and of a row of it; what its pooling chose; its
-# errors, of these the first inside the zeros, and how wide they are with them. Where its lists
-# begin: starts of windows, numbers of a window, windows of errors (if errors are listed, the
-# inputs' places in `Images.image`) and how many, and where its values go. Whether errors for its
-# inputs are computed for each window and then added up. Where begin errors that are added to those
-# of what it gives. Whether its errors are listed, without zeros. Where its kernel's gradient begins
-# in `Images.turned`, and the lists of the outputs' windows and of rows of `turned`.
-(HEIGHT, WIDTH, CHANNELS, BELOW, KERNEL, POOLED, WEIGHT, FLIPPED, IMAGE, NEXT, ROW, CHOSEN, UPPER,
- INSIDE, ACROSS, WINDOWS, WINDOW, BACK, SPOTS, TARGETS, ADDED, EXTRA,
- LISTED, TURNED, CORNERS, OWN, FIELDS) = range(27)  # fmt: skip
-
-SPOTS_OF_CELL = NOWHERE + 1  # positions in a window of 2 × 2, and none
-
-
-class Convolutions(NamedTuple):
-    """The memory layout of a network's convolutions, for compiled code.
-
-    layers: int64 (L, FIELDS), sizes and offsets of each layer; the columns are named at the top of
-    this module. lists: int64, memory offsets of kernel windows and of outputs. image: (channels,
-    height, width, zeros around) of an input. biased: whether layers have biases. by: the address of
-    the compiled matrix product. sparse: the address of the compiled product with the nonzero
-    gradients alone, 0 if no layer uses that.
-    """
-
-    layers: Array
-    lists: Array
-    image: tuple[int, int, int, int]
-    biased: bool
-    by: int
-    sparse: int
-
-
-class ErrorLists(NamedTuple):
-    """The nonzero gradients by a pooled convolution's outputs, for one example, sorted in two ways.
-
-    By output position (row by row): amounts, the gradients; which, where in `Images.flipped` the
-    kernel of each gradient's channel begins, counted from the layer's first; channels; firsts
-    (positions + 1,), the index of each position's first gradient. By channel: own, the gradients;
-    seats, where in an image the kernel's window begins; starts, ends: each channel's bounds.
-    counts, buckets: work space for sorting.
-    """
-
-    amounts: Array
-    which: Array
-    channels: Array
-    firsts: Array
-    own: Array
-    seats: Array
-    starts: Array
-    ends: Array
-    counts: Array
-    buckets: Array
-
-
-class Images(NamedTuple):
-    """Flat work buffers of compiled convolutions, for several examples.
-
-    images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
-    pooling chose; extra: further gradients by layers' outputs, which are added, or empty. For one
-    example: out, a layer's outputs before pooling; lower and upper, the loss's gradients by the
-    outputs after and before pooling; errors, the nonzero gradients before pooling; image, gradients
-    by a layer's inputs, with zeros around. flipped: kernels turned by 180°; turned: gradients of
-    kernels, (channels, k · k · C).
-    """
-
-    images: Array
-    chosen: Array
-    out: Array
-    upper: Array
-    lower: Array
-    flipped: Array
-    zeros: Array
-    one: Array
-    extra: Array
-    turned: Array
-    image: Array
-    errors: ErrorLists
-
-
-class _Lists:
-    """Lists of memory offsets joined into one; `add` returns the index at which a list begins."""
-
-    def __init__(self) -> None:
-        self.values: list[Array] = []
-        self.size = 0
-
-    def add(self, values: Array) -> int:
-        self.values.append(values.ravel())
-        self.size += values.size
-        return self.size - values.size
-
-
-def convolutions_of(
-    parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
-) -> tuple[Convolutions, Images]:
-    """Return the memory layout of a network's convolutions, and work buffers for compiled code.
-
-    `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
-    where each kernel begins in the model's flat array. `matched` adds a buffer (`extra`) for
-    further gradients by the layers' outputs, as representation matching has.
-    """
-    lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
-    # 0, 1, …: columns of a matrix as rows; a single row begins at the first
-    lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
-    images = chosen = flipped = upper = out = lower = widest = extra = turned = listed = spread = 0
-    positions, taken, lanes = 0, 0, LANE_BYTES // np.dtype(dtype).itemsize
-    for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
-        c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
-        row, stride = (width + 2 * edge) * below, aligned_buffers.row_of(channels)
-        c[HEIGHT], c[WIDTH] = height + 2 * edge - k + 1, width + 2 * edge - k + 1
-        c[CHANNELS], c[BELOW], c[KERNEL], c[POOLED] = channels, below, k, pooled
-        c[LISTED] = pooled and below % lanes == 0
-        if c[LISTED]:
-            images = -(-images // lanes) * lanes  # vectors of its inputs lie in whole lines
-        c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
-        c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
-        images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
-        flipped += k * k * stride * aligned_buffers.row_of(below)
-        low = aligned_buffers.row_of(below)
-        # whose columns would fill a part of a vector
-        c[ADDED] = not edge and low == PAD and not c[LISTED]
-        if c[LISTED]:
-            c[TURNED], turned = turned, turned + channels * k * k * below
-            c[CORNERS] = lists.add(_grid(c[HEIGHT] // 2 * 2, c[WIDTH] // 2 * 2, row, below))
-            c[OWN] = lists.add(np.arange(channels) * k * k * below)
-            listed = max(listed, int(c[HEIGHT] // 2 * (c[WIDTH] // 2)) * channels)
-            taken = max(taken, int(c[WIDTH] // 2 * SPOTS_OF_CELL) * channels)
-            spread, positions = max(spread, int(c[NEXT])), max(positions, int(c[HEIGHT] * c[WIDTH]))
-        # zeros around errors that go further back
-        around = k - 1 - edge if place and not c[ADDED] else 0
-        c[ACROSS] = c[WIDTH] + 2 * around
-        c[INSIDE] = upper + around * (c[ACROSS] + 1) * stride
-        upper += int((c[HEIGHT] + 2 * around) * c[ACROSS]) * stride
-        c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
-        c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
-        tall, broad = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
-        back = _grid(tall, broad, c[ACROSS] * stride, stride)
-        if c[LISTED]:
-            back = edge * (row + below) + _grid(height, width, row, below)
-        c[BACK], c[SPOTS] = lists.add(back), tall * broad
-        after, (_, high, wide) = 0, parts.image
-        if place + 1 < len(convs):
-            above, (_, high, wide), _ = parts.convolutions[place + 1]
-            after = above.padding
-        chosen += rows * high * wide * stride * pooled
-        c[EXTRA], extra = extra, extra + rows * high * wide * stride * matched
-        row = (wide + 2 * after) * channels
-        c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
-        across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
-        out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
-        out = max(out, channels * aligned_buffers.padded_to(k * below))  # a row of a kernel
-        lower = max(lower, height * width * low, high * wide * stride)
-        widest = max(widest, across, low)
-    lowest, (channels, height, width), _ = parts.convolutions[0]
-    image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
-    sparse = sparse_multiplier(np.dtype(dtype).name).address if listed else 0
-    laid_out = Convolutions(
-        convs, np.concatenate(lists.values), image, parts.biased, by.address, sparse
-    )
-    sizes = {
-        "images": images,
-        "out": out,
-        "upper": upper,
-        "lower": lower,
-        "flipped": flipped,
-        "zeros": widest,
-        "extra": extra,
-        "turned": turned,
-        "image": spread,
-    }
-    buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
-    amounts, places = (aligned(listed, kind) for kind in (dtype, np.int64))
-    of_channels = np.zeros(int(convs[:, CHANNELS].max()), np.int64)
-    counts, buckets = np.zeros(positions * SPOTS_OF_CELL, np.int64), np.zeros(taken, np.int64)
-    errors = ErrorLists(
-        amounts, places, places.copy(), np.zeros(positions + 1, np.int64),
-        amounts.copy(), places.copy(), of_channels, of_channels.copy(), counts, buckets,
-    )  # fmt: skip
-    one, chose = np.ones(1, dtype), np.zeros(chosen, np.uint8)
-    return laid_out, Images(chosen=chose, one=one, errors=errors, **buffers)
-
-
-def _grid(height: int, width: int, row: int, each: int) -> Array:
-    places: Array = np.add.outer(np.arange(height) * row, np.arange(width) * each)
-    return places
+from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
+from fedrepro.networks.convolution_layout import (
+    ACROSS,
+    ADDED,
+    BACK,
+    BELOW,
+    CHANNELS,
+    CHOSEN,
+    CORNERS,
+    EXTRA,
+    FLIPPED,
+    HEIGHT,
+    IMAGE,
+    INSIDE,
+    KERNEL,
+    LISTED,
+    NEXT,
+    OWN,
+    POOLED,
+    ROW,
+    SPOTS,
+    SPOTS_OF_CELL,
+    TARGETS,
+    TURNED,
+    UPPER,
+    WEIGHT,
+    WIDTH,
+    WINDOW,
+    WINDOWS,
+    Convolutions,
+    Images,
+)
 
 
 @inner

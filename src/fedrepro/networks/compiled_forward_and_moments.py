@@ -27,8 +27,20 @@ from fedrepro.core.portable_ops.compiled_math import (
 from fedrepro.core.portable_ops.cpu_instructions import flush, restore
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
-from fedrepro.networks import compiled_convolutions, compiled_lstm
+from fedrepro.networks import compiled_convolutions, compiled_lstm, convolution_layout
 from fedrepro.networks.compiled_convolutions import (
+    errors_before,
+    errors_below,
+    features,
+    gives,
+    lay_image,
+    learn_kernel,
+    list_errors,
+    take_errors,
+    turn_kernels,
+)
+from fedrepro.networks.compiled_lstm import Recurrent, lay_letters, unrolled
+from fedrepro.networks.convolution_layout import (
     ACROSS,
     BELOW,
     CHANNELS,
@@ -45,17 +57,7 @@ from fedrepro.networks.compiled_convolutions import (
     WINDOW,
     Convolutions,
     Images,
-    errors_before,
-    errors_below,
-    features,
-    gives,
-    lay_image,
-    learn_kernel,
-    list_errors,
-    take_errors,
-    turn_kernels,
 )
-from fedrepro.networks.compiled_lstm import Recurrent, lay_letters, unrolled
 from fedrepro.networks.layers import MARGIN, SHIFTS
 
 CALLS = (
@@ -65,6 +67,7 @@ CALLS = (
     sparse_products,
     cpu_instructions,
     compiled_convolutions,
+    convolution_layout,
 )
 
 

@@ -182,8 +182,8 @@ def body_of(
     gradients by convolutions' outputs, as representation matching has.
     """
     # Numba takes half a second to import, so only what needs it does
-    from fedrepro.networks.compiled_convolutions import convolutions_of
     from fedrepro.networks.compiled_lstm import recurrent_of
+    from fedrepro.networks.convolution_layout import convolutions_of
 
     if parts.convolutions:
         kernels = [offsets[f"weight{k}"] for k in range(parts.below)]

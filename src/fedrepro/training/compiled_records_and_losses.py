@@ -28,11 +28,13 @@ from fedrepro.core.portable_ops.compiled_math import (
 from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of
 from fedrepro.core.portable_ops.philox import words
 from fedrepro.networks.compiled_convolutions import (
-    Convolutions,
-    Images,
     learn_kernels,
 )
 from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
+from fedrepro.networks.convolution_layout import (
+    Convolutions,
+    Images,
+)
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,

@@ -20,6 +20,10 @@ from fedrepro.core.portable_ops.compiled_math import PLAIN, Array, clear, inner,
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import (
+    features,
+    gives,
+)
+from fedrepro.networks.convolution_layout import (
     BELOW,
     CHANNELS,
     CHOSEN,
@@ -33,8 +37,6 @@ from fedrepro.networks.compiled_convolutions import (
     WIDTH,
     Convolutions,
     Images,
-    features,
-    gives,
 )
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Parts

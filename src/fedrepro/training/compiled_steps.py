@@ -41,6 +41,7 @@ from fedrepro.networks import (
     compiled_convolutions,
     compiled_forward_and_moments,
     compiled_lstm,
+    convolution_layout,
 )
 from fedrepro.networks.compiled_forward_and_moments import forward_body
 from fedrepro.training import compiled_records_and_losses, compiled_representation_matching
@@ -72,6 +73,7 @@ CALLS = (
     sparse_products,
     cpu_instructions,
     compiled_convolutions,
+    convolution_layout,
     compiled_forward_and_moments,
     compiled_lstm,
     compiled_representation_matching,

@@ -217,8 +217,7 @@ class Clients:
     ) -> Averaged:
         """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
 
-        Models that are not finite are left out; the result has the sum of the other models'
-        weights.
+        Models that are not finite are left out, and the result has the sum of the others' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         with self.ledger.timed():
@@ -258,8 +257,7 @@ class Clients:
             epochs: passes over the examples of each client.
             patience: epochs without better training accuracy before a client stops; 0: never.
             lr: learning rate, by default that of the settings.
-            weight_sd: standard deviation of normal initial weights, with biases of 0; by default
-                initial weights are those of the settings.
+            weight_sd: standard deviation of normal initial weights; by default as in the settings.
 
         Returns:
             New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.

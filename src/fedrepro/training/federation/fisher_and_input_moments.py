@@ -84,9 +84,8 @@ class BodyMoments:
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
         """Sum the second moments a aᵀ of inputs a of the convolutions with indices `wanted`.
 
-        Here a are the numbers under the kernel at a position, and 1 for a bias. Each example of the
-        batch last given to `look` adds its mean over positions. Returns matrices (D, D) by
-        convolution index.
+        Here a are the numbers under the kernel at a position, and 1 for a bias. Each example last
+        given to `look` adds its mean over positions. Returns matrices (D, D) by convolution index.
         """
         from fedrepro.networks.compiled_forward_and_moments import add_moments
 
@@ -342,10 +341,7 @@ class _ReachedError(Exception):
 def _hooked(
     network: ModuleNetwork, tensors: Tensors, x: torch.Tensor, only: Sequence[str] | None
 ) -> tuple[list[_Seen], torch.Tensor]:
-    """Run a torch module on examples x; return its layers' inputs and outputs, and the logits.
-
-    `only` lists layers by key; the run ends once the inputs of all of them are known.
-    """
+    """Run a torch module on x; return layers' inputs and outputs (all, or `only`), and logits."""
     calls: dict[str, list[tuple[Any, torch.Tensor, torch.Tensor]]] = {}
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}

@@ -9,7 +9,7 @@ chosen and why.
 
 from __future__ import annotations
 
-from fedrepro.papers.fedavg.exhibits import table_1, tables_2_and_3
+from fedrepro.papers.fedavg.exhibits import after_equal_rounds, table_1, tables_2_and_3
 from fedrepro.papers.fedavg.exhibits.table_1 import IID, MNIST, QUICK_CLIENTS, TINY_CLIENTS
 from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
@@ -29,5 +29,5 @@ EXHIBITS = PaperData(
             "tiny": exhibit(dataset=component("digits"), partition=TINY_CLIENTS, trials=2),
         },
     ),
-    exhibits={**table_1.exhibits, **tables_2_and_3.exhibits},
+    exhibits={**table_1.exhibits, **tables_2_and_3.exhibits, **after_equal_rounds.exhibits},
 )
