@@ -280,7 +280,7 @@ class Branching(nn.Module):
 
     def forward(self, x):
         x = self.body(self.stem(x))
-        return self.head((x if x.sum() > 0 else -x).mean((2, 3)))
+        return self.head((x if x.sum() > 0 else x.clone()).mean((2, 3)))  # either way the same
 
 
 class Straight(Branching):
