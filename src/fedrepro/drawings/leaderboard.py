@@ -96,6 +96,9 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
     )
+    if table["group"].isna().all():
+        count = int(table["scenarios"].max())
+        below = f"95 % intervals over trials. Scenarios: {count}, too few for groups and ranks."
     write_headings(drawn, f"{board['title']}: groups", below)
     return drawn
 

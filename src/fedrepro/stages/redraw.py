@@ -52,7 +52,9 @@ def redraw(
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
         for key in keys:
-            _draw(plan, key, open_recorded(target / scale, source or key, scale), folder)
+            exhibit = plan.exhibit(key)  # first, since it refuses a leaderboard by its name
+            files = open_recorded(target / scale, source or key, scale)
+            _draw(plan, exhibit, files, folder)
         done = record(scale, keys, folder, target)
     for key in keys:
         files = open_recorded(target / scale, key, scale)
@@ -61,9 +63,8 @@ def redraw(
     return done
 
 
-def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
-    """Draw the figure or table `key` again from recorded `files`, and write it to `folder`."""
-    exhibit = plan.exhibit(key)
+def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> None:
+    """Draw a figure or table again from its recorded `files`, and write it to `folder`."""
     labels = {measure.label for measure in exhibit.measures}
     numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
     _require_all(exhibit, numbers, plan.scale)
@@ -76,9 +77,9 @@ def _draw(plan: Plan, key: str, files: ExhibitFiles, folder: Path) -> None:
     described = {name: files.about[name] for name in KEPT} | describe(
         exhibit, plan, plan.files[exhibit.paper]
     )
-    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == key else ()
+    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == exhibit.key else ()
     run = {name: files.run[name] for name in ("machine", "machines", *took) if name in files.run}
-    base = folder / plan.scale / key
+    base = folder / plan.scale / exhibit.key
     contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
     every = read_csv(text)
     if TIMES in files.suffixes:
