@@ -1,7 +1,6 @@
-"""Table 1, for the perceptron and the convolutional network; first, what all tables share.
+"""Table 1, for the perceptron, which is the default model, and the convolutional network.
 
-The perceptron has two hidden layers of 200 units and is the default model. Learning rates of the
-convolutional network are not selected by successive halving: each runs to its end.
+First, what all tables share.
 """
 
 from __future__ import annotations
@@ -64,21 +63,15 @@ TO_THE_END = [
 ]
 
 
-def case(label: str, **changes: Any) -> dict[str, Any]:
-    """Return an experiment's configuration: its label in a table, and `changes` of defaults."""
-    return {"label": label, **changes}
-
-
-TWO_RANGES = {
-    "as-stored": case("pixels 0 to 1"),
-    "centred": case("pixels −0.5 to 0.5", dataset=CENTRED),
+TWO_RANGES: dict[str, Entry] = {
+    "as-stored": {"label": "pixels 0 to 1"},
+    "centred": {"label": "pixels −0.5 to 0.5", "dataset": CENTRED},
 }
-# the rows of table 1
-ROWS = {
-    "iid-inf": case("IID, B = ∞", training=WHOLE),
-    "iid-10": case("IID, B = 10"),
-    "shards-inf": case("non-IID, B = ∞", partition=SHARDS, training=WHOLE),
-    "shards-10": case("non-IID, B = 10", partition=SHARDS),
+ROWS: dict[str, Entry] = {
+    "iid-inf": {"label": "IID, B = ∞", "training": WHOLE},
+    "iid-10": {"label": "IID, B = 10"},
+    "shards-inf": {"label": "non-IID, B = ∞", "partition": SHARDS, "training": WHOLE},
+    "shards-10": {"label": "non-IID, B = 10", "partition": SHARDS},
 }
 
 
@@ -88,40 +81,23 @@ def row(name: str, *methods: Entry) -> dict[str, Entry]:
 
 
 def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
-    """Return options of local SGD: minibatch `size` (None: all data), step sizes `lr` to try."""
     return {"batch_size": size, "lr": lr}
 
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
-    """Return the configuration of FedAvg that trains until test accuracy reaches `target`.
-
-    A learning rate is selected by successive halving, which stops worse rates early. `label` is the
-    method's name in the table; `parameters` are more of its parameters.
-    """
-    return component(
-        "fedavg", label, **parameters, choose="race", measure_every="auto", until=target
-    )
+    """Return FedAvg that trains to test accuracy `target`, while its learning rates race."""
+    ending = {"choose": "race", "measure_every": "auto", "until": target}
+    return component("fedavg", label, **parameters, **ending)
 
 
-def fedavg_by_fraction(
-    target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any
-) -> Entry:
-    """Return the configuration of FedAvg for several shares C of clients that take part in a round.
-
-    At each C it trains to test accuracy `target`. `rounds` maps C to the largest number of rounds,
-    `lr` lists the learning rates to try; `parameters` are more parameters of FedAvg.
-    """
-    settings = [{"fraction": share, "rounds": last} for share, last in rounds.items()]
-    return fedavg_until(
-        target, "FedAvg", settings=settings, training={"lr": lr}, show=["fraction"], **parameters
-    )
+def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any) -> Entry:
+    """Return FedAvg for several shares C of clients in a round, each with its most rounds."""
+    parameters["settings"] = [{"fraction": c, "rounds": last} for c, last in rounds.items()]
+    return fedavg_until(target, "FedAvg", training={"lr": lr}, show=["fraction"], **parameters)
 
 
 def to_the_end(*methods: Entry) -> list[Entry]:
-    """Return the configurations `methods` with three learning rates, none of them stopped early.
-
-    The rate with the best validation accuracy over the second half of the rounds is selected.
-    """
+    """Return `methods` with three learning rates that all run to the end."""
     return [
         with_changes(one, choose=SECOND_HALF, training={**one["training"], "lr": THREE_RATES})
         for one in methods
@@ -129,10 +105,6 @@ def to_the_end(*methods: Entry) -> list[Entry]:
 
 
 def rounds_table(rows: str, columns: str) -> Entry:
-    """Return the layout of a table of the number of rounds until the target accuracy is reached.
-
-    `rows` and `columns` name what varies: "case" (the experiment), "method", or a parameter.
-    """
     shown = {"metric": "rounds_to_target", "split": "", "sizes": False, "best": "none"}
     return component("table", rows=[rows], columns=[columns], **shown)
 
@@ -144,27 +116,24 @@ SHARDS_10: Rounds = {0.0: 4913, 0.1: 996, 0.2: 929, 0.5: 665, 1.0: 570}
 SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 
 
-def small_perceptron(
-    target: float, rounds: Rounds, shards: Entry, whole_rates: list[float]
+def smaller(
+    target: float, rounds: Rounds, shards: Entry, whole: list[float], *rows: str, **work: Any
 ) -> ExhibitData:
-    """Return the changes that turn table 1 into a small test run, with a lower accuracy `target`.
+    """Return what makes a test run of table 1: a lower target, fewer rounds, rates where B = ∞.
 
-    `rounds` maps the share C of clients in a round to the most rounds, `shards` is the non-IID
-    partition, and `whole_rates` are the learning rates to try for full batches (B = ∞).
+    `rows` are those of non-IID clients, whose partition is `shards`.
     """
-    minibatch = fedavg_by_fraction(target, rounds, SMALL_RATES)
-    whole = fedavg_by_fraction(target, rounds, whole_rates)
-    return exhibit(
-        methods=[minibatch],
-        cases={
-            "iid-inf": {"methods": [whole]},
-            "shards-inf": {"partition": shards, "methods": [whole]},
-            "shards-10": {"partition": shards, "methods": [minibatch]},
-        },
-    )
+    small = by_fraction(target, rounds, SMALL_RATES, **work)
+    of_whole = by_fraction(target, rounds, whole, **work)
+    cases: dict[str, Entry] = {"iid-inf": {"methods": [of_whole]}}
+    for name in rows:
+        cases |= row(name, of_whole if "inf" in name else small)
+        cases[name]["partition"] = shards
+    return exhibit(methods=[small], cases=cases)
 
 
 TABLE_1 = exhibit(drawing=rounds_table("case", "fraction"), place="table 1")
+BOTH_SHARDS = ["shards-inf", "shards-10"]
 
 exhibits["table-1"] = exhibit(
     TABLE_1,
@@ -174,12 +143,12 @@ exhibits["table-1"] = exhibit(
         of 200 units (2NN), each client training for one epoch (E = 1) on minibatches of B examples;
         C is the share of the clients that train in a round, 0 one client. At small scales the
         target is lower, on other data.""",
-    methods=[fedavg_by_fraction(0.97, IID_10)],
+    methods=[by_fraction(0.97, IID_10)],
     cases={
-        **row("iid-inf", fedavg_by_fraction(0.97, IID_INF, WHOLE_RATES)),
+        **row("iid-inf", by_fraction(0.97, IID_INF, WHOLE_RATES)),
         **row("iid-10"),
-        **row("shards-inf", fedavg_by_fraction(0.97, SHARDS_INF, WHOLE_RATES)),
-        **row("shards-10", fedavg_by_fraction(0.97, SHARDS_10)),
+        **row("shards-inf", by_fraction(0.97, SHARDS_INF, WHOLE_RATES)),
+        **row("shards-10", by_fraction(0.97, SHARDS_10)),
     },
     notes=[
         """Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
@@ -190,8 +159,8 @@ exhibits["table-1"] = exhibit(
         f"{WEIGHTS} One trial, as printed.",
     ],
     at={
-        "quick": small_perceptron(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, whole_rates=[0.3, 0.5]),
-        "tiny": small_perceptron(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, whole_rates=SMALL_RATES),
+        "quick": smaller(0.8, {0.0: 60, 0.2: 40}, QUICK_SHARDS, [0.3, 0.5], *BOTH_SHARDS),
+        "tiny": smaller(0.5, {0.0: 6, 0.5: 4}, TINY_SHARDS, SMALL_RATES, *BOTH_SHARDS),
     },
 )
 
@@ -202,7 +171,7 @@ for name, which, rounds, partition, batch_size in (
     ("shards-10", "non-IID clients, B = 10", SHARDS_10, SHARDS, 10),
     ("shards-inf", "non-IID clients, B = ∞", SHARDS_INF, SHARDS, None),
 ):
-    every_rate = with_changes(fedavg_by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
+    every_rate = with_changes(by_fraction(0.97, rounds, FIVE_RATES), choose=SECOND_HALF)
     exhibits[f"table-1-{name}"] = exhibit(
         TABLE_1,
         scales=["paper"],
@@ -227,31 +196,14 @@ for name, which, rounds, partition, batch_size in (
             MEASURED,
         ],
     )
-exhibits["table-1-iid-10"] = exhibit(
-    exhibits["table-1-iid-10"],
-    title="Rounds to 97 % with the perceptron in two ranges of pixels, IID clients, B = 10",
+exhibits["table-1-iid-10"] |= exhibit(
     caption="""As table-1, with pixels from 0 to 1 and from −0.5 to 0.5, five learning rates each,
         none of which is stopped early, and two trials.""",
 )
-
-
-def rates_in_two_ranges(fraction: float) -> ExhibitData:
-    """Return a table's configuration: rounds to 97 % accuracy by learning rate and range of pixels.
-
-    Pixels are in [0, 1] or [−0.5, 0.5]; the table tests whether the range explains printed numbers
-    of rounds, by rules fixed in its notes. `fraction` is the share C of clients in a round.
-    """
-    to_its_end = component(
-        "fedavg",
-        f"C = {fraction:g}",
-        measure_every="auto",
-        until=0.97,
-        training={"lr": ELEVEN_RATES},
-        fraction=fraction,
-        rounds=SHARDS_10[fraction],
-        show=["lr"],
-    )
-    return exhibit(
+for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
+    most = {"fraction": fraction, "rounds": SHARDS_10[fraction], "measure_every": "auto"}
+    to_its_end = component("fedavg", f"C = {fraction:g}", **most, until=0.97, show=["lr"])
+    exhibits[f"table-1-shards-10-rates-{name}"] = exhibit(
         scales=["paper"],
         drawing=with_changes(rounds_table("method", "case"), rows=["method", "lr"]),
         title=f"Rounds to 97 % by learning rate and range of the pixels, C = {fraction:g}",
@@ -260,7 +212,7 @@ def rates_in_two_ranges(fraction: float) -> ExhibitData:
             of which runs to the end, and in five trials.""",
         partition=SHARDS,
         trials=5,
-        methods=[to_its_end],
+        methods=[with_changes(to_its_end, training={"lr": ELEVEN_RATES})],
         cases=TWO_RANGES,
         notes=[
             """One of three cells (C = 0, 0.1, 0.2), each an exhibit, which the readings take
@@ -295,41 +247,19 @@ def rates_in_two_ranges(fraction: float) -> ExhibitData:
     )
 
 
-for name, share in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
-    exhibits[f"table-1-shards-10-rates-{name}"] = rates_in_two_ranges(share)
-
-
 def five_epochs(rounds: Rounds) -> Entry:
-    """Return the configuration of FedAvg with E = 5 local epochs, trained to 99 % test accuracy.
-
-    `rounds` maps each share C of clients in a round to the largest number of rounds.
-    """
-    return fedavg_by_fraction(0.99, rounds, epochs=5)
+    """Return FedAvg with E = 5 local epochs, trained to 99 %, while its learning rates race."""
+    return by_fraction(0.99, rounds, epochs=5)
 
 
 def whole_five_epochs(rounds: Rounds) -> Entry:
-    """Return `five_epochs(rounds)` (FedAvg, E = 5) with learning rates that are not stopped early.
-
-    `rounds` maps each share C of clients in a round to the largest number of rounds.
-    """
     return to_the_end(five_epochs(rounds))[0]
 
 
-def small_cnn_table(target: float, rounds: Rounds, shards: Entry) -> ExhibitData:
-    """Return the changes that turn table-1-cnn into a test run, with rows of non-IID clients.
-
-    `target` is the accuracy to reach, `rounds` maps the share C of clients to the most rounds, and
-    `shards` is the non-IID partition.
-    """
-    method = fedavg_by_fraction(target, rounds, SMALL_RATES, epochs=5)
-    non_iid = with_changes(ROWS["shards-inf"], partition=shards, methods=[method])
-    return exhibit(
-        model=SMALL_CNN,
-        methods=[method],
-        cases={"iid-inf": {"methods": [method]}, "shards-inf": non_iid},
-    )
-
-
+SMALLER_CNN: dict[str, tuple[float, Rounds, Entry]] = {
+    "quick": (0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS),
+    "tiny": (0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS),
+}
 exhibits["table-1-cnn"] = exhibit(
     TABLE_1,
     title="Rounds to 99 % with the convolutional network, by the share of clients in a round",
@@ -342,8 +272,8 @@ exhibits["table-1-cnn"] = exhibit(
     cases={**row("iid-10"), **row("iid-inf", five_epochs({0.0: 581}))},
     notes=CHOSEN,
     at={
-        "quick": small_cnn_table(0.8, {0.0: 20, 0.2: 12}, QUICK_SHARDS),
-        "tiny": small_cnn_table(0.4, {0.0: 4, 0.5: 3}, TINY_SHARDS),
+        scale: exhibit(smaller(*less, SMALL_RATES, "shards-inf", epochs=5), model=SMALL_CNN)
+        for scale, less in SMALLER_CNN.items()
     },
 )
 
@@ -363,10 +293,12 @@ exhibits["table-1-cnn-one-client"] = exhibit(
     partition=SHARDS,
     methods=[whole_five_epochs({0.0: 1434})],
     cases={
-        "shards-inf": case(
-            "non-IID, B = ∞", training=WHOLE, methods=[whole_five_epochs({0.0: 1772})]
-        ),
-        "shards-10": case("non-IID, B = 10"),
+        "shards-inf": {
+            "label": "non-IID, B = ∞",
+            "training": WHOLE,
+            "methods": [whole_five_epochs({0.0: 1772})],
+        },
+        "shards-10": {"label": "non-IID, B = 10"},
     },
 )
 exhibits["table-1-cnn-rest"] = exhibit(
