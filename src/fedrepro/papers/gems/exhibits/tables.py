@@ -1,7 +1,6 @@
-"""Tables of the paper; first, the configuration that all its tables and figures share.
+"""Tables of the paper, of five clients on MNIST unless they say otherwise; first, what all share.
 
-Tables have five clients on MNIST unless they say otherwise. `in-all` has the six scenarios of
-tables 1 and 2. Table 10 of the paper repeats its table 3.
+`in-all` has the six scenarios of tables 1 and 2. Table 10 of the paper repeats its table 3.
 """
 
 from __future__ import annotations
@@ -43,12 +42,8 @@ SEARCH = search("500 points")
 
 # At small scales digits stand in for every data set.
 QUICK = exhibit(dataset=DIGITS, training={"epochs": 20, "lr": 0.003}, parameters={"points": 100})
-TINY = exhibit(
-    dataset=DIGITS,
-    training={"epochs": 2, "lr": 0.03},
-    parameters={"points": 20, "head_epochs": 2},
-    trials=2,
-)
+FEW_POINTS = {"points": 20, "head_epochs": 2}
+TINY = exhibit(dataset=DIGITS, training={"epochs": 2, "lr": 0.03}, parameters=FEW_POINTS, trials=2)
 SMALL: dict[str, ExhibitData] = {"quick": QUICK, "tiny": TINY}
 
 ON_MNIST = exhibit(notes=[MNIST_SPLIT, STOPPING, TUNING, SEARCH])  # the rest are the defaults
@@ -72,33 +67,24 @@ BALLS = component("gems_convex", "GEMS, balls", space="ball")
 NEURAL_GEMS = component("gems_neural", "GEMS")
 
 
-def tuned(method: Entry, label: str, layers: str = "all") -> Entry:
-    """Return the configuration `method` with fine-tuning for 5 epochs on 1,000 public images.
-
-    `layers` says which layers are fine-tuned, "all" or "last"; `label` is its new name in tables.
-    """
-    return with_changes(
-        method, label, tune={"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
-    )
+def tuned(method: Entry, label: str = "", layers: str = "all") -> Entry:
+    """Return `method`, fine-tuned on 1,000 public images: "all" its layers, or the "last"."""
+    tune = {"examples": 1000, "epochs": 5, "lr": 0.01, "layers": layers}
+    return with_changes(method, label or f"{method['label']} tuned", tune=tune)
 
 
-def tuned_last(method: Entry, label: str) -> Entry:
-    """Return the configuration `method` with its last layer fine-tuned; `label` is its new name."""
+def tuned_last(method: Entry, label: str = "") -> Entry:
     return tuned(method, label, layers="last")
 
 
-MNIST_LOGISTIC = exhibit(ON_MNIST, parameters={"epsilon": 0.4, "epsilon_final": 0.7})
-CIFAR_LOGISTIC = exhibit(ON_CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2})
-HAM_LOGISTIC = exhibit(ON_HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25})
+LOGISTIC = {
+    "mnist": exhibit(ON_MNIST, parameters={"epsilon": 0.4, "epsilon_final": 0.7}),
+    "cifar10": exhibit(ON_CIFAR, parameters={"epsilon": 0.2, "epsilon_final": 0.2}),
+    "ham10000": exhibit(ON_HAM, parameters={"epsilon": 0.2, "epsilon_final": 0.25}),
+}
 
-AVERAGED_TUNED = tuned(AVERAGED, "Averaged tuned")
-GEMS_TUNED = tuned(GEMS, "GEMS tuned")
-ALL_TUNED = [
-    tuned(LOCAL, "Local tuned"),
-    AVERAGED_TUNED,
-    GEMS_TUNED,
-    tuned(BALLS, "GEMS, balls, tuned"),
-]
+AVERAGED_TUNED, GEMS_TUNED = tuned(AVERAGED), tuned(GEMS)
+ALL_TUNED = [tuned(LOCAL), AVERAGED_TUNED, GEMS_TUNED, tuned(BALLS, "GEMS, balls, tuned")]
 GEMS_NOTEBOOK = with_changes(GEMS, "GEMS, ε = 0.7", epsilon=0.7)  # as the authors' notebook has it
 GEMS_HIGH = with_changes(GEMS, "GEMS, ε = 0.9", epsilon=0.9)
 BALLS_HIGH = with_changes(BALLS, "GEMS, balls, ε = 0.9", epsilon=0.9)
@@ -128,22 +114,11 @@ HAM_NETWORKS = exhibit(
     notes=[HEADS, *ON_HAM["notes"]],
 )
 
-AVERAGED_LAST = tuned_last(AVERAGED, "Averaged tuned")
-NEURAL_LAST = tuned_last(NEURAL_GEMS, "GEMS tuned")
-ALL_LAST = [tuned_last(LOCAL, "Local tuned"), AVERAGED_LAST, NEURAL_LAST]
+AVERAGED_LAST, NEURAL_LAST = tuned_last(AVERAGED), tuned_last(NEURAL_GEMS)
+ALL_LAST = [tuned_last(LOCAL), AVERAGED_LAST, NEURAL_LAST]
 UNITS_DRAWN = with_changes(NEURAL_GEMS, "Units drawn", units="drawn")
 UNITS_DRAWN_LAST = tuned_last(UNITS_DRAWN, "Units drawn, tuned")
-
-
-def in_tuples(epsilon_hidden: float) -> Entry:
-    """Return parameters by which GEMS merges hidden units of different clients, without clusters.
-
-    `epsilon_hidden` is how far a hidden unit's outputs may change by merging.
-    """
-    return {"epsilon_hidden": epsilon_hidden, "clusters": 1, "merge": "tuples"}
-
-
-LOGISTIC = {"mnist": MNIST_LOGISTIC, "cifar10": CIFAR_LOGISTIC, "ham10000": HAM_LOGISTIC}
+IN_TUPLES: Entry = {"epsilon_hidden": 0.01, "clusters": 1, "merge": "tuples"}  # not clusters
 NETWORKS = {"mnist": MNIST_NETWORKS, "cifar10": CIFAR_NETWORKS, "ham10000": HAM_NETWORKS}
 ENDS = {"mnist": "", "cifar10": ", CIFAR-10", "ham10000": ", HAM10000"}  # of titles
 CLASSES = dict.fromkeys(ENDS, "two classes each") | {"ham10000": "classes of their own"}
@@ -198,23 +173,20 @@ for data, networks in NETWORKS.items():
         methods=[*BASELINES, NEURAL_GEMS, *ALL_LAST, UNITS_DRAWN, UNITS_DRAWN_LAST],
     )
 
-OTHER_NUMBERS_OF_CLIENTS: dict[int, tuple[str, float, Entry]] = {
-    6: ("mnist", 0.01, {}),
-    7: ("cifar10", 0.1, {"parameters": {"clusters": 150}}),
-    8: ("ham10000", 0.01, {}),
-}
-for table, (data, epsilon_hidden, three) in OTHER_NUMBERS_OF_CLIENTS.items():
+CIFAR_THREE = with_changes(THREE, parameters={"clusters": 150})
+CIFAR_TUPLES = with_changes(IN_TUPLES, epsilon_hidden=0.1)
+for table, data, tuples, three in (
+    (6, "mnist", IN_TUPLES, THREE),
+    (7, "cifar10", CIFAR_TUPLES, CIFAR_THREE),
+    (8, "ham10000", IN_TUPLES, THREE),
+):
     exhibits[f"table-{table}"] = exhibit(
         exhibits[f"table-2-{data}"],
         title=f"Networks of two, three and five clients{ENDS[data]}",
         place=f"appendix C.2, table {table}",
         caption="""As table 2, with other numbers of clients J, each with its ε_hidden and m_ε. One
             cluster, with two clients, stands for none: units of both then merge in pairs.""",
-        cases={
-            **NUMBERS_OF_CLIENTS,
-            "two": with_changes(TWO, parameters=in_tuples(epsilon_hidden)),
-            "three": with_changes(THREE, **three),
-        },
+        cases={"two": with_changes(TWO, parameters=tuples), "three": three, "five": FIVE},
     )
 
 NETWORK_CASE: Entry = {
@@ -226,20 +198,17 @@ NETWORK_CASE: Entry = {
 
 
 def stand_ins(end: str = "") -> dict[str, Entry]:
-    """Return experiments for test runs, in which images of digits replace each paper's data set.
-
-    They are by name, such as mnist, with `end` ("-logistic", "-network") added.
-    """
-    names = {"mnist": "MNIST", "cifar10": "CIFAR-10", "ham10000": "HAM10000"}
-    cases: dict[str, Entry] = {
-        f"{data}{end}": {"label": f"as {name}{end.replace('-', ', ')}", "dataset": DIGITS}
-        for data, name in names.items()
+    """Return cases for test runs, such as mnist-logistic, in which digits replace the data."""
+    end_of_label = end.replace("-", ", ")
+    return {  # as MNIST, digits are there already
+        f"mnist{end}": {"label": f"as MNIST{end_of_label}"},
+        f"cifar10{end}": {"label": f"as CIFAR-10{end_of_label}", "dataset": DIGITS},
+        f"ham10000{end}": {"label": f"as HAM10000{end_of_label}", "dataset": DIGITS},
     }
-    del cases[f"mnist{end}"]["dataset"]  # digits are there already
-    return cases
 
 
-SMALL_CASES = exhibit(cases={**stand_ins("-logistic"), **stand_ins("-network")})
+SMALL_CASES = exhibit(cases=stand_ins("-logistic") | stand_ins("-network"))
+LOGISTIC_CASE: Entry = {"label": "logistic", "parameters": {"epsilon": 0.2}}
 exhibits["in-all"] = exhibit(
     drawing=component("table", rows=["case"], columns=["method"], best="row"),
     title="The six cases of tables 1 and 2",
@@ -250,8 +219,8 @@ exhibits["in-all"] = exhibit(
     notes=[HEADS, *NOTES_OF_ALL],
     cases={
         "mnist-logistic": {"label": "logistic"},
-        "cifar10-logistic": {"label": "logistic", "dataset": CIFAR, "parameters": {"epsilon": 0.2}},
-        "ham10000-logistic": {"label": "logistic", "dataset": HAM, "parameters": {"epsilon": 0.2}},
+        "cifar10-logistic": {**LOGISTIC_CASE, "dataset": CIFAR},
+        "ham10000-logistic": {**LOGISTIC_CASE, "dataset": HAM},
         "mnist-network": NETWORK_CASE,
         "cifar10-network": with_changes(
             NETWORK_CASE,
@@ -266,56 +235,40 @@ exhibits["in-all"] = exhibit(
     at={"quick": SMALL_CASES, "tiny": SMALL_CASES},
 )
 
-BY_SIZE = exhibit(
-    drawing=component(
-        "table", rows=["method", "epsilon_hidden", "clusters"], sizes=True, best="none"
-    ),
-    caption="""Test accuracy in percent and hidden units by how far a unit's outputs may be from its
-        own (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last layer on
-        1,000 public images, beside as many units of the clients drawn at random and ensembles of
-        the clients' networks. Means over trials, with one standard deviation.""",
-)
+KEYS = ["epsilon_hidden", "clusters"]
+AS_PUBLISHED = [
+    with_changes(NEURAL_GEMS, "GEMS, as published", as_published=True),
+    with_changes(NEURAL_LAST, "GEMS tuned, as published", as_published=True),
+]
 ENSEMBLES = [
     component("voting_ensemble", "Ensemble"),
     component("uniform_ensemble", "Ensemble, probabilities"),
 ]
-
-
-def by_size(data: str, place: str, parameters: Entry, sizes: Entry, *also: Entry) -> ExhibitData:
-    """Return the configuration of a table: accuracy and hidden units of networks that GEMS makes.
-
-    `data` names the data set, `place` the paper's section and table. All methods have `parameters`;
-    `sizes` are the values of ε_hidden and of clusters to compare; `also` are further methods.
-    """
-    sizes = {**sizes, "show": ["epsilon_hidden", "clusters"]}
+MNIST_SIZES: Entry = {"epsilon_hidden": [0.5, 1.0], "clusters": [50, 75, 100]}
+CIFAR_SIZES: Entry = {"epsilon_hidden": [0.3, 0.5, 0.7], "clusters": [100, 150, 200]}
+HAM_SIZES: Entry = {"settings": [{"epsilon_hidden": 0.07, "clusters": m} for m in (50, 75, 100)]}
+for table, data, place, parameters, sizes, also in (
+    (9, "mnist", "appendix C.3, table 9", {}, MNIST_SIZES, AS_PUBLISHED),
+    (
+        3,
+        "cifar10",
+        "section 4.5, table 3; appendix C.3, table 10",
+        {"epsilon_final": 0.2},
+        CIFAR_SIZES,
+        [],
+    ),
+    (11, "ham10000", "appendix C.3, table 11", {"epsilon_final": 0.25}, HAM_SIZES, []),
+):
     methods = [NEURAL_GEMS, NEURAL_LAST, *also, UNITS_DRAWN, UNITS_DRAWN_LAST]
-    return exhibit(
+    exhibits[f"table-{table}"] = exhibit(
         NETWORKS[data],
-        BY_SIZE,
+        drawing=component("table", rows=["method", *KEYS], sizes=True, best="none"),
         title=f"Size and accuracy of networks of five clients{ENDS[data]}",
         place=place,
+        caption="""Test accuracy in percent and hidden units by how far a unit's outputs may be from
+            its own (ε_hidden) and the number of clusters (m_ε), untuned and after tuning the last
+            layer on 1,000 public images, beside as many units of the clients drawn at random and
+            ensembles of the clients' networks. Means over trials, with one standard deviation.""",
         parameters=parameters,
-        methods=[*(with_changes(method, **sizes) for method in methods), *ENSEMBLES],
+        methods=[*(with_changes(method, **sizes, show=KEYS) for method in methods), *ENSEMBLES],
     )
-
-
-exhibits["table-9"] = by_size(
-    "mnist",
-    "appendix C.3, table 9",
-    {},
-    {"epsilon_hidden": [0.5, 1.0], "clusters": [50, 75, 100]},
-    with_changes(NEURAL_GEMS, "GEMS, as published", as_published=True),
-    with_changes(NEURAL_LAST, "GEMS tuned, as published", as_published=True),
-)
-exhibits["table-3"] = by_size(
-    "cifar10",
-    "section 4.5, table 3; appendix C.3, table 10",
-    {"epsilon_final": 0.2},
-    {"epsilon_hidden": [0.3, 0.5, 0.7], "clusters": [100, 150, 200]},
-)
-exhibits["table-11"] = by_size(
-    "ham10000",
-    "appendix C.3, table 11",
-    {"epsilon_final": 0.25},
-    {"settings": [{"epsilon_hidden": 0.07, "clusters": number} for number in (50, 75, 100)]},
-)
