@@ -1,4 +1,4 @@
-"""Every figure of the paper. The key `at` of a figure has what differs at a smaller scale.
+"""Every figure of the paper, and experiments beyond it. `at` has what differs at a smaller scale.
 
 Hyper-parameters are from section 4 and supplement 4 of the paper; the key `notes` says what was
 chosen where the paper does not say.
@@ -6,18 +6,261 @@ chosen where the paper does not say.
 
 from __future__ import annotations
 
-from fedrepro.papers.pfnm.exhibits import extra_experiments, paper_figures
-from fedrepro.papers.pfnm.exhibits.paper_figures import (
-    AS_IN_CODE,
-    CHOSEN,
-    DOWNPOUR,
-    OTHERS,
-    SIGMA2,
-    clients,
-    pfnm_chosen,
+from fedrepro.papers.pfnm.exhibits import paper_figures as p
+from fedrepro.planning.exhibit_settings import (
+    Entry,
+    ExhibitData,
+    PaperData,
+    component,
+    exhibit,
+    with_changes,
 )
-from fedrepro.planning.exhibit_settings import PaperData, component, exhibit
 
+exhibits: dict[str, ExhibitData] = {}
+
+
+def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
+    """Return method `name` at several sizes, numbers of units in each hidden layer, all shown."""
+    return component(name, label, **parameters, units=units, show=["units"])
+
+
+BEYOND = exhibit(place="beyond the paper")
+BY_SIZE = exhibit(BEYOND, drawing="accuracy-against-size", partition=p.HOMOGENEOUS)
+SMALLER = {"quick": {"sweep": p.clients(5, 10, 20)}, "tiny": {"sweep": p.clients(2, 4)}}
+CUT_OFF = """Bars are one standard deviation over trials. What lies more than 25 points below the
+    best is cut off, or named with an arrow."""
+exhibits["matching-or-size"] = exhibit(
+    BY_SIZE,
+    title="How much of PFNM's accuracy is matching, and how much is size?",
+    caption=f"""Test accuracy against the size of the global model. PFNM goes from many units to few
+        as σ², written beside points that lie apart, rises. The pruned concatenation has as many
+        units, chosen by their norms, with nothing matched; the two level lines keep all units.
+        {CUT_OFF}""",
+    sweep=p.clients(5, 10, 25),
+    methods=[
+        p.pfnm_each(p.SIGMA2),
+        of_size("pruned_concatenation", "pruned concatenation", [25, 50, 100, 200, 400, 700]),
+        component("local", "clients alone"),
+        p.AVERAGE,
+        p.U_ENS,
+        p.CONCATENATION,
+        p.UNMATCHED,
+    ],
+    cases=p.BOTH,
+    notes=[
+        """A unit of the concatenation is kept for the product of the norms of its incoming weights
+            and bias, and of its outgoing weights.""",
+        p.NETWORKS_OF_FIGURE_2,
+        p.AS_IN_CODE,
+    ],
+    at=SMALLER,
+)
+
+FINER = [0.5, 1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 2.75, 3.0, 3.5, 4.0, 5.0]
+exhibits["finer-sigma2"] = exhibit(
+    BY_SIZE,
+    title="How small PFNM's network can be, homogeneous",
+    caption=f"""Test accuracy against the size of PFNM's network as σ² rises from 0.5 to 5 in small
+        steps. Level lines keep all units. {CUT_OFF}""",
+    sweep=p.clients(10, 15, 20, 25, 30),
+    trials=5,
+    methods=[p.pfnm_each(FINER), p.CONCATENATION, p.UNMATCHED],
+    notes=[
+        """Elsewhere the grid of σ² has nothing between 2 and 5, where the size falls from hundreds
+            of units to tens; claim P2a, on how small the network is, needs what lies between.""",
+        p.NETWORKS_OF_FIGURE_2,
+        p.AS_IN_CODE,
+    ],
+    at={**SMALLER, "tiny": {"sweep": p.clients(2, 4), "trials": 2}},
+)
+
+
+def methods_of_size(units: list[int]) -> list[Entry]:
+    """Return what is compared at equal size: those that can choose have `units` in each layer."""
+    return [
+        of_size("pfnm_sized", "PFNM", units),
+        of_size("kmeans_units", "k-means of units", units),
+        of_size("ot_fusion", "OT fusion", units, class_weights=True),
+        component("weight_matching", "weight matching", class_weights=True),
+        p.LOCAL,
+        of_size("best_clients", "best clients", units),
+        of_size("whole_clients", "clients at random", units),
+        of_size("pruned_concatenation", "pruned concatenation", units, exact=True),
+        p.AVERAGE,
+        component("average_shared", "parameter average, shared start"),
+        p.CONCATENATION,
+        p.UNMATCHED,
+    ]
+
+
+exhibits["equal-size"] = exhibit(
+    BY_SIZE,
+    title="What merging gives at a size, against what else has it",
+    caption=f"""Test accuracy of networks of exactly 50, 100, 200 and 400 hidden units, all from the
+        same local networks of 50. PFNM has the smallest σ² that gives the size. What has one size
+        is a mark left of a client's 50; level lines are clients alone, and what keeps all units.
+        {CUT_OFF}""",
+    sweep=p.clients(5, 10, 25),
+    methods=methods_of_size([50, 100, 200, 400]),
+    cases=p.BOTH,
+    notes=[
+        """A point is left out where a method has no network of that size in some trial: whole
+            clients have multiples of 50, nobody has more units than all clients together, and PFNM
+            some sizes for no σ².""",
+        """Weights to a class count by the clients' shares of it in all methods but parameter
+            averaging, as they do in PFNM, so that the merging is what differs.""",
+        "Best clients are those with the highest training accuracy on their own data.",
+        """Averaging from a shared start has local networks of its own, from the same partitions;
+            all others have those of figure 2.""",
+        p.AS_IN_CODE,
+    ],
+    at=SMALLER,
+)
+exhibits["equal-size-photographs"] = exhibit(
+    exhibits["equal-size"],
+    p.PHOTOGRAPHS,
+    title="What merging gives at a size, colour pictures",
+    caption="As equal-size, on colour pictures.",
+    at={scale: {**p.SHAPES, **sweep} for scale, sweep in SMALLER.items()},
+)
+exhibits["equal-size-deep"] = exhibit(
+    exhibits["equal-size"],
+    title="What merging gives at a size, two hidden layers",
+    caption="""As equal-size, with two hidden layers of 50, 100 or 200 units each; ten clients,
+        whose networks have 50 in each.""",
+    model=component("mlp", hidden=[50, 50]),
+    sweep=p.clients(10),
+    methods=methods_of_size([50, 100, 200]),
+    notes=[
+        """PFNM's σ² is one for both layers and is solved for the sum of their units, which it
+            divides between them as it will.""",
+        p.AS_IN_CODE,
+    ],
+    at={"tiny": {"sweep": p.clients(4)}},
+)
+
+
+TWO_DATA_SETS: dict[str, Entry] = {
+    "pictures": {"label": "heterogeneous"},
+    "photographs": {"label": "heterogeneous", **p.PHOTOGRAPHS},
+}
+SHAPES_FOR_PHOTOGRAPHS = exhibit(cases={"photographs": {**p.SHAPES}})
+
+READINGS = {"popularity": [1.0, 2.0], "class_weights": [True, False], "count_cap": [10, None]}
+exhibits["erratum-options"] = exhibit(
+    BEYOND,
+    drawing=component("table", best="none"),
+    title="What the readings of PFNM's equations change",
+    caption="""Test accuracy in percent and hidden units under each reading of the popularity term,
+        of the weights of classes and of the cap on counts, since text, derivation and the authors'
+        code disagree; σ² is chosen for each.""",
+    partition=p.HOMOGENEOUS,
+    sweep=p.clients(10, 25),
+    methods=[with_changes(p.pfnm_chosen(p.SIGMA2), **READINGS, show=list(READINGS))],
+    cases=p.BOTH,
+    notes=[
+        """The factor on the popularity term is 1 in the text and in the authors' code, and 2 by
+            derivation. Weights of classes and the cap are in the code only; a cap of 10 acts when
+            there are more than 11 clients.""",
+        p.CHOSEN,
+    ],
+    at={"quick": {"sweep": p.clients(5, 20)}, "tiny": {"sweep": p.clients(2, 4)}},
+)
+DEEP = exhibit(BEYOND, partition=p.HETEROGENEOUS, sweep=p.depths(10, [1, 2, 4]))
+exhibits["deep-sigma2"] = exhibit(
+    DEEP,
+    drawing="table",
+    title="What σ² does, with and without merging",
+    caption="""Test accuracy in percent and hidden units of PFNM, and of the same posterior with
+        every unit on its own, for every σ² of figure 3; ten heterogeneous clients, networks of one,
+        two and four hidden layers. Bold: the best of a column.""",
+    methods=[
+        p.pfnm_each(p.DEEP_SIGMA2),
+        component("unmatched", "unmatched", sigma2=p.DEEP_SIGMA2, show=["sigma2"]),
+    ],
+    cases=TWO_DATA_SETS,
+    notes=[
+        """sigma2 does two things: it decides what is merged, and against sigma02 it weighs a
+            client's say on a class of which it has few examples. The unmatched rows show the second
+            alone."""
+    ],
+    at={
+        "paper": {"cases": {"photographs": {"trials": 6}}},
+        "quick": SHAPES_FOR_PHOTOGRAPHS,
+        "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
+    },
+)
+
+
+VALUES = [0.0001, 0.01, 1.0]
+APART = [{"sigma2": merging, "posterior_sigma2": own} for merging in VALUES for own in VALUES]
+exhibits["merging-and-posterior"] = exhibit(
+    DEEP,
+    drawing=component("table", best="none"),
+    title="One σ² for merging and another for the posterior",
+    caption="""Test accuracy in percent and hidden units of PFNM with one σ² for both of its uses,
+        and with one for what is matched and another for the means of what was matched; ten
+        heterogeneous clients, networks of one, two and four hidden layers. Each row chooses among
+        the same three values.""",
+    trials=5,
+    methods=[
+        with_changes(p.pfnm_chosen(VALUES), "PFNM, one σ²"),
+        component("pfnm", "PFNM, σ² apart", settings=APART, choose="pooled_train"),
+        with_changes(p.UNMATCHED, sigma2=VALUES, choose="pooled_train"),
+        with_changes(p.U_ENS, reference=True),
+    ],
+    notes=[
+        """The paper has one σ². Here the second sets the variance of the posterior means alone;
+            what merges is decided as before.""",
+        p.CHOSEN_DEEP,
+    ],
+    at={
+        "quick": {"sweep": p.depths(10, [1, 2])},
+        "tiny": {"sweep": p.depths(4, [2]), "trials": 2},
+    },
+)
+exhibits["ensemble-readings"] = exhibit(
+    BEYOND,
+    drawing="accuracy-close-up",
+    title="What the weighted ensemble weighs by",
+    caption=f"""Test accuracy of ensembles on heterogeneous clients. The supplement divides a
+        client's examples of a class by everybody's of that class; section 4, to the letter, by all
+        its own. {p.LINES_ARE_MEANS}""",
+    partition=p.HETEROGENEOUS,
+    methods=[
+        p.U_ENS,
+        p.W_ENS,
+        with_changes(p.W_ENS, "W-Ens, share of the client", share="client"),
+    ],
+    cases=TWO_DATA_SETS,
+    notes=[
+        """The paper finds the weighted ensemble below the uniform one on heterogeneous CIFAR-10
+            (P11). Its two descriptions of the weights differ; both are drawn, from the local
+            networks of figure 2."""
+    ],
+    at={"quick": SHAPES_FOR_PHOTOGRAPHS, "tiny": SHAPES_FOR_PHOTOGRAPHS},
+)
+exhibits["wider-downpour"] = exhibit(
+    drawing="accuracy-close-up",
+    title="Downpour SGD with wider networks",
+    place="supplement 4.1, a sentence without a figure",
+    caption="""Test accuracy of downpour SGD against the units of its hidden layer. Lines are means
+        over trials, bands one standard deviation.""",
+    partition=p.HOMOGENEOUS,
+    sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
+    methods=[p.D_SGD],
+    cases=p.BOTH,
+    notes=[
+        "The paper names neither the widths nor the number of clients that it tried.",
+        p.DOWNPOUR,
+    ],
+    at={
+        "quick": {"sweep": p.clients(20)},
+        "tiny": {"sweep": {**p.clients(4), "model.hidden": [[50], [100]]}},
+    },
+)
+
+DIGITS = exhibit(dataset=component("digits"))
 EXHIBITS = PaperData(
     paper="pfnm",
     title="Probabilistic federated neural matching",
@@ -27,30 +270,26 @@ EXHIBITS = PaperData(
         model=component("mlp", hidden=[50]),
         training=component("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
         size="hidden_units",
-        sweep=clients(5, 10, 15, 20, 25, 30),
+        sweep=p.clients(5, 10, 15, 20, 25, 30),
         trials=10,
-        methods=[pfnm_chosen(SIGMA2), *OTHERS],
+        methods=[p.pfnm_chosen(p.SIGMA2), *p.OTHERS],
         notes=[
             "The numbers of clients are read off the plot's range; the paper gives no list.",
-            CHOSEN,
-            DOWNPOUR,
-            AS_IN_CODE,
+            p.CHOSEN,
+            p.DOWNPOUR,
+            p.AS_IN_CODE,
         ],
         at={
             "paper": {"trials_of": {"KD": 2}},
-            "quick": {
-                "dataset": component("digits"),
-                "sweep": clients(2, 5, 10, 15, 20),
-                "trials": 5,
-            },
-            "tiny": {
-                "dataset": component("digits"),
-                "sweep": clients(2, 4),
-                "training": {"epochs": 2},
-                "trials": 2,
-                "trials_of": {"KD": 1},
-            },
+            "quick": exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
+            "tiny": exhibit(
+                DIGITS,
+                sweep=p.clients(2, 4),
+                training={"epochs": 2},
+                trials=2,
+                trials_of={"KD": 1},
+            ),
         },
     ),
-    exhibits={**paper_figures.exhibits, **extra_experiments.exhibits},
+    exhibits={**p.exhibits, **exhibits},
 )

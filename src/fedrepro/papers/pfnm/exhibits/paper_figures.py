@@ -19,24 +19,19 @@ BOTH: dict[str, Entry] = {
     "heterogeneous": {"label": "heterogeneous", "partition": HETEROGENEOUS},
 }
 # the panels of figures 2 and 3
-PANELS: dict[str, Entry] = {
-    "a": {"label": "homogeneous"},
-    "b": {"label": "heterogeneous", "partition": HETEROGENEOUS},
-    "c": {"label": "homogeneous", **PHOTOGRAPHS},
-    "d": {"label": "heterogeneous", **PHOTOGRAPHS, "partition": HETEROGENEOUS},
+PANELS_AB: dict[str, Entry] = {"a": BOTH["homogeneous"], "b": BOTH["heterogeneous"]}
+PANELS = PANELS_AB | {
+    "c": {**BOTH["homogeneous"], **PHOTOGRAPHS},
+    "d": {**BOTH["heterogeneous"], **PHOTOGRAPHS},
 }
 
 
 def clients(*numbers: int) -> dict[str, list[Any]]:
-    """Return a figure's varied parameter, the number of clients, and its values: {name: list}."""
     return {"partition.clients": list(numbers)}
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return a figure's varied parameter, the number of hidden layers of 50 units, and its values.
-
-    `number` is the number of clients, and `layers` lists the numbers of hidden layers.
-    """
+    """Return what varies: so many hidden `layers` of 50 units, with this number of clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -45,15 +40,12 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Return the configuration of PFNM that tries all values in `sigma2` and keeps the best.
-
-    Best is the matched network's accuracy on all clients' training data.
-    """
+    """Return PFNM with the value of `sigma2` that is best on all clients' training data."""
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """Return the configuration of PFNM that runs and shows every value in `sigma2`."""
+    """Return PFNM with every value in `sigma2`, all of them shown."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
@@ -95,36 +87,32 @@ AS_IN_CODE = """Weights start from N(0, 0.01) read as a variance, separately for
 SHAPES_STAND_IN = """At small scales generated pictures of coloured shapes stand in for CIFAR-10;
     there the step size is 0.005, which suits how few they are."""
 NETWORKS_OF_FIGURE_2 = "The networks are those of figure 2."
-
-
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
+SIDE_BY_SIDE = f"""side by side: each class split evenly, or divided by a draw from
+        Dirichlet(0.2), on two data sets. {LINES_ARE_MEANS}"""
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add configurations of a figure's panels b to d to `exhibits`, each made from its panel a.
+    """Add to `exhibits` the panels b (Dirichlet), c (colour) and d (both) of figure `part`.
 
-    Panel b has Dirichlet class shares, c has colour pictures, and d has both.
-
-    Args:
-        part: name of the figure, without the panel's letter.
-        split: caption of panel b.
-        pictures: caption of panels c and d, with {} for the letter of the panel with grey pictures.
-        changes: further keys of the configuration of panels c and d.
+    `split` is the caption of b, `pictures` of c and d, with {} for the letter of the panel with
+    grey pictures; `changes` are further keys of c and d.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
     on_pictures = exhibit(a, PHOTOGRAPHS, exhibit(**changes))
-    c = exhibit(on_pictures, place=f"{place}c", caption=pictures.format("a"))
-    d = exhibit(c, place=f"{place}d", caption=pictures.format("b"), partition=HETEROGENEOUS)
-    exhibits[f"{part}b"] = exhibit(
-        a, title=f"{title}heterogeneous", place=f"{place}b", caption=split, partition=HETEROGENEOUS
-    )
-    exhibits[f"{part}c"] = exhibit(c, title=f"{title}colour pictures, homogeneous")
-    exhibits[f"{part}d"] = exhibit(d, title=f"{title}colour pictures, heterogeneous")
+    for letter, base, caption, ending in (
+        ("b", a, split, "heterogeneous"),
+        ("c", on_pictures, pictures.format("a"), "colour pictures, homogeneous"),
+        ("d", on_pictures, pictures.format("b"), "colour pictures, heterogeneous"),
+    ):
+        own = {"title": f"{title}{ending}", "place": f"{place}{letter}", "caption": caption}
+        exhibits[f"{part}{letter}"] = panel = exhibit(base, own)
+        if letter != "c":
+            panel["partition"] = HETEROGENEOUS
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
-    """Return configuration `changes` that apply to a figure's panels c and d (colour) alone."""
     return {"cases": {"c": {**changes}, "d": {**changes}}}
 
 
@@ -151,8 +139,8 @@ exhibits["figure-2a"] = exhibit(
     title="Test accuracy against the number of clients, homogeneous",
     paired=True,
     place="section 4, figure 2a",
-    caption="""Test accuracy and size of the global model against the number of clients J when each
-        class is split evenly. Lines are means over trials, bands one standard deviation.""",
+    caption=f"""Test accuracy and size of the global model against the number of clients J when each
+        class is split evenly. {LINES_ARE_MEANS}""",
     partition=HOMOGENEOUS,
 )
 add_panels(
@@ -169,9 +157,7 @@ exhibits["figure-2"] = exhibit(
     title="Test accuracy against the number of clients",
     paired=True,
     place="section 4, figure 2",
-    caption="""Figures 2a to 2d side by side: each class split evenly, or divided by a draw from
-        Dirichlet(0.2), on two data sets. Lines are means over trials, bands one standard
-        deviation.""",
+    caption=f"Figures 2a to 2d {SIDE_BY_SIDE}",
     partition=HOMOGENEOUS,
     notes=PHOTOGRAPH_NOTES,
     cases=PANELS,
@@ -242,36 +228,25 @@ exhibits["figure-3"] = exhibit(
     drawing="accuracy-close-up",
     title="Test accuracy against the number of hidden layers",
     place="section 4, figure 3",
-    caption="""Figures 3a to 3d side by side: each class split evenly, or divided by a draw from
-        Dirichlet(0.2), on two data sets. Lines are means over trials, bands one standard
-        deviation.""",
+    caption=f"Figures 3a to 3d {SIDE_BY_SIDE}",
     notes=DEEP_PHOTOGRAPH_NOTES,
     cases=PANELS,
     at={
-        "paper": exhibit(in_photograph_panels(FEW_TRIALS), trials_of={"KD": 1}),
-        "quick": exhibit(in_photograph_panels(SHAPES), trials_of={"KD": 2}),
-        "tiny": exhibit(
-            in_photograph_panels(exhibit(SHAPES, trials_of={"KD": 1})), sweep=TINY_DEPTHS
-        ),
+        "paper": {**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
+        "quick": {**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
+        "tiny": {**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
     },
 )
 
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
-
-
-SIZES_NOTES = [
-    """The networks are those of the accuracy figures; nothing is trained for this one. Sizes on
-        CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
-]
+OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
+NOTHING_TRAINED = """The networks are those of the accuracy figures; nothing is trained for this
+    one. Sizes on CIFAR-10 are in figures 2c, 2d, 3c and 3d."""
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a figure's layout: the global network's size along a parameter `key`, in two panels.
-
-    They show the number of hidden units, and its share of all clients' units; `x_label` is for
-    `key`.
-    """
+    """Return a drawing of hidden units, and their share of all clients', along parameter `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -281,25 +256,22 @@ exhibits["s-figure-2a"] = exhibit(
     drawing=sizes_along("clients", "clients J"),
     title="Size of PFNM's global model against the number of clients",
     place="supplement 4.2, figure 2a",
-    caption="""Hidden units that PFNM ends with in figure 2, and their share of all clients' units
-        side by side. Lines are means over trials, bands one standard deviation.""",
+    caption=f"Hidden units that PFNM ends with in figure 2, and {OF_ALL}",
     partition=HOMOGENEOUS,
     methods=[pfnm_chosen(SIGMA2), ALL_UNITS],
-    cases={"a": PANELS["a"], "b": PANELS["b"]},
-    notes=[CHOSEN, *SIZES_NOTES],
+    cases=PANELS_AB,
+    notes=[CHOSEN, NOTHING_TRAINED],
 )
 exhibits["s-figure-2b"] = exhibit(
     exhibits["s-figure-2a"],
     drawing=sizes_along("hidden", "hidden layers C"),
     title="Size of PFNM's global model against the number of hidden layers",
     place="supplement 4.2, figure 2b",
-    caption="""Hidden units, over all layers, that PFNM ends with in figure 3, and their share of
-        all clients' units side by side. Lines are means over trials, bands one standard
-        deviation.""",
+    caption=f"Hidden units, over all layers, that PFNM ends with in figure 3, and {OF_ALL}",
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
     methods=[*DEEP_PFNM, ALL_UNITS],
-    notes=[CHOSEN_DEEP, *SIZES_NOTES],
-    at={"tiny": {"sweep": depths(4, [1, 2])}},
+    notes=[CHOSEN_DEEP, NOTHING_TRAINED],
+    at={"tiny": {"sweep": TINY_DEPTHS}},
 )
 
 
@@ -309,10 +281,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """List the methods of the figure in which downpour SGD communicates after every minibatch.
-
-    `rounds` are parameters of downpour SGD: rounds, rounds between evaluations, number of trials.
-    """
+    """Return methods beside downpour SGD, which sends every minibatch, with numbers of `rounds`."""
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
@@ -373,10 +342,17 @@ exhibits["s-figure-3a-epochs"] = exhibit(
 )
 
 
-STREAMING = component("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
-U_ENS_STREAMING = component("uniform_ensemble_streaming", "U-Ens")
-W_ENS_STREAMING = component("weighted_ensemble_streaming", "W-Ens")
-D_SGD_STREAMING = component("downpour_streaming", "D-SGD")
+def streaming(sigma2: list[float], of_downpour: dict[str, int], **steps: int) -> list[Entry]:
+    return [
+        component(
+            "pfnm_streaming", "PFNM-Streaming", choose="pooled_train", **steps, sigma2=sigma2
+        ),
+        component("uniform_ensemble_streaming", "U-Ens", **steps),
+        component("weighted_ensemble_streaming", "W-Ens", **steps),
+        component("downpour_streaming", "D-SGD", **steps, **of_downpour),
+    ]
+
+
 exhibits["s-figure-3b"] = exhibit(
     drawing=component("accuracy-against-rounds", x_label="step of the stream"),
     title="Data that arrive in steps, heterogeneous",
@@ -385,12 +361,7 @@ exhibits["s-figure-3b"] = exhibit(
         parts. Bands are one standard deviation over trials.""",
     partition=HETEROGENEOUS,
     sweep=clients(3),
-    methods=[
-        with_changes(STREAMING, sigma2=[0.01, 0.1, 1.0, 10.0]),
-        U_ENS_STREAMING,
-        W_ENS_STREAMING,
-        D_SGD_STREAMING,
-    ],
+    methods=streaming([0.01, 0.1, 1.0, 10.0], {}),
     notes=[
         """sigma2 is one for the whole stream, chosen from a grid that the paper does not give by
             the training accuracy of the last step's network on all data.""",
@@ -401,33 +372,23 @@ exhibits["s-figure-3b"] = exhibit(
         "Equation (11) has no meaning at the first step, which takes (9) instead.",
         "The weighted ensemble weighs by all examples that a client has seen so far.",
     ],
-    at={
-        "tiny": {
-            "methods": [
-                with_changes(STREAMING, steps=3, sigma2=[0.1, 1.0]),
-                with_changes(U_ENS_STREAMING, steps=3),
-                with_changes(W_ENS_STREAMING, steps=3),
-                with_changes(D_SGD_STREAMING, steps=3, rounds=2),
-            ]
-        }
-    },
+    at={"tiny": {"methods": streaming([0.1, 1.0], {"rounds": 2}, steps=3)}},
 )
 
 
 # ------------------------------------------------------------------------ parameters of PFNM
-# PFNM with every combination of the values that it is given
-PFNM_GRID = component("pfnm", "PFNM", show=["sigma2", "sigma02", "gamma0"])
+def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> list[Entry]:
+    """Return PFNM with every combination of values, all of them shown."""
+    grid = {"sigma2": sigma2, "sigma02": sigma02, "gamma0": gamma0}
+    return [component("pfnm", "PFNM", show=list(grid), **grid)]
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return the changes that turn supplement figure 4 into test runs, for "quick" and "tiny".
-
-    `data`, if given, replaces the data set.
-    """
-    few = with_changes(PFNM_GRID, sigma2=[0.1, 1.0], sigma02=[1.0, 10.0], gamma0=[1.0, 50.0])
+    """Return what makes test runs of figure 4 of the supplement, on other `data` if given."""
+    few = every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])
     return {
         "quick": exhibit(*data, sweep=clients(10), trials=3),
-        "tiny": exhibit(*data, sweep=clients(4), methods=[few]),
+        "tiny": exhibit(*data, sweep=clients(4), methods=few),
     }
 
 
@@ -443,14 +404,7 @@ exhibits["s-figure-4a"] = exhibit(
         trials.""",
     partition=HOMOGENEOUS,
     sweep=clients(25),
-    methods=[
-        with_changes(
-            PFNM_GRID,
-            sigma2=[0.01, 0.1, 0.5, 1.0, 5.0],
-            sigma02=[1.0, 5.0, 10.0, 50.0],
-            gamma0=[0.001, 1.0, 10.0, 50.0],
-        )
-    ],
+    methods=every([0.01, 0.1, 0.5, 1.0, 5.0], [1.0, 5.0, 10.0, 50.0], [0.001, 1.0, 10.0, 50.0]),
     notes=[
         VALUES_AND_CODE,
         """All settings are matched from the same local networks, which are those of figure 2 at J =
