@@ -86,10 +86,9 @@ TWO_NODES = exhibit(
     at={"quick": QUICK, "tiny": TINY},
 )
 TWO_NODES_A = exhibit(TWO_NODES, partition=LISTS_A, graph=component("matrix", **CROSSED))
-TWO_NODES_B = exhibit(TWO_NODES, partition=LISTS_B, graph=component("matrix", **CROSSED))
-TWO_NODES_UNBALANCED = exhibit(
-    TWO_NODES, partition=LISTS_UNBALANCED, graph=component("matrix", **LEANING)
-)
+TWO_NODES_B = exhibit(TWO_NODES_A, partition=LISTS_B)
+ON_LEANING = component("matrix", **LEANING)
+TWO_NODES_UNBALANCED = exhibit(TWO_NODES, partition=LISTS_UNBALANCED, graph=ON_LEANING)
 
 
 def consensus_entry(label: str, **parameters: Any) -> Entry:
@@ -97,15 +96,11 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """List the configurations of four table rows: nodes 1 and 2, before and after averaging.
-
-    `method` is a method on graphs, with `parameters`; `of` precedes the row labels ("node 1", …).
-    """
+    """Return four rows of a table: nodes 1 and 2, before and after they hear each other."""
     return [
-        component(method, f"{of}node 1", node=1, belief="before", **parameters),
-        component(method, f"{of}node 2", node=2, belief="before", **parameters),
-        component(method, f"{of}node 1, after", node=1, belief="after", **parameters),
-        component(method, f"{of}node 2, after", node=2, belief="after", **parameters),
+        component(method, f"{of}node {node}{end}", node=node, belief=belief, **parameters)
+        for belief, end in (("before", ""), ("after", ", after"))
+        for node in (1, 2)
     ]
 
 
@@ -120,7 +115,6 @@ def table(rows: list[str], columns: list[str], **options: Any) -> Entry:
 
 
 def lasting(rounds: int, measure_every: int, **parameters: Any) -> Case:
-    """Return keys of an experiment: rounds, rounds between two evaluations, `parameters`."""
     return {"parameters": {"rounds": rounds, **parameters}, "measure_every": measure_every}
 
 
@@ -140,12 +134,7 @@ exhibits["table-accuracy"] = exhibit(
 )
 
 
-AS_THEY_LEARN = [
-    *ON_A_GRAPH,
-    with_changes(ALONE_1, reference=True),
-    with_changes(ALONE_2, reference=True),
-    ALL_DATA,
-]
+LEVEL_LINES = [with_changes(ALONE_1, reference=True), with_changes(ALONE_2, reference=True)]
 CURVES = {
     "2": (
         TWO_NODES_UNBALANCED,
@@ -173,7 +162,7 @@ for figure, (two_nodes, case, caption) in CURVES.items():
         title=f"Test accuracy of two nodes, {case}",
         place=f"section 5.2.2, figure {figure}",
         caption=caption,
-        methods=AS_THEY_LEARN,
+        methods=[*ON_A_GRAPH, *LEVEL_LINES, ALL_DATA],
     )
 
 LOOKALIKES = {
@@ -193,10 +182,7 @@ for figure, (node, two_nodes, case, classes) in CONFUSIONS.items():
         place=f"section 5.2.2, figure {figure}",
         caption=f"""Test examples of each class by what node {node} takes them for, in percent,
             after the last round, before and after it hears its neighbour. {classes}""",
-        methods=[
-            consensus_entry("before", node=node, belief="before"),
-            consensus_entry("after", node=node, belief="after"),
-        ],
+        methods=[consensus_entry(when, node=node, belief=when) for when in ("before", "after")],
     )
 
 
@@ -205,37 +191,22 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return the experiment `case` in which nodes average after `every` minibatches or "epoch".
-
-    It runs for 20 epochs of half of the data, and is evaluated about once an epoch.
-    """
+    """Return `case` for 20 epochs of half of the data, measured about once an epoch."""
     steps = 234 if every == "epoch" else int(every)
-    return {
-        **case,
-        "label": f"{case['label']}, {EXCHANGES[every]}",
-        **lasting(20 * 234 // steps, 234 // steps, steps=steps),
-    }
+    lasts = lasting(20 * 234 // steps, 234 // steps, steps=steps)
+    return {**case, "label": f"{case['label']}, {EXCHANGES[every]}", **lasts}
 
 
-def small_exchanges(*runs: Case) -> Cases:
-    """Return changes that make a small test run of the table of intervals between exchanges.
-
-    `runs` has the rounds for each interval of EXCHANGES; the result is by name of experiment.
-    """
-    return {
-        f"{case}_{every}": run
-        for case in ("a", "unbalanced")
-        for every, run in zip(EXCHANGES, runs, strict=True)
-    }
+def small_exchanges(*runs: Case) -> ExhibitData:
+    """Return a test run's cases, from how long it lasts for each interval of EXCHANGES."""
+    each = list(zip(EXCHANGES, runs, strict=True))
+    cases = {f"{case}_{every}": run for case in ("a", "unbalanced") for every, run in each}
+    return exhibit(parameters={}, cases=cases)
 
 
-# an epoch of half of the digits has 44 minibatches
-QUICK_EXCHANGES = small_exchanges(
-    lasting(440, 22), lasting(147, 7), lasting(44, 2), lasting(10, 1, steps=44)
-)
-TINY_EXCHANGES = small_exchanges(
-    lasting(20, 2), lasting(14, 2), lasting(5, 1), lasting(5, 1, steps=44)
-)
+EPOCHS = lasting(10, 1, steps=44), lasting(5, 1, steps=44)  # of half of the digits
+QUICK_EXCHANGES = small_exchanges(lasting(440, 22), lasting(147, 7), lasting(44, 2), EPOCHS[0])
+TINY_EXCHANGES = small_exchanges(lasting(20, 2), lasting(14, 2), lasting(5, 1), EPOCHS[1])
 exhibits["interval"] = exhibit(
     TWO_NODES_A,
     drawing=table(["case"], ["method"]),
@@ -253,10 +224,7 @@ exhibits["interval"] = exhibit(
         for case in ("a", "unbalanced")
         for every in EXCHANGES
     },
-    at={
-        "quick": exhibit(QUICK, parameters={}, cases=QUICK_EXCHANGES),
-        "tiny": exhibit(TINY, parameters={}, cases=TINY_EXCHANGES),
-    },
+    at={"quick": {**QUICK, **QUICK_EXCHANGES}, "tiny": {**TINY, **TINY_EXCHANGES}},
 )
 exhibits["interval-bytes"] = exhibit(
     exhibits["interval"],
@@ -269,13 +237,8 @@ exhibits["interval-bytes"] = exhibit(
 
 
 # one case an exhibit; bounds stand in claims.yaml (Q18, Q19)
-TITLES = {
-    "iid": "i.i.d. halves",
-    "a": "case (a)",
-    "b": "case (b)",
-    "unbalanced": "unbalanced classes",
-}
-for case, title in TITLES.items():
+TITLES = {"iid": "i.i.d. halves", "a": "case (a)", "b": "case (b)"}
+for case, title in {**TITLES, "unbalanced": "unbalanced classes"}.items():
     exhibits[f"spreads-{case}"] = exhibit(
         TWO_NODES,
         drawing=table(["method"], ["case"]),
@@ -293,32 +256,37 @@ for case, title in TITLES.items():
         cases={case: FOUR_CASES[case]},
     )
 
-exhibits["settings"] = exhibit(
+OF_5000 = exhibit(
     TWO_NODES_A,
+    place="beyond the paper",
+    partition=with_changes(LISTS_A, validation=5000),
+    trials=1,
+)
+FEW = exhibit(partition={"validation": 100})
+BY_DIVERGENCE: Entry = {"divergence": [1.0, 0.1], "show": ["divergence"]}
+exhibits["settings"] = exhibit(
+    OF_5000,
     drawing=table(["method", "divergence"], ["spread"], split="server_validation"),
     title="What the spread at the start and the weight of the divergence decide",
-    place="beyond the paper",
     caption="""Accuracy in percent on 5,000 validation examples, mean of both nodes before they hear
         each other and over the last five of 20 epochs, case (a); plain means beside the consensus
         of beliefs. One trial.""",
-    partition=with_changes(LISTS_A, validation=5000),
     parameters={"rounds": 1560, "steps": 3},
-    trials=1,
     sweep={"model.spread": [0.007, 0.015, 0.03]},
     methods=[
-        consensus_entry("consensus of beliefs", divergence=[1.0, 0.1], show=["divergence"]),
-        component("consensus_of_means", "plain means", divergence=[1.0, 0.1], show=["divergence"]),
+        consensus_entry("consensus of beliefs", **BY_DIVERGENCE),
+        component("consensus_of_means", "plain means", **BY_DIVERGENCE),
     ],
     at={
-        "quick": exhibit(QUICK, partition={"validation": 100}, parameters={"rounds": 150}),
-        "tiny": exhibit(TINY, partition={"validation": 100}, trials=1),
+        "quick": exhibit(QUICK, FEW, parameters={"rounds": 150}),
+        "tiny": exhibit(TINY, FEW, trials=1),
     },
 )
-
 
 SHORT, LONG = lasting(1560, 78, steps=3), lasting(6240, 312, steps=3)
 # only the lists change: the validation examples stay
 UNBALANCED = {"partition": {"lists": LISTS_UNBALANCED["lists"]}, "graph": LEANING}
+OF_256 = {"batch_size": 256}
 
 
 def small_defaults(short: Case, long: Case) -> Cases:
@@ -332,25 +300,15 @@ def small_defaults(short: Case, long: Case) -> Cases:
     }
 
 
-QUICK_DEFAULTS, TINY_DEFAULTS = (
-    small_defaults(lasting(150, 8), lasting(600, 30)),
-    small_defaults(lasting(6, 1), lasting(24, 4)),
-)
 exhibits["defaults"] = exhibit(
-    TWO_NODES_A,
+    OF_5000,
     drawing=table(["case"], ["method"], split="server_validation"),
     title="What other settings than the defaults give",
-    place="beyond the paper",
     caption="""Accuracy in percent on 5,000 validation examples of both nodes before they hear each
         other, where one setting is changed at a time; the mean over the last quarter of the run.
         One trial.""",
-    partition=with_changes(LISTS_A, validation=5000),
     measure_every=156,
-    trials=1,
-    methods=[
-        consensus_entry("node 1", node=1, belief="before"),
-        consensus_entry("node 2", node=2, belief="before"),
-    ],
+    methods=ON_A_GRAPH[:2],  # before they hear each other
     cases={
         "a": {"label": "case (a): defaults"},
         "a_short": {"label": "case (a): 20 epochs", **SHORT},
@@ -359,54 +317,58 @@ exhibits["defaults"] = exhibit(
         "a_fast": {"label": "case (a): step size 0.002", "training": {"lr": 0.002}},
         # as many epochs have twice or half as many minibatches of these sizes
         "a_small": {"label": "case (a): minibatches of 64", "training": {"batch_size": 64}, **LONG},
-        "a_large": {
-            "label": "case (a): minibatches of 256",
-            "training": {"batch_size": 256},
-            **SHORT,
-        },
+        "a_large": {"label": "case (a): minibatches of 256", **SHORT, "training": OF_256},
         "a_near": {"label": "case (a): prior N(0, 0.1²)", "model": {"prior_sd": 0.1}},
         "unbalanced": {"label": "unbalanced: defaults", **UNBALANCED},
         "unbalanced_short": {"label": "unbalanced: 20 epochs", **UNBALANCED, **SHORT},
         "unbalanced_long": {"label": "unbalanced: 80 epochs", **UNBALANCED, **LONG},
     },
     at={
-        "quick": exhibit(QUICK, partition={"validation": 100}, cases=QUICK_DEFAULTS),
-        "tiny": exhibit(TINY, partition={"validation": 100}, trials=1, cases=TINY_DEFAULTS),
+        "quick": exhibit(QUICK, FEW, cases=small_defaults(lasting(150, 8), lasting(600, 30))),
+        "tiny": exhibit(TINY, FEW, trials=1, cases=small_defaults(lasting(6, 1), lasting(24, 4))),
     },
 )
 
 
-def on_graphs(shape: str, runs: dict[int, tuple[int, int]], **others: Any) -> Cases:
-    """Return experiments by name, one for each number of nodes, on graphs of one `shape`.
+Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between two measurements
 
-    `runs` maps numbers of nodes to (rounds, rounds between evaluations); `others` are more keys.
-    """
+
+def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
+    """Return cases by name, one for each shape of graph and number of nodes."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",
             "graph": component(shape),
             "partition": {"clients": nodes},
-            **lasting(rounds, measure_every, divergence=1 / nodes),
+            **lasting(*lasts, divergence=1 / nodes),
             **others,
         }
-        for nodes, (rounds, measure_every) in runs.items()
+        for shape, runs in of.items()
+        for nodes, lasts in runs.items()
     }
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel's configuration: `metric` against number of nodes, a line per graph shape.
-
-    `split` names the data that it is measured on, `logs` the logarithmic axes ("x", "xy").
-    """
+    """Return a panel of `metric` against the number of nodes, with axes of logarithms."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 
 
-# nodes: rounds, and rounds between two measurements
-TO_16 = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
-TO_64 = {32: (117, 59), 64: (59, 59)}
-QUICK_RUNS = {4: (75, 13), 8: (38, 7)}
+def small_graphs(units: int, steps: int, cases: Cases) -> ExhibitData:
+    return exhibit(
+        dataset=component("digits"),
+        model={"hidden": [units], "spread": 0.03},
+        training={"batch_size": 16},
+        parameters={"steps": steps},
+        cases=cases,
+    )
+
+
+TO_16: Runs = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
+TO_64: Runs = {32: (117, 59), 64: (59, 59)}
+QUICK_RUNS: Runs = {4: (75, 13), 8: (38, 7)}
 NO_GOSSIP = {"without": ["gossip SGD"]}
+OTHER_SHAPES = "star", "grid", "small_world"
 exhibits["graphs"] = exhibit(
     drawing=component(
         "lines",
@@ -444,38 +406,19 @@ exhibits["graphs"] = exhibit(
     ],
     at={
         "paper": {
-            "cases": {
-                **on_graphs("complete", {2: (1875, 313), **TO_16, **TO_64}),
-                **on_graphs("ring", TO_16),
-                **on_graphs("ring", TO_64, **NO_GOSSIP),
-                **on_graphs("star", {**TO_16, **TO_64}, **NO_GOSSIP),
-                **on_graphs("grid", {**TO_16, **TO_64}, **NO_GOSSIP),
-                **on_graphs("small_world", {**TO_16, **TO_64}, **NO_GOSSIP),
-            }
+            "cases": on_graphs({"complete": {2: (1875, 313), **TO_16, **TO_64}, "ring": TO_16})
+            | on_graphs({"ring": TO_64}, **NO_GOSSIP)
+            | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
         },
-        "quick": {
-            "dataset": component("digits"),
-            "model": {"hidden": [40], "spread": 0.03},
-            "training": {"batch_size": 16},
-            "parameters": {"steps": 3},
-            "cases": {
-                **on_graphs("complete", {2: (150, 25), **QUICK_RUNS}),
-                **on_graphs("ring", QUICK_RUNS),
-                **on_graphs("star", QUICK_RUNS, **NO_GOSSIP),
-                **on_graphs("grid", QUICK_RUNS, **NO_GOSSIP),
-                **on_graphs("small_world", QUICK_RUNS, **NO_GOSSIP),
-            },
-        },
-        "tiny": {
-            "dataset": component("digits"),
-            "model": {"hidden": [10], "spread": 0.03},
-            "training": {"batch_size": 16},
-            "parameters": {"steps": 2},
-            "cases": {
-                **on_graphs("complete", {2: (12, 2), 4: (6, 1)}),
-                **on_graphs("ring", {4: (6, 1)}),
-            },
-        },
+        "quick": small_graphs(
+            40,
+            3,
+            on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
+            | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
+        ),
+        "tiny": small_graphs(
+            10, 2, on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}})
+        ),
     },
 )
 
