@@ -34,7 +34,7 @@ AUGMENTED = {"augment": "crop_flip"}
 
 
 def validating_partition(name: str, **parameters: Any) -> Entry:
-    """Return a partition's configuration; its clients together keep 5,000 validation examples."""
+    """Return a partition whose clients together keep 5,000 validation examples."""
     return component(name, **parameters, validation=5000, validation_at="clients")
 
 
@@ -46,10 +46,9 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return the configuration of method `name` that tries parameter values and keeps the best.
+    """Return method `name` with the values of `settings` that clients' validation examples choose.
 
-    Best is the accuracy on clients' validation examples. `settings` has lists of values, by
-    parameter; settings="grid" tries the method's own grid. `label` is its name in figures.
+    settings="grid" tries the method's own grid.
     """
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)
@@ -78,11 +77,7 @@ def merges(
     fedlpa: Entry = FEDLPA,
     regmean_plus: Entry = REGMEAN_PLUS,
 ) -> list[Entry]:
-    """List configurations of methods that merge clients' networks into one without server data.
-
-    The arguments are configurations of costly methods: diagonal and K-FAC FedFisher, FedLPA,
-    RegMean++. Tables with a small or large network pass other ones.
-    """
+    """Return methods that merge clients' networks without server data; the costly ones vary."""
     return [
         FEDAVG,
         chosen("task_arithmetic", "task arithmetic", settings="grid"),
@@ -115,8 +110,6 @@ def caption(whose: str) -> str:
 
 
 TEN_CLIENTS = caption("ten clients' models")
-
-
 LOCAL_TRAINING = """Local training, chosen once for all scenarios: SGD, step size 0.01, momentum
     0.9, batches of 64, 10 epochs, as in NIID-Bench, and 30 epochs in FedFisher's grid, as in its
     public code. Starts are uniform within one over the root of the inputs."""
@@ -191,34 +184,23 @@ EVEN: dict[str, Entry] = {
 }
 
 
-def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table of this project's leaderboard arena/1, with ten clients.
+OF_TEN = exhibit(scales=["paper"], caption=TEN_CLIENTS)
+OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
 
-    `images` (the data) and `kind` ("skewed" or "even") go into the title. `cases` are the columns,
-    by name, each with its partition. `on` has changes for other data than Fashion-MNIST.
-    """
-    return exhibit(
-        *on,
-        scales=["paper"],
-        title=f"LeNet on {images}, ten clients, {kind}",
-        caption=TEN_CLIENTS,
-        cases=cases,
-    )
+
+def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
+    """Return a table of ten clients; `on` changes it for other data than Fashion-MNIST."""
+    return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return the configuration of a table that repeats an experiment of the FedFisher paper.
-
-    Five clients have class shares from Dirichlet(`alpha`). `point` names the experiment in the
-    title, `case` in the csv; `on` has changes for other data than Fashion-MNIST.
-    """
+    """Return a table of an experiment in FedFisher's paper, of five clients; `on` as above."""
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
+        OF_OTHERS,
         *on,
-        scales=["paper"],
         title=f"FedFisher's grid on {point}",
-        caption=caption("the clients' models"),
-        training={"epochs": 30},
+        training={**(on[0]["training"] if on else {}), "epochs": 30},
         sweep={"partition.clients": [5]},
         cases={case: {"label": f"Dirichlet {alpha} per client", "partition": own_shares}},
     )
@@ -272,24 +254,20 @@ PARTS_1["1-starts"] = exhibit(
     },
     at={"quick": exhibit(FEWER_STARTS, headline=True), "tiny": FEWER_STARTS},
 )
+QUICK_PERCEPTRON = exhibit(
+    headline=True, model=SMALL_PERCEPTRON, cases={"perceptron": {"partition": FEWER_VALIDATE}}
+)
 PARTS_1["1-perceptron"] = exhibit(
     scales=["quick", "paper"],
     title="A perceptron on Fashion-MNIST",
     caption=TEN_CLIENTS,
     model=PERCEPTRON,
     cases={"perceptron": {"label": WITH_PERCEPTRON, "partition": DIRICHLET_01}},
-    at={
-        "quick": exhibit(
-            headline=True,
-            model=SMALL_PERCEPTRON,
-            cases={"perceptron": {"partition": FEWER_VALIDATE}},
-        )
-    },
+    at={"quick": QUICK_PERCEPTRON},
 )
 PARTS_1["1-fashion-mnist-clients"] = exhibit(
-    scales=["paper"],
+    OF_OTHERS,
     title="LeNet on Fashion-MNIST, five and twenty clients",
-    caption=caption("the clients' models"),
     sweep={"partition.clients": [5, 20]},
     drawing=component("table", columns=["case", "clients"]),
     cases={"dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01}},
@@ -301,34 +279,23 @@ PARTS_1["1-mnist-skewed"] = ten_clients("MNIST", "skewed", SKEWED, ON_MNIST)
 PARTS_1["1-mnist-even"] = ten_clients("MNIST", "even", EVEN, ON_MNIST)
 PARTS_1["1-cifar10-skewed"] = ten_clients("CIFAR-10", "skewed", SKEWED, ON_CIFAR10)
 PARTS_1["1-cifar10-even"] = ten_clients("CIFAR-10", "even", EVEN, ON_CIFAR10)
-PARTS_1["1-fedfisher-cifar10"] = exhibit(
-    fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10),
-    training={**AUGMENTED, "epochs": 30},
-)
+PARTS_1["1-fedfisher-cifar10"] = fedfisher("CIFAR-10, one point", "own-01", 0.1, ON_CIFAR10)
 
 # fifteen times LeNet's weights, fewer images, and fewer settings of what costs most
+CHEAPER = merges(
+    kfac=with_changes(KFAC, steps=[5, 20]),
+    fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
+    regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
+)
+OF_2000 = with_changes(DIRICHLET_01, validation=2000)
 PARTS_1["1-cifar10-network"] = exhibit(
-    scales=["paper"],
+    OF_TEN,
     title="A larger network on 20,000 images of CIFAR-10",
-    caption=TEN_CLIENTS,
     dataset=component("cifar10", train=20000),
     model=LARGER,
     training=AUGMENTED,
-    methods=[
-        *BOUNDS,
-        *merges(
-            kfac=with_changes(KFAC, steps=[5, 20]),
-            fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
-            regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
-        ),
-        *ENSEMBLES,
-    ],
-    cases={
-        "dirichlet-01": {
-            "label": "larger network, Dirichlet 0.1",
-            "partition": with_changes(DIRICHLET_01, validation=2000),
-        }
-    },
+    methods=[*BOUNDS, *CHEAPER, *ENSEMBLES],
+    cases={"dirichlet-01": {"label": "larger network, Dirichlet 0.1", "partition": OF_2000}},
     notes=[
         LOCAL_TRAINING,
         set_aside("2,000"),
@@ -344,11 +311,7 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """List configurations of methods in several rounds (FedAvg, FedProx, …), with values to try.
-
-    The values are `proximal` for FedProx, `adam_lr` for FedAdam's server learning rate, and lists
-    by parameter (`feddyn`) for FedDyn. Two bounds come first: the best client and pooled training.
-    """
+    """Return two bounds and methods in several rounds, with values that some of them try."""
     return [
         BEST_CLIENT,
         POOLED,
@@ -420,23 +383,16 @@ BOARD_1 = {
 GROUND_2 = "76d8ded62188db943c0be29ae443401748a61447663e5992890fcbd13e8a58ad"
 BOARD_2 = BOARD_1 | {"each_trial": True, "supersedes": "1", "ground": GROUND_2}
 
-OF_BOTH = exhibit(notes=[set_aside("5,000"), set_aside("2,000"), DEALT, AT_THE_SERVER, AUGMENTING])[
-    "notes"
-]
-
+NOTES = exhibit(notes=[set_aside("5,000"), set_aside("2,000"), DEALT, AT_THE_SERVER, AUGMENTING])
+PARTS_2 = {
+    name.replace("1-", "2-", 1): second(part, DEFAULTS, NOTES["notes"])
+    for name, part in PARTS_1.items()
+}
 EXHIBITS = PaperData(
     paper="arena",
     title="Which method should I use?",
     source="a leaderboard of this project",
     boards={"1": BOARD_1, "2": BOARD_2},
     defaults=DEFAULTS,
-    exhibits={
-        **PARTS_1,
-        "rounds": ROUNDS,
-        **{
-            name.replace("1-", "2-", 1): second(part, DEFAULTS, OF_BOTH)
-            for name, part in PARTS_1.items()
-        },
-        "rounds-2": more_rounds(ROUNDS),
-    },
+    exhibits={**PARTS_1, "rounds": ROUNDS, **PARTS_2, "rounds-2": more_rounds(ROUNDS)},
 )

@@ -69,62 +69,49 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return the configurations `methods` with the hyper-parameter grids of leaderboard 2.
+    """Return `methods`; those in `grids` try all combinations there, beside what is `FIXED`."""
 
-    A method whose label is in `grids` tries all combinations of the values in its grid, with the
-    constants in `FIXED`; other methods are returned unchanged.
-    """
-    made = []
-    for method in methods:
+    def changed(method: Entry) -> Entry:
         label = method.get("label", "")
-        if label in grids:
-            kept = {key: method[key] for key in ("name", "label", "choose")}
-            grid = grids[label]
-            # all combinations, the last key varying fastest
-            settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
-            method = {**kept, "settings": settings, **FIXED.get(label, {})}
-        made.append(method)
-    return made
+        if label not in grids:
+            return method
+        kept = {key: method[key] for key in ("name", "label", "choose")}
+        grid = grids[label]
+        settings = [dict(zip(grid, each, strict=True)) for each in product(*grid.values())]
+        return {**kept, "settings": settings, **FIXED.get(label, {})}
+
+    return [changed(method) for method in methods]
 
 
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
-    """Return the configuration of a table of leaderboard 2, made from its counterpart `first` in 1.
+    """Return a table of leaderboard 2, made from its counterpart `first` in 1.
 
-    `defaults` is the configuration that all tables of leaderboard 1 share; `of_both` lists those of
-    its notes that hold for leaderboard 2 too.
+    `defaults` are those of leaderboard 1, and `of_both` its notes that hold for both.
     """
     both = {**defaults, **first}
-    notes = [note for note in both["notes"] if note in of_both]
     cases = {
         name: case | ({"methods": regrid(case["methods"], GRIDS)} if "methods" in case else {})
         for name, case in first["cases"].items()
     }
-    small = exhibit(
-        first.get("at", {}).get("tiny", {}), methods=regrid(defaults["methods"], {**GRIDS, **SMALL})
-    )
     made = exhibit(
         first,
         place="arena/2",
         scales=[scale for scale in first.get("scales", ["paper"]) if scale != "quick"],
         methods=regrid(both["methods"], GRIDS),
         cases=cases,
-        notes=[LOCAL_TRAINING, *CHANGES, *notes],
+        notes=[LOCAL_TRAINING, *CHANGES, *(note for note in both["notes"] if note in of_both)],
+        at={},
     )
-    training = first.get("training", {})
-    if training.get("epochs", EPOCHS) != EPOCHS:
-        made["training"] = {**training, "epochs": EPOCHS}
+    if "epochs" in made.get("training", {}):
+        made["training"] = {**made["training"], "epochs": EPOCHS}
     if "tiny" in made["scales"]:
-        made["at"] = {"tiny": small}
-    else:
-        made.pop("at", None)
+        methods = regrid(defaults["methods"], {**GRIDS, **SMALL})
+        made["at"] = {"tiny": {**first["at"]["tiny"], "methods": methods}}
     return made
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Return leaderboard 2's table of 1, 5 and 10 rounds, with 10 local epochs in all.
-
-    `first` is the configuration of the corresponding table of leaderboard 1.
-    """
+    """Return leaderboard 2's table of 1, 5 and 10 rounds, with 10 local epochs in all."""
     return exhibit(
         first,
         scales=["paper"],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -16,13 +16,8 @@ Case = dict[str, Any]  # its label, and what differs in it
 # W: a row for each node, its weights of the beliefs of node 1 and node 2
 CROSSED = {"rows": ["0.25_0.75", "0.75_0.25"]}
 LEANING = {"rows": ["0.45_0.55", "0.70_0.30"]}
-SHAPES = {  # of larger graphs, with their labels
-    "complete": "complete",
-    "ring": "ring",
-    "star": "star",
-    "grid": "grid",
-    "small_world": "small world",
-}
+GRAPHS = "complete", "ring", "star", "grid", "small_world"
+SHAPES = {name: name.replace("_", " ") for name in GRAPHS}  # with their labels
 
 REGRESSIONS: dict[str, tuple[str, str, Entry]] = {  # title, caption, parameters of nodes
     "1a": (
@@ -39,26 +34,24 @@ REGRESSIONS: dict[str, tuple[str, str, Entry]] = {  # title, caption, parameters
         {},
     ),
 }
+BELIEFS = component("regression_beliefs")
+CENTRAL = with_changes(BELIEFS, "central node", node=1, cooperation="central", reference=True)
+BY_SAMPLES: Entry = {"x_label": "samples of a node", "log": ["x"]}
+NOISE = 0.64  # its variance
+PANELS = [
+    {"metric": m, **BY_SAMPLES, "bound": NOISE} for m in ("squared_error", "believed_variance")
+]
 for figure, (title, caption, of_nodes) in REGRESSIONS.items():
     exhibits[f"figure-{figure}"] = exhibit(
-        drawing=component(
-            "lines",
-            panels=[
-                # the bound is the variance of noise
-                {"metric": metric, "x_label": "samples of a node", "log": ["x"], "bound": 0.64}
-                for metric in ("squared_error", "believed_variance")
-            ],
-        ),
+        drawing=component("lines", panels=PANELS),
         title=f"Linear regression, {title}",
         place=f"section 5.1, figure {figure}",
         caption=caption,
         trials=10,
         methods=[
-            component("regression_beliefs", "node 1", node=1, **of_nodes),
-            component("regression_beliefs", "node 2", node=2, **of_nodes),
-            component(
-                "regression_beliefs", "central node", node=1, cooperation="central", reference=True
-            ),
+            with_changes(BELIEFS, "node 1", node=1, **of_nodes),
+            with_changes(BELIEFS, "node 2", node=2, **of_nodes),
+            CENTRAL,
         ],
         notes=[
             """The paper does not say where test examples come from: both coordinates from the
@@ -83,25 +76,18 @@ def matrix_case(label: str, w: dict[str, list[str]]) -> Case:
     return {"label": label, "parameters": w, "methods": algorithm(settings=[{"nodes": 2}])}
 
 
+UNTIL_RARE = {
+    "metric": "samples_needed",
+    "along": "nodes",
+    "title": "Samples of a node until errors are rare",
+    "x_label": "nodes N",
+    "log": ["x", "y"],
+}
+BOUNDS = ["bound_printed", "bound_corrected"]
 # the paper's three matrices for two nodes, and graphs of more nodes
 exhibits["theorem-1"] = exhibit(
     drawing=component(
-        "lines",
-        panels=[
-            {
-                "metric": "error",
-                "x_label": "samples of a node",
-                "log": ["x"],
-                "upright": ["bound_printed", "bound_corrected"],
-            },
-            {
-                "metric": "samples_needed",
-                "along": "nodes",
-                "title": "Samples of a node until errors are rare",
-                "x_label": "nodes N",
-                "log": ["x", "y"],
-            },
-        ],
+        "lines", panels=[{"metric": "error", **BY_SAMPLES, "upright": BOUNDS}, UNTIL_RARE]
     ),
     title="How many samples theorem 1 asks for, and how many it takes",
     place="section 4, theorem 1, without an experiment in the paper",
