@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.arena.leaderboard_2 import more_rounds, second
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 # LeNet without biases, as in FedFisher's public code
 LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)
@@ -134,7 +127,6 @@ AT_THE_SERVER = """FedDF's server has 10,000 unlabelled images of MNIST, or of F
 AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of it, as in FedFisher's
     public code."""
 
-
 # the defaults of small scales: digits and tiny networks
 FEW_STEPS = with_changes(DIAGONAL, settings=[], steps=[20, 200])
 QUICK = exhibit(
@@ -173,7 +165,6 @@ ON_CIFAR10 = exhibit(
     dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *merges(), *ENSEMBLES]
 )
 
-
 SKEWED: dict[str, Entry] = {
     "dirichlet-01": {"label": "Dirichlet 0.1", "partition": DIRICHLET_01},
     "two-labels": {"label": "two labels a client", "partition": TWO_LABELS},
@@ -182,7 +173,6 @@ EVEN: dict[str, Entry] = {
     "iid": {"label": "iid"},
     "dirichlet-05": {"label": "Dirichlet 0.5", "partition": DIRICHLET_05},
 }
-
 
 OF_TEN = exhibit(scales=["paper"], caption=TEN_CLIENTS)
 OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
@@ -388,11 +378,11 @@ PARTS_2 = {
     name.replace("1-", "2-", 1): second(part, DEFAULTS, NOTES["notes"])
     for name, part in PARTS_1.items()
 }
-EXHIBITS = PaperData(
-    paper="arena",
-    title="Which method should I use?",
-    source="a leaderboard of this project",
-    boards={"1": BOARD_1, "2": BOARD_2},
-    defaults=DEFAULTS,
-    exhibits={**PARTS_1, "rounds": ROUNDS, **PARTS_2, "rounds-2": more_rounds(ROUNDS)},
-)
+EXHIBITS = {
+    "paper": "arena",
+    "title": "Which method should I use?",
+    "source": "a leaderboard of this project",
+    "boards": {"1": BOARD_1, "2": BOARD_2},
+    "defaults": DEFAULTS,
+    "exhibits": {**PARTS_1, "rounds": ROUNDS, **PARTS_2, "rounds-2": more_rounds(ROUNDS)},
+}

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 Cases = dict[str, Entry]  # by name
@@ -138,7 +131,6 @@ exhibits["table-1"] = exhibit(
     at=SMALL_ONE_CLASS,
 )
 
-
 # They race from two learning rates, since the paper tuned its schedules by hand for each task.
 FA_TUNED, WD_TUNED, RM_TUNED = TUNED = [
     with_changes(method, training={"lr": [0.3, 0.1]}, choose="race") for method in (FA, WD, RM)
@@ -196,7 +188,6 @@ exhibits["curves-one-class"] = exhibit(
     caption="""Test accuracy as rounds go by, of the runs of table-2-one-class: ten clients of one
         class each, all of which take part in each round.""",
 )
-
 
 KEYWORD_CASES = cells({10: 10, 15: 5}, *TUNED)
 exhibits["table-3"] = exhibit(
@@ -275,7 +266,6 @@ exhibits["table-4"] = exhibit(
     at={"quick": small_times(11), "tiny": small_times(4)},
 )
 
-
 FIGURE_IID: Cases = {"iid": {"label": "iid"}}
 FIGURE_ONE_CLASS: Cases = {"one-class": {"label": "one class each", "partition": ONE_CLASS}}
 FIGURE_CASES = FIGURE_IID | FIGURE_ONE_CLASS
@@ -327,7 +317,6 @@ exhibits["figure-3-keywords"] = exhibit(
         **small_pictures(4, FIGURE_ONE_CLASS),
     },
 )
-
 
 NO_ENTROPY = with_changes(FA, "FA, no entropy term", entropy=0.0)
 ABLATION = exhibit(
@@ -472,11 +461,11 @@ AVERAGING = {"rounds": 600, "fraction": 1.0, "steps": 20, "last_lr": 0.03, "weig
 LOSSES = {"entropy": 1.0, "least_entropy": 2.0, "matching": 1.0, "reduction": "mean"}
 RANGES = {"lrs": [0.02, 0.04, 0.08, 0.16, 0.32], "step_counts": [10, 20, 30, 40]}
 OF_GRID = {**RANGES, "positions": "positions", "meta_lr": 0.01, "window": 5}
-EXHIBITS = PaperData(
-    paper="rm",
-    title="Representation matching and adaptive hyper-parameters",
-    source="Mostafa; arXiv 1912.13075, 2019",
-    defaults=exhibit(
+EXHIBITS = {
+    "paper": "rm",
+    "title": "Representation matching and adaptive hyper-parameters",
+    "source": "Mostafa; arXiv 1912.13075, 2019",
+    "defaults": exhibit(
         dataset=component("mnist"),
         partition=component("iid", validation=500),
         model=component("mlp", hidden=[100, 100]),
@@ -489,5 +478,5 @@ EXHIBITS = PaperData(
             "tiny": small_digits(10, 2, rounds=3, steps=2, step_counts=[1, 2, 3, 4]),
         },
     ),
-    exhibits=exhibits,
-)
+    "exhibits": exhibits,
+}

@@ -12,14 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.fedavg.exhibits import table_1 as t1
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -182,7 +175,6 @@ exhibits["rate-cnn-fedsgd"] = exhibit(
     ],
 )
 
-
 B_INF, B_50, B_10 = (t1.minibatches(size, [0.5, 1.0, 2.0]) for size in (None, 50, 10))
 FEWER_B_INF, FEWER_B_10 = (t1.minibatches(size, [1.0, 2.0]) for size in (None, 10))
 ROLES = component("natural", validation=500)
@@ -272,7 +264,6 @@ exhibits["table-2-lstm-roles"] = exhibit(
     at={},
 )
 
-
 CIFAR_FEDSGD = t1.fedavg_until(0.8, "FedSGD", rounds=5625, training=t1.minibatches(None))
 CIFAR_FEDAVG = t1.fedavg_until(0.8, "FedAvg", epochs=5, rounds=420, training=t1.minibatches(50))
 SGD = t1.fedavg_until(0.8, "SGD", steps=1, rounds=27000, training=t1.minibatches(100))
@@ -351,7 +342,6 @@ exhibits["table-3"] = exhibit(
     },
 )
 
-
 OF_FIGURE_2 = [E1_B50, E1_B10, E5_B50, E5_B10, E20_B10]
 exhibits["figure-2"] = exhibit(
     drawing=component("accuracy-against-rounds", best_so_far=True),
@@ -394,7 +384,6 @@ exhibits["figure-2-non-iid"] = exhibit(
         ),
     },
 )
-
 
 # Both after equally many rounds; every learning rate runs to the end.
 SHOWN = {"show": ["fraction"], "choose": t1.SECOND_HALF, "measure_every": "auto"}
@@ -459,11 +448,11 @@ exhibits["fedsgd-against-fedavg"] = exhibit(
     },
 )
 
-EXHIBITS = PaperData(
-    paper="fedavg",
-    title="Communication-efficient learning of deep networks from decentralized data",
-    source="McMahan, Moore, Ramage, Hampson, Agüera y Arcas; AISTATS 2017",
-    defaults=exhibit(
+EXHIBITS = {
+    "paper": "fedavg",
+    "title": "Communication-efficient learning of deep networks from decentralized data",
+    "source": "McMahan, Moore, Ramage, Hampson, Agüera y Arcas; AISTATS 2017",
+    "defaults": exhibit(
         dataset=t1.MNIST,
         partition=t1.IID,
         model=component("mlp", hidden=[200, 200]),
@@ -475,5 +464,5 @@ EXHIBITS = PaperData(
             "tiny": exhibit(dataset=component("digits"), partition=t1.TINY_CLIENTS, trials=2),
         },
     ),
-    exhibits={**t1.exhibits, **exhibits},
-)
+    "exhibits": {**t1.exhibits, **exhibits},
+}

@@ -62,7 +62,6 @@ TO_THE_END = [
     *CHOSEN[2:],
 ]
 
-
 TWO_RANGES: dict[str, Entry] = {
     "as-stored": {"label": "pixels 0 to 1"},
     "centred": {"label": "pixels −0.5 to 0.5", "dataset": CENTRED},

@@ -10,14 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.gems.exhibits import tables as t
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -409,11 +402,11 @@ exhibits["equal-epochs"] = exhibit(
     notes=t.ON_MNIST["notes"],
 )
 
-EXHIBITS = PaperData(
-    paper="gems",
-    title="Model aggregation via good-enough model spaces",
-    source="Guha, Smith; arXiv 1805.07782, 2018",
-    defaults=exhibit(
+EXHIBITS = {
+    "paper": "gems",
+    "title": "Model aggregation via good-enough model spaces",
+    "source": "Guha, Smith; arXiv 1805.07782, 2018",
+    "defaults": exhibit(
         t.LOGISTIC["mnist"],
         dataset=t.MNIST,
         partition=component("by_label", clients=5),
@@ -436,5 +429,5 @@ EXHIBITS = PaperData(
         # print has 5 trials, on which most sentences stay undecided
         at={"paper": {"trials": 20}, **t.SMALL},
     ),
-    exhibits={**t.exhibits, **exhibits},
-)
+    "exhibits": {**t.exhibits, **exhibits},
+}

@@ -123,7 +123,6 @@ NETWORKS = {"mnist": MNIST_NETWORKS, "cifar10": CIFAR_NETWORKS, "ham10000": HAM_
 ENDS = {"mnist": "", "cifar10": ", CIFAR-10", "ham10000": ", HAM10000"}  # of titles
 CLASSES = dict.fromkeys(ENDS, "two classes each") | {"ham10000": "classes of their own"}
 
-
 for data, logistic in LOGISTIC.items():
     exhibits[f"table-1-{data}"] = exhibit(
         logistic,

@@ -9,14 +9,7 @@ from typing import Any
 
 from fedrepro.papers.p2p.exhibits import simulations
 from fedrepro.papers.p2p.exhibits.simulations import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -133,7 +126,6 @@ exhibits["table-accuracy"] = exhibit(
     at={"paper": {"cases": {"iid": {"trials": 10}}}, "quick": QUICK, "tiny": TINY},
 )
 
-
 LEVEL_LINES = [with_changes(ALONE_1, reference=True), with_changes(ALONE_2, reference=True)]
 CURVES = {
     "2": (
@@ -185,7 +177,6 @@ for figure, (node, two_nodes, case, classes) in CONFUSIONS.items():
         methods=[consensus_entry(when, node=node, belief=when) for when in ("before", "after")],
     )
 
-
 # minibatches between two exchanges; an epoch of half of the data has 234
 EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "epoch": "an epoch"}
 
@@ -234,7 +225,6 @@ exhibits["interval-bytes"] = exhibit(
         along each of two edges.""",
     methods=[consensus_entry("both nodes")],
 )
-
 
 # one case an exhibit; bounds stand in claims.yaml (Q18, Q19)
 TITLES = {"iid": "i.i.d. halves", "a": "case (a)", "b": "case (b)"}
@@ -329,7 +319,6 @@ exhibits["defaults"] = exhibit(
     },
 )
 
-
 Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between two measurements
 
 
@@ -422,10 +411,10 @@ exhibits["graphs"] = exhibit(
     },
 )
 
-EXHIBITS = PaperData(
-    paper="p2p",
-    title="Peer-to-peer federated learning on graphs",
-    source="Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019",
-    defaults=exhibit(sweep={}),
-    exhibits={**exhibits, **simulations.exhibits},
-)
+EXHIBITS = {
+    "paper": "p2p",
+    "title": "Peer-to-peer federated learning on graphs",
+    "source": "Lalitha, Kilinc, Javidi, Koushanfar; arXiv 1901.11173, 2019",
+    "defaults": exhibit(sweep={}),
+    "exhibits": {**exhibits, **simulations.exhibits},
+}

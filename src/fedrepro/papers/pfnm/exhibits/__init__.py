@@ -7,14 +7,7 @@ chosen where the paper does not say.
 from __future__ import annotations
 
 from fedrepro.papers.pfnm.exhibits import paper_figures as p
-from fedrepro.planning.exhibit_settings import (
-    Entry,
-    ExhibitData,
-    PaperData,
-    component,
-    exhibit,
-    with_changes,
-)
+from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -139,7 +132,6 @@ exhibits["equal-size-deep"] = exhibit(
     at={"tiny": {"sweep": p.clients(4)}},
 )
 
-
 TWO_DATA_SETS: dict[str, Entry] = {
     "pictures": {"label": "heterogeneous"},
     "photographs": {"label": "heterogeneous", **p.PHOTOGRAPHS},
@@ -190,7 +182,6 @@ exhibits["deep-sigma2"] = exhibit(
         "tiny": exhibit(SHAPES_FOR_PHOTOGRAPHS, sweep=p.depths(4, [2])),
     },
 )
-
 
 VALUES = [0.0001, 0.01, 1.0]
 APART = [{"sigma2": merging, "posterior_sigma2": own} for merging in VALUES for own in VALUES]
@@ -261,11 +252,11 @@ exhibits["wider-downpour"] = exhibit(
 )
 
 DIGITS = exhibit(dataset=component("digits"))
-EXHIBITS = PaperData(
-    paper="pfnm",
-    title="Probabilistic federated neural matching",
-    source="Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni; submitted to ICLR 2019",
-    defaults=exhibit(
+EXHIBITS = {
+    "paper": "pfnm",
+    "title": "Probabilistic federated neural matching",
+    "source": "Yurochkin, Agarwal, Ghosh, Greenewald, Hoang, Khazaeni; submitted to ICLR 2019",
+    "defaults": exhibit(
         dataset=component("mnist"),
         model=component("mlp", hidden=[50]),
         training=component("adam", lr=0.01, l2=1e-6, batch_size=32, epochs=10),
@@ -291,5 +282,5 @@ EXHIBITS = PaperData(
             ),
         },
     ),
-    exhibits={**p.exhibits, **exhibits},
-)
+    "exhibits": {**p.exhibits, **exhibits},
+}

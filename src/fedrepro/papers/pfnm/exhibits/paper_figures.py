@@ -131,7 +131,6 @@ PHOTOGRAPHS_AT: dict[str, ExhibitData] = {
     "tiny": exhibit(SHAPES, trials_of={"KD": 1}),
 }
 
-
 # with the default data, numbers of clients and methods of `__init__.py`
 exhibits["figure-2a"] = exhibit(
     headline=True,
@@ -237,7 +236,6 @@ exhibits["figure-3"] = exhibit(
         "tiny": {**in_photograph_panels({**SHAPES, "trials_of": {"KD": 1}}), "sweep": TINY_DEPTHS},
     },
 )
-
 
 ALL_UNITS = with_changes(CONCATENATION, "all clients' units")
 OF_ALL = f"their share of all clients' units side by side. {LINES_ARE_MEANS}"
