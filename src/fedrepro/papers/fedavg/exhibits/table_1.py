@@ -35,16 +35,18 @@ WHOLE_RATES = [0.1, 0.3, 0.5]  # where B = ∞
 # how a learning rate is chosen where none is stopped early
 SECOND_HALF = {"metric": "accuracy", "split": "server_validation", "over": "half"}
 
-ENDS = """A run ends where test accuracy reaches the target: that is what is measured. Accuracy is
-    measured after every round up to 50, then every 2 %, and is linear between. What is not reached
-    in 1.5 times the printed rounds is more than that."""
+EVERY = "Accuracy is measured after every round up to 50, then every 2 %, and is linear between."
+ENDS = f"""A run ends where test accuracy reaches the target: that is what is measured. {EVERY} What
+    is not reached in 1.5 times the printed rounds is more than that."""
 WEIGHTS = "Weights start uniform within one over the root of a layer's inputs."
-MEASURED = f"""{WEIGHTS} Accuracy is measured after every round up to 50, then every 2 %, and is
-    linear between."""
+MEASURED = f"{WEIGHTS} {EVERY}"
+AT_SERVER = "by accuracy on 500 training examples at the server, which no client holds"
+NOT_600 = f"{AT_SERVER}, so that a client has 595 and not 600."
+BEST_OF_PRINT = """The paper took the best of 11 to 13 for each cell by its number of rounds to the
+    target"""
 CHOSEN = [
-    """Learning rates are constant, and chosen from 0.05, 0.1 and 0.2 by accuracy on 500 training
-        examples at the server, which no client holds, so that a client has 595 and not 600. The
-        paper took the best of 11 to 13 for each cell by its number of rounds to the target.""",
+    f"""Learning rates are constant, and chosen from 0.05, 0.1 and 0.2 {NOT_600}
+        {BEST_OF_PRINT}.""",
     ENDS,
     """E = 5 with C = 0.1 stands in tables 1 and 2 with different numbers (18 and 20, 206 and 229,
         339 and 179, 1100 and 1000): one run serves both.""",
@@ -55,10 +57,9 @@ CHOSEN = [
 TO_THE_END = [
     """Pixels go from −0.5 to 0.5, the range of table 1's perceptron whose rounds are nearer to
         print (table-1-iid-10 says by which rule).""",
-    """Learning rates are constant: 0.1, 0.147 and 0.215. Each runs until test accuracy reaches the
-        target, or to 1.5 times the printed rounds. One is chosen by accuracy on 500 training
-        examples at the server, which no client holds: its mean over the second half of the rounds
-        that all three ran.""",
+    f"""Learning rates are constant: 0.1, 0.147 and 0.215. Each runs until test accuracy reaches the
+        target, or to 1.5 times the printed rounds. One is chosen {AT_SERVER}: its mean over the
+        second half of the rounds that all three ran.""",
     *CHOSEN[2:],
 ]
 
@@ -150,10 +151,8 @@ exhibits["table-1"] = exhibit(
         **row("shards-10", by_fraction(0.97, SHARDS_10)),
     },
     notes=[
-        """Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
-            0.5 where B = ∞. The paper took the best of 11 to 13 for each cell by its number of
-            rounds to the target; here it is chosen by accuracy on 500 training examples at the
-            server, which no client holds, so that a client has 595 and not 600.""",
+        f"""Learning rates are constant, and chosen from three: 0.05, 0.1 and 0.2, and 0.1, 0.3 and
+            0.5 where B = ∞. {BEST_OF_PRINT}; here it is chosen {NOT_600}""",
         ENDS,
         f"{WEIGHTS} One trial, as printed.",
     ],
@@ -188,10 +187,10 @@ for name, which, rounds, partition, batch_size in (
                 not reached counting as reached at the last round. This rule was fixed before any
                 cell of these exhibits was computed; it looks at print, so that what agrees in that
                 range is calibrated by one choice of two.""",
-            """Learning rates are constant: 0.1 times powers of the sixth root of ten, from 0.1 to
+            f"""Learning rates are constant: 0.1 times powers of the sixth root of ten, from 0.1 to
                 0.464. Each runs until test accuracy reaches the target, or to 1.5 times the printed
-                rounds. One is chosen by accuracy on 500 training examples at the server, which no
-                client holds: its mean over the second half of the rounds that all five ran.""",
+                rounds. One is chosen {AT_SERVER}: its mean over the second half of the rounds that
+                all five ran.""",
             MEASURED,
         ],
     )

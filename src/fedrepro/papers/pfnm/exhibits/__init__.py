@@ -210,6 +210,7 @@ exhibits["merging-and-posterior"] = exhibit(
         "tiny": {"sweep": p.depths(4, [2]), "trials": 2},
     },
 )
+BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
     BEYOND,
     drawing="accuracy-close-up",
@@ -218,11 +219,7 @@ exhibits["ensemble-readings"] = exhibit(
         client's examples of a class by everybody's of that class; section 4, to the letter, by all
         its own. {p.LINES_ARE_MEANS}""",
     partition=p.HETEROGENEOUS,
-    methods=[
-        p.U_ENS,
-        p.W_ENS,
-        with_changes(p.W_ENS, "W-Ens, share of the client", share="client"),
-    ],
+    methods=[p.U_ENS, p.W_ENS, BY_CLIENT],
     cases=TWO_DATA_SETS,
     notes=[
         """The paper finds the weighted ensemble below the uniform one on heterogeneous CIFAR-10
@@ -235,8 +232,8 @@ exhibits["wider-downpour"] = exhibit(
     drawing="accuracy-close-up",
     title="Downpour SGD with wider networks",
     place="supplement 4.1, a sentence without a figure",
-    caption="""Test accuracy of downpour SGD against the units of its hidden layer. Lines are means
-        over trials, bands one standard deviation.""",
+    caption=f"""Test accuracy of downpour SGD against the units of its hidden layer.
+        {p.LINES_ARE_MEANS}""",
     partition=p.HOMOGENEOUS,
     sweep={**p.clients(25), "model.hidden": [[50], [100], [200], [400]]},
     methods=[p.D_SGD],
@@ -252,6 +249,7 @@ exhibits["wider-downpour"] = exhibit(
 )
 
 DIGITS = exhibit(dataset=component("digits"))
+TINY = exhibit(sweep=p.clients(2, 4), training={"epochs": 2}, trials=2)
 EXHIBITS = {
     "paper": "pfnm",
     "title": "Probabilistic federated neural matching",
@@ -273,13 +271,7 @@ EXHIBITS = {
         at={
             "paper": {"trials_of": {"KD": 2}},
             "quick": exhibit(DIGITS, sweep=p.clients(2, 5, 10, 15, 20), trials=5),
-            "tiny": exhibit(
-                DIGITS,
-                sweep=p.clients(2, 4),
-                training={"epochs": 2},
-                trials=2,
-                trials_of={"KD": 1},
-            ),
+            "tiny": exhibit(DIGITS, TINY, trials_of={"KD": 1}),
         },
     ),
     "exhibits": {**p.exhibits, **exhibits},

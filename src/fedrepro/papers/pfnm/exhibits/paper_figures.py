@@ -61,19 +61,11 @@ AVERAGE = component("average", "parameter average")
 CONCATENATION = component("concatenation", "concatenation", reference=True)
 UNMATCHED = component("unmatched", "PFNM unmatched", reference=True)
 LOCAL = component("local", "clients alone", reference=True)
+POOLED = component("pooled", "pooled training", reference=True)
+MAJORITY = component("majority", "majority class", reference=True)
+REFERENCES = [CONCATENATION, UNMATCHED, LOCAL, POOLED, MAJORITY]
 # what PFNM is compared with in figures 2 and 3
-OTHERS = [
-    U_ENS,
-    W_ENS,
-    DISTILLATION,
-    D_SGD,
-    AVERAGE,
-    CONCATENATION,
-    UNMATCHED,
-    LOCAL,
-    component("pooled", "pooled training", reference=True),
-    component("majority", "majority class", reference=True),
-]
+OTHERS = [U_ENS, W_ENS, DISTILLATION, D_SGD, AVERAGE, *REFERENCES]
 
 CHOSEN_DEEP = """sigma2 is chosen from a grid that the paper does not give, one value at each point,
     by the mean training accuracy over all trials."""
@@ -88,8 +80,6 @@ SHAPES_STAND_IN = """At small scales generated pictures of coloured shapes stand
     there the step size is 0.005, which suits how few they are."""
 NETWORKS_OF_FIGURE_2 = "The networks are those of figure 2."
 LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
-SIDE_BY_SIDE = f"""side by side: each class split evenly, or divided by a draw from
-        Dirichlet(0.2), on two data sets. {LINES_ARE_MEANS}"""
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
@@ -110,6 +100,22 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
         exhibits[f"{part}{letter}"] = panel = exhibit(base, own)
         if letter != "c":
             panel["partition"] = HETEROGENEOUS
+
+
+def side_by_side(figure: int, **changes: Any) -> ExhibitData:
+    """Return panels a to d of a figure as one exhibit."""
+    a = exhibits[f"figure-{figure}a"]
+    return exhibit(
+        a,
+        headline=False,
+        drawing="accuracy-close-up",
+        title=a["title"].removesuffix(", homogeneous"),
+        place=a["place"].removesuffix("a"),
+        caption=f"""Figures {figure}a to {figure}d side by side: each class split evenly, or divided
+            by a draw from Dirichlet(0.2), on two data sets. {LINES_ARE_MEANS}""",
+        cases=PANELS,
+        **changes,
+    )
 
 
 def in_photograph_panels(changes: ExhibitData) -> ExhibitData:
@@ -151,15 +157,9 @@ add_panels(
     notes=PHOTOGRAPH_NOTES,
     at=PHOTOGRAPHS_AT,
 )
-exhibits["figure-2"] = exhibit(
-    drawing="accuracy-close-up",
-    title="Test accuracy against the number of clients",
-    paired=True,
-    place="section 4, figure 2",
-    caption=f"Figures 2a to 2d {SIDE_BY_SIDE}",
-    partition=HOMOGENEOUS,
+exhibits["figure-2"] = side_by_side(
+    2,
     notes=PHOTOGRAPH_NOTES,
-    cases=PANELS,
     at={scale: in_photograph_panels(changes) for scale, changes in PHOTOGRAPHS_AT.items()},
 )
 
@@ -188,9 +188,8 @@ exhibits["figure-3a"] = exhibit(
     title="Test accuracy against the number of hidden layers, homogeneous",
     paired=True,
     place="section 4, figure 3a",
-    caption="""Test accuracy and size of the global model against the number of hidden layers C of
-        50 units, with J = 10 clients, when each class is split evenly. Lines are means over trials,
-        bands one standard deviation.""",
+    caption=f"""Test accuracy and size of the global model against the number of hidden layers C of
+        50 units, with J = 10 clients, when each class is split evenly. {LINES_ARE_MEANS}""",
     partition=HOMOGENEOUS,
     methods=[*DEEP_PFNM, *OTHERS],
     sweep=depths(10, [1, 2, 3, 4, 5, 6]),
@@ -212,8 +211,7 @@ exhibits["figure-3a"] = exhibit(
 )
 add_panels(
     "figure-3",
-    f"""As figure 3a, when each class is divided by a draw from Dirichlet(0.2).
-        {LINES_ARE_MEANS}""",
+    f"As figure 3a, when each class is divided by a draw from Dirichlet(0.2). {LINES_ARE_MEANS}",
     f"As figure 3{{}}, on colour pictures. {LINES_ARE_MEANS}",
     notes=DEEP_PHOTOGRAPH_NOTES,
     at={
@@ -222,14 +220,9 @@ add_panels(
         "tiny": exhibit(SHAPES, sweep=TINY_DEPTHS),
     },
 )
-exhibits["figure-3"] = exhibit(
-    exhibits["figure-3a"],
-    drawing="accuracy-close-up",
-    title="Test accuracy against the number of hidden layers",
-    place="section 4, figure 3",
-    caption=f"Figures 3a to 3d {SIDE_BY_SIDE}",
+exhibits["figure-3"] = side_by_side(
+    3,
     notes=DEEP_PHOTOGRAPH_NOTES,
-    cases=PANELS,
     at={
         "paper": {**in_photograph_panels(FEW_TRIALS), "trials_of": {"KD": 1}},
         "quick": {**in_photograph_panels(SHAPES), "trials_of": {"KD": 2}},
@@ -340,11 +333,12 @@ exhibits["s-figure-3a-epochs"] = exhibit(
 )
 
 
+STREAMING = component("pfnm_streaming", "PFNM-Streaming", choose="pooled_train")
+
+
 def streaming(sigma2: list[float], of_downpour: dict[str, int], **steps: int) -> list[Entry]:
     return [
-        component(
-            "pfnm_streaming", "PFNM-Streaming", choose="pooled_train", **steps, sigma2=sigma2
-        ),
+        with_changes(STREAMING, **steps, sigma2=sigma2),
         component("uniform_ensemble_streaming", "U-Ens", **steps),
         component("weighted_ensemble_streaming", "W-Ens", **steps),
         component("downpour_streaming", "D-SGD", **steps, **of_downpour),
