@@ -1,11 +1,8 @@
 """The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` lists every difference. A table is made from the table of arena/1 that has the same name,
-so runs that no change affects are shared with arena/1 and are not computed again.
-
-Judged by the seconds that settings took in arena/1, arena/2 takes about 34 core-hours at the
-paper's size: 24 for methods (12 of them for RegMean++ and FedDF's longer runs), 3 for the larger
-network, 7 for local training. With the results of arena/1 it takes 28. `rounds-2` takes 8.
+`CHANGES` lists every difference. Runs that no change affects are shared with arena/1. Judged by the
+seconds that settings took there, arena/2 takes about 34 core-hours at the paper's size, 28 with the
+results of arena/1, and `rounds-2` takes 8.
 """
 
 from __future__ import annotations

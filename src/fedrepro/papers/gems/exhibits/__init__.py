@@ -155,33 +155,26 @@ exhibits["tuning-scope"] = exhibit(
     notes=[t.HEADS, *t.UNTUNED_NOTES],
     at={"paper": {"trials": 5}},
 )
+
+
+def at_both_points(space: Entry) -> list[Entry]:
+    return [space, with_changes(space, f"{space['label']}, deepest", point="deepest")]
+
+
+SPACES = t.BALLS, t.GEMS, t.BALLS_HIGH, t.GEMS_HIGH
 exhibits["deepest-point"] = exhibit(
     title="The point of the descent and the deepest one",
     place="beyond the paper",
     caption="""Test accuracy in percent of the point at which the descent ends, which is the mean of
         the models wherever that lies in all spaces, and of the deepest one, whose largest distance
         from a client's model, in radii, is least; two, three and five clients.""",
-    methods=[
-        t.AVERAGED,
-        t.BALLS,
-        with_changes(t.BALLS, "GEMS, balls, deepest", point="deepest"),
-        t.GEMS,
-        with_changes(t.GEMS, "GEMS, deepest", point="deepest"),
-        t.BALLS_HIGH,
-        with_changes(t.BALLS_HIGH, "GEMS, balls, ε = 0.9, deepest", point="deepest"),
-        t.GEMS_HIGH,
-        with_changes(t.GEMS_HIGH, "GEMS, ε = 0.9, deepest", point="deepest"),
-    ],
+    methods=[t.AVERAGED, *(one for space in SPACES for one in at_both_points(space))],
     cases=t.NUMBERS_OF_CLIENTS,
     notes=t.UNTUNED_NOTES,
     at={"paper": {"trials": 5}},
 )
 
-EACH_STOPS: Entry = {
-    "label": "network, each stops",
-    **t.NETWORK,
-    "methods": [t.NEURAL_GEMS, t.NEURAL_LAST],
-}
+EACH_STOPS = {**t.NETWORK, "methods": [t.NEURAL_GEMS, t.NEURAL_LAST]}
 WHOLE = with_changes(t.NETWORK["training"], patience=0)
 exhibits["early-stopping"] = exhibit(
     title="What early stopping of each client does to averages",
@@ -191,8 +184,8 @@ exhibits["early-stopping"] = exhibit(
     cases={
         "logistic": {"label": "logistic, each stops"},
         "logistic-whole": {"label": "logistic, 40 epochs", "training": {"patience": 0}},
-        "network": EACH_STOPS,
-        "network-whole": with_changes(EACH_STOPS, label="network, 40 epochs", training=WHOLE),
+        "network": with_changes(EACH_STOPS, "network, each stops"),
+        "network-whole": with_changes(EACH_STOPS, "network, 40 epochs", training=WHOLE),
     },
     methods=[*t.BASELINES, t.GEMS, t.GEMS_TUNED],
     notes=[t.HEADS, *t.ON_MNIST["notes"]],
@@ -200,10 +193,7 @@ exhibits["early-stopping"] = exhibit(
 )
 
 BY_DEVIATION = with_changes(
-    t.NEURAL_GEMS,
-    epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7],
-    clusters=150,
-    show=["epsilon_hidden"],
+    t.NEURAL_GEMS, epsilon_hidden=[0.01, 0.03, 0.1, 0.3, 0.7], clusters=150, show=["epsilon_hidden"]
 )
 WITHOUT_CLUSTERS = with_changes(BY_DEVIATION, "GEMS, no clusters", clusters=1, merge="tuples")
 exhibits["cifar-sizes"] = exhibit(
@@ -385,14 +375,7 @@ exhibits["equal-epochs"] = exhibit(
     place="beyond the paper; appendix C.1",
     caption="""Test accuracy in percent of logistic models where each client stops by itself, and
         where all train for 40 epochs. early-stopping has five clients.""",
-    methods=[
-        t.LOCAL,
-        t.AVERAGED,
-        t.GEMS,
-        t.GEMS_NOTEBOOK,
-        t.AVERAGED_TUNED,
-        t.GEMS_TUNED,
-    ],
+    methods=[t.LOCAL, t.AVERAGED, t.GEMS, t.GEMS_NOTEBOOK, t.AVERAGED_TUNED, t.GEMS_TUNED],
     cases={
         "two": with_changes(t.TWO, "J = 2, each stops"),
         "two-whole": with_changes(t.TWO, "J = 2, 40 epochs", training={"patience": 0}),
@@ -402,6 +385,7 @@ exhibits["equal-epochs"] = exhibit(
     notes=t.ON_MNIST["notes"],
 )
 
+STEPS = {"lr": 0.001, "l2": 0.0, "batch_size": 32, "epochs": 40}
 EXHIBITS = {
     "paper": "gems",
     "title": "Model aggregation via good-enough model spaces",
@@ -411,17 +395,7 @@ EXHIBITS = {
         dataset=t.MNIST,
         partition=component("by_label", clients=5),
         model=component("logistic"),
-        training=component(
-            "adam",
-            lr=0.001,
-            l2=0.0,
-            batch_size=32,
-            epochs=40,
-            amsgrad=False,
-            patience=5,
-            weight_sd=0.05,
-            bias=0.0,
-        ),
+        training=component("adam", **STEPS, amsgrad=False, patience=5, weight_sd=0.05, bias=0.0),
         sweep={},
         trials=5,
         drawing=component("table", rows=["method"], sizes=False),

@@ -49,21 +49,18 @@ LEARNING_NOTES = [
         accuracy_scatter in the csv is their standard deviation.""",
 ]
 
-QUICK = exhibit(
-    dataset=component("digits"),
-    model={"hidden": [40], "spread": 0.03},
-    training={"batch_size": 16, "epochs": 20},
-    parameters={"rounds": 300},
-    measure_every=15,
-)
-TINY = exhibit(
-    dataset=component("digits"),
-    model={"hidden": [10], "spread": 0.03},
-    training={"batch_size": 16, "epochs": 2},
-    parameters={"rounds": 12},
-    measure_every=2,
-    trials=2,
-)
+
+def small(units: int, training: Entry, **parameters: int) -> ExhibitData:
+    return exhibit(
+        dataset=component("digits"),
+        model={"hidden": [units], "spread": 0.03},
+        training={"batch_size": 16, **training},
+        parameters=parameters,
+    )
+
+
+QUICK = exhibit(small(40, {"epochs": 20}, rounds=300), measure_every=15)
+TINY = exhibit(small(10, {"epochs": 2}, rounds=12), measure_every=2, trials=2)
 # measured once an epoch of half of the data; steps: minibatches between two exchanges
 TWO_NODES = exhibit(
     dataset=CLOTHES,
@@ -343,16 +340,6 @@ def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) ->
     return {"metric": metric, "split": split, **place, **others}
 
 
-def small_graphs(units: int, steps: int, cases: Cases) -> ExhibitData:
-    return exhibit(
-        dataset=component("digits"),
-        model={"hidden": [units], "spread": 0.03},
-        training={"batch_size": 16},
-        parameters={"steps": steps},
-        cases=cases,
-    )
-
-
 TO_16: Runs = {4: (938, 157), 8: (469, 157), 16: (234, 59)}
 TO_64: Runs = {32: (117, 59), 64: (59, 59)}
 QUICK_RUNS: Runs = {4: (75, 13), 8: (38, 7)}
@@ -399,14 +386,14 @@ exhibits["graphs"] = exhibit(
             | on_graphs({"ring": TO_64}, **NO_GOSSIP)
             | on_graphs(dict.fromkeys(OTHER_SHAPES, TO_16 | TO_64), **NO_GOSSIP)
         },
-        "quick": small_graphs(
-            40,
-            3,
-            on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
+        "quick": exhibit(
+            small(40, {}, steps=3),
+            cases=on_graphs({"complete": {2: (150, 25), **QUICK_RUNS}, "ring": QUICK_RUNS})
             | on_graphs(dict.fromkeys(OTHER_SHAPES, QUICK_RUNS), **NO_GOSSIP),
         ),
-        "tiny": small_graphs(
-            10, 2, on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}})
+        "tiny": exhibit(
+            small(10, {}, steps=2),
+            cases=on_graphs({"complete": {2: (12, 2), 4: (6, 1)}, "ring": {4: (6, 1)}}),
         ),
     },
 )

@@ -205,10 +205,7 @@ exhibits["merging-and-posterior"] = exhibit(
             what merges is decided as before.""",
         p.CHOSEN_DEEP,
     ],
-    at={
-        "quick": {"sweep": p.depths(10, [1, 2])},
-        "tiny": {"sweep": p.depths(4, [2]), "trials": 2},
-    },
+    at={"quick": {"sweep": p.depths(10, [1, 2])}, "tiny": {"sweep": p.depths(4, [2]), "trials": 2}},
 )
 BY_CLIENT = with_changes(p.W_ENS, "W-Ens, share of the client", share="client")
 exhibits["ensemble-readings"] = exhibit(
