@@ -36,7 +36,7 @@ class Spaces:
     """K sets of models {w: |(w - c_k) / s_k| <= r_k}: balls, or ellipsoids along the axes.
 
     centres: c, (K, d); radii: r, (K,); shapes: s, relative radii along each axis, (K, d), or ones,
-    (1, 1), for balls; all float64. empty: bool (K,), which sets contain no point at all.
+    (1, 1), for balls. empty: (K,), which sets contain no point at all.
     """
 
     centres: Array
@@ -46,28 +46,27 @@ class Spaces:
 
     @staticmethod
     def balls(centres: Array, radii: Array) -> Spaces:
-        """Return K balls around `centres` (K, d) with the given `radii` (K,), none empty."""
         return Spaces(centres, radii, np.ones((1, 1)), np.zeros(len(radii), bool))
 
     @property
     def mean(self) -> Array:
-        """Return the mean of the spaces' centres, where gradient descent starts: (d,)."""
+        """Return the mean of the centres, where gradient descent starts: (d,)."""
         return np.asarray(self.centres.mean(axis=0))
 
     def distances(self, point: Array) -> Array:
-        """Compute distances |(w - c_k) / s_k| of `point` w (d,) from all centres c: (K,)."""
+        """Compute |(w - c_k) / s_k| for `point` w (d,): (K,)."""
         return np.asarray(np.linalg.norm((point - self.centres) / self.shapes, axis=1))
 
     def holds(self, point: Array) -> bool:
-        """Return whether `point` (d,) lies in all K spaces (balls or ellipsoids)."""
+        """Return whether `point` (d,) lies in all spaces."""
         return bool((self.distances(point) <= self.radii).all() and not self.empty.any())
 
 
 @dataclass(frozen=True)
 class Hinges:
-    """The objective sum_k max(0, |scale_k (w - c_k)| - margin_k), 0 where K spaces intersect.
+    """The objective sum_k max(0, |scale_k (w - c_k)| - margin_k), 0 where K spaces meet.
 
-    A space is a ball or ellipsoid. centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
+    centres: c, (K, d); scales: (K, d) or (1, 1); margins: (K,).
     """
 
     centres: Array
@@ -75,31 +74,26 @@ class Hinges:
     margins: Array
 
     def value(self, point: Array) -> float:
-        """Compute the objective sum_k max(0, |scale_k (w - c_k)| - margin_k) at `point` w (d,)."""
         lengths = np.linalg.norm(self.scales * (point - self.centres), axis=1)
         return float(np.maximum(lengths - self.margins, 0).sum())
 
 
 def of_balls(spaces: Spaces) -> Hinges:
-    """Return the objective sum_k max(0, |w - c_k| - r_k), which is 0 where K balls intersect.
-
-    Gradient descent minimises it. Source: GEMS, eq. (2).
-    """
+    """Return sum_k max(0, |w - c_k| - r_k). Source: GEMS, eq. (2)."""
     return Hinges(spaces.centres, np.ones((1, 1)), spaces.radii)
 
 
 def of_ellipsoids(spaces: Spaces, thinnest: float) -> Hinges:
-    """Return the objective sum_k max(0, |(w - c_k) / r_k| - 1), which is 0 where K ellipsoids meet.
+    """Return sum_k max(0, |(w - c_k) / r_k| - 1), with r_k, a radius for each axis.
 
-    r_k has a radius for each axis; radii of `spaces` below `thinnest` are replaced by it. Source:
-    GEMS, eq. (2) with (4); the authors' code.
+    Radii below `thinnest` are replaced by it. Source: GEMS, eq. (2) with (4); the authors' code.
     """
     radii = np.maximum(spaces.radii, thinnest)[:, None] * spaces.shapes
     return Hinges(spaces.centres, 1 / radii, np.ones(len(radii)))
 
 
 def weighed_by_centres(spaces: Spaces) -> Hinges:
-    """Return the objective of K balls as in the authors' code: sum_k max(0, |c_k (w - c_k)| - r_k).
+    """Return sum_k max(0, |c_k (w - c_k)| - r_k), as in the authors' code.
 
     The factor c_k is a mistake that GEMS, eq. (2), does not have; the code's numbers need it.
     """
@@ -107,7 +101,7 @@ def weighed_by_centres(spaces: Spaces) -> Hinges:
 
 
 class Descent(NamedTuple):
-    """Result of a gradient descent: its last point (d,), number of steps, final objective."""
+    """The last point (d,) of a gradient descent, its steps, and the objective there."""
 
     point: Array
     steps: int
@@ -115,10 +109,9 @@ class Descent(NamedTuple):
 
 
 def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
-    """Run gradient descent with step size `lr` from `start` (d,), until the objective is 0.
+    """Descend from `start` (d,) with step size `lr` until `hinges` are 0, for at most `steps`.
 
-    `hinges` is the objective, a sum of hinge terms; the descent ends after at most `steps` steps. A
-    term that is 0 has gradient 0. Source: GEMS, section 3.1.
+    A term that is 0 has gradient 0. Source: GEMS, section 3.1.
     """
     point = np.array(start, np.float64)
     done = 0
@@ -135,12 +128,11 @@ def descended(hinges: Hinges, start: Array, lr: float, steps: int) -> Descent:
 
 
 class Certificate(NamedTuple):
-    """Result of the search for a common point of K spaces (balls or ellipsoids), with its proof.
+    """Whether K spaces have a common point, with the proof.
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
-    proven. point: the point whose largest distance from a centre, in radii of its space, is least.
-    largest, smallest: bounds on the factor on all radii with which the spaces just intersect.
-    weights: (K,), prove `smallest`.
+    proven. point: the deepest, see `certified`. largest, smallest: bounds on the factor on all
+    radii with which the spaces just meet. weights: (K,), prove `smallest`.
     """
 
     meet: bool | None
@@ -151,10 +143,10 @@ class Certificate(NamedTuple):
 
 
 def certified(spaces: Spaces) -> Certificate:
-    """Prove whether K spaces (balls or ellipsoids) have a common point, and find the deepest point.
+    """Prove whether K spaces have a common point, and find the deepest point.
 
-    The deepest point's largest distance from a centre, in radii, is least. An empty space
-    intersects no other. If a space has radius 0, only its centre can be the common point.
+    The deepest point's largest distance from a centre, in radii, is least. An empty space meets no
+    other. If a space has radius 0, only its centre can be the common point.
     """
     single = np.eye(len(spaces.radii))
     if spaces.empty.any():
@@ -172,11 +164,10 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on the least t^2 with which K spaces intersect, for weights x on the simplex.
+    """Bounds on t^2 for `weights` x (K,) on the simplex.
 
-    t multiplies all radii. weights: x, (K,). point: w, (d,), minimises sum_k x_k q_k. apart: w -
-    c_k, (K, d). values: q_k, squared distance of w from centre c_k in radii, (K,). high, low: the
-    bounds max_k q_k and sum_k x_k q_k.
+    point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k, (K,). high, low:
+    the bounds max_k q_k and sum_k x_k q_k.
     """
 
     weights: Array
@@ -188,12 +179,12 @@ class _Bounds(NamedTuple):
 
 
 def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
-    """Compute the least t² with which K spaces intersect, min_w max_k sum_i a_ki (w_i - c_ki)².
+    """Compute the least t², min_w max_k sum_i a_ki (w_i - c_ki)², with which K spaces meet.
 
-    t multiplies all radii. `centres`, c, is (K, d); `squares`, a, inverse squares of radii, is (K,
-    d), or (K, 1) for balls. Returns the point w (d,), weights x (K,), and an upper and a lower
-    bound. Newton's method maximises the lower bound g(x) plus the barrier tau sum_k log x_k on the
-    simplex, for ever smaller tau, until the bounds differ by at most GAP.
+    `centres`, c, is (K, d); `squares`, a, is (K, d), or (K, 1) for balls. Returns the point w (d,),
+    weights x (K,), and an upper and a lower bound. Newton's method maximises the lower bound g(x)
+    plus the barrier tau sum_k log x_k on the simplex, for ever smaller tau, until the bounds differ
+    by at most GAP.
     """
 
     def at(x: Array) -> _Bounds:
@@ -232,10 +223,10 @@ def least(centres: Array, squares: Array) -> tuple[Array, Array, float, float]:
 
 
 def _newton(at: _Bounds, squares: Array, tau: float) -> tuple[Array, float]:
-    """Compute a Newton step (K,) of the weights x in `at` within the simplex, and its decrement.
+    """Compute a Newton step (K,) of the weights within the simplex, and its decrement.
 
     The lower bound g has d g / d x_k = q_k, and d^2 g / d x_k d x_l = -2 sum_i a_ki e_ki a_li e_li
-    / sum_m x_m a_mi, with e_k = w - c_k; `squares` is a, and `tau` weighs the logarithmic barrier.
+    / sum_m x_m a_mi, with e_k = w - c_k and a the `squares`.
     """
     count = len(at.weights)
     pulls = squares * at.apart / np.sqrt((at.weights[:, None] * squares).sum(axis=0))

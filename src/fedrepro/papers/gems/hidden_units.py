@@ -1,9 +1,7 @@
 """Balls around hidden units, and merging of units whose balls meet (GEMS, section 3.2).
 
-All weight vectors in a unit's ball give nearly equal outputs. Pre-activations are linear in how far
-a unit's weights are moved, and one set of random directions serves all units of a client. Along a
-direction the change of outputs only grows, so a direction that is good enough at a radius is good
-enough at all smaller ones.
+All weight vectors in a unit's ball give nearly equal outputs. Along a direction the change of
+outputs only grows, so a direction that is good enough at a radius is so at all smaller ones.
 """
 
 from __future__ import annotations
@@ -41,21 +39,16 @@ UNIT_METRICS = {
 
 
 class HiddenUnits(NamedTuple):
-    """The hidden units of one client in one layer, and the layer's inputs on n examples.
-
-    inputs: float32 (n, D), outputs of the layer below; units: float32 (D + 1, L), a column of
-    weights for each of L units, biases as the last row.
-    """
+    """A client's units of a layer, a column (D + 1, L) each, and the layer's inputs (n, D)."""
 
     inputs: softmax_spaces.Floats
     units: softmax_spaces.Floats
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of a unit's weights; return their effect on pre-activations.
+    """Draw `points` random directions of a unit's weights.
 
-    The result (points, n) is how much a step of length 1 along each direction changes a unit's
-    pre-activation, on each of the n examples of `layer`.
+    Returns how much a step of length 1 along each changes the pre-activation: (points, n).
     """
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
@@ -67,8 +60,7 @@ def deviations(
 ) -> softmax_spaces.Floats:
     """Compute how far a unit's outputs move along each direction: |relu(a + R t) - relu(a)|, (p,).
 
-    `start` is a, (n,), the unit's pre-activations on n examples; `moved` is t, (p, n), how a step
-    of length 1 along each of p directions changes them; `radius` R is the length of the step.
+    `start` is a, (n,), the unit's pre-activations, `moved` is t, (p, n), and `radius` is R.
     """
     apart = np.maximum(start + np.float32(radius) * moved, 0)
     apart -= np.maximum(start, 0)
@@ -86,8 +78,8 @@ def balls(
     """Search for each unit the largest ball of weights that change outputs by at most `epsilon`.
 
     With `deviation` "outside", as printed, the change on n examples is |difference| / n, with
-    "inside" |difference| / sqrt(n). Bisection searches radii along one set of random directions for
-    all units if `shared`, else along new ones for every radius. Source: GEMS, eq. (3).
+    "inside" |difference| / sqrt(n). Directions are `shared` by all units and radii, or always new.
+    Source: GEMS, eq. (3).
     """
     examples = len(layer.inputs)
     most = epsilon * (examples if deviation == "outside" else examples**0.5)
@@ -111,17 +103,13 @@ def balls(
 
 @dataclass(frozen=True)
 class Units:
-    """The N hidden units of all clients in one layer, which are to be merged.
-
-    centres: float64 (N, d), incoming weights and bias of each unit. owners: int64 (N,), its client.
-    """
+    """All clients' units of a layer: `centres` (N, d), weights and bias, and their `owners`."""
 
     centres: Array
     owners: Ints
 
     @cached_property
     def distances(self) -> Array:
-        """Compute the Euclidean distance between the weights of every two units, (N, N)."""
         from scipy.spatial.distance import cdist
 
         return np.asarray(cdist(self.centres, self.centres))
@@ -131,29 +119,23 @@ Sets = list[list[int]]
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Form one group of hidden units: add each unit in turn whose ball meets all in the group.
+    """Form one group: add each unit in turn whose ball meets all in it; others stay alone.
 
-    `members` are the units' indices, and `meet` (N, N) says which units' balls intersect. Returns
-    lists of indices: the group, then each other unit alone. `owners` are not used, so units of one
-    client may be grouped. Source: the code of the authors of GEMS.
+    `meet` (N, N) says which balls intersect; units of one client may be grouped. Source: the code
+    of the authors of GEMS.
     """
     together: list[int] = []
-    alone: Sets = []
     for unit in members:
         if meet[unit, together].all():
             together.append(unit)
-        else:
-            alone.append([unit])
-    return [together, *alone] if members else []
+    return [together, *([unit] for unit in members if unit not in together)] if members else []
 
 
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Group hidden units into sets of different clients' units whose balls intersect in pairs.
+    """Form groups of different clients' units whose balls intersect in pairs.
 
-    `members` are the units' indices, `meet` (N, N) says which balls intersect, `owners` (N,) are
-    the units' clients. Each set starts with the first unit left, and adds the first unit of each
-    other client whose ball meets all in the set. Returns lists of indices. Source: GEMS, section
-    3.2, step 3 (greedily, tuples of the Cartesian product).
+    Each starts with the first unit left, and adds the first unit of each other client whose ball
+    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -173,11 +155,10 @@ GROUPINGS = {"greedy": one_set, "tuples": tuples}
 
 
 class Merged(NamedTuple):
-    """The units of a hidden layer that all clients share after merging, and counts of merged units.
+    """The units of a layer that all clients share: (A, d), cluster after cluster.
 
-    units: float64 (A, d), weights and bias of each unit, cluster after cluster. merged: how many of
-    them replace several units. leftover: how many are a client's own, unchanged. refused: number of
-    sets of units whose balls intersect in pairs but have no common point, so they were not merged.
+    merged: how many of them replace several units. leftover: how many are a client's own. refused:
+    number of sets of units whose balls intersect in pairs but have no common point.
     """
 
     units: Array
@@ -194,10 +175,8 @@ def merged(
 ) -> Merged:
     """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-    A ball is around a unit's weights; `radii` are (N,). `clusters` has arrays of indices of units
-    that may merge, and `grouping` names the rule that makes sets of a cluster's units: "greedy", or
-    "tuples" of different clients' units. `joined` returns a point (d,) in all balls of a set, or
-    None.
+    `radii` (N,) are those of the balls. `grouping` is a rule of GROUPINGS, for the units of a
+    cluster. `joined` returns a point (d,) in all balls of a set, or None.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -217,10 +196,9 @@ def merged(
 class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
-    clients: each client's units and the layer's inputs. rngs: each client's random key. search:
-    options of the search for radii. draws: "shared" directions for every radius, or "fresh" ones.
-    deviation: see `balls`. layer: number of the layer, from 0. known: radii so far, by epsilon.
-    grouped: clusters so far, by how many there are.
+    rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
+    deviation: see `balls`. layer: its number, from 0. known: radii so far, by epsilon. grouped:
+    clusters so far, by how many there are.
     """
 
     clients: Sequence[HiddenUnits]
@@ -234,7 +212,6 @@ class LayerSpaces:
 
     @cached_property
     def units(self) -> Units:
-        """Return the hidden units of all clients, client after client, with the client of each."""
         layers = [client.units for client in self.clients]
         owners = np.repeat(np.arange(len(layers)), [units.shape[1] for units in layers])
         return Units(np.hstack(layers).T.astype(np.float64), owners)
@@ -242,18 +219,11 @@ class LayerSpaces:
     def radii(self, epsilon: float) -> list[softmax_spaces.Radius]:
         """Return the radius of each unit's ball, in which outputs change by at most `epsilon`."""
         if epsilon not in self.known:
-            radii = [
-                radius
-                for client, rng in zip(self.clients, self.rngs, strict=True)
-                for radius in balls(
-                    client,
-                    rng.stream(f"gems-unit-directions-{self.layer}"),
-                    epsilon,
-                    self.deviation,
-                    self.search,
-                    self.draws == "shared",
-                )
-            ]
+            radii: list[softmax_spaces.Radius] = []
+            asked = epsilon, self.deviation, self.search, self.draws == "shared"
+            for client, rng in zip(self.clients, self.rngs, strict=True):
+                generator = rng.stream(f"gems-unit-directions-{self.layer}")
+                radii += balls(client, generator, *asked)
             self.known[epsilon] = radii
             if capped := sum(radius.capped for radius in radii):
                 log.warning(
@@ -264,12 +234,9 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units into `count` groups by k-means of their weights and biases.
+        """Cluster all clients' units into `count` groups by k-means: arrays of their indices.
 
-        Returns each cluster's array of units' indices. Only units of one cluster may be merged.
-
-        Raises:
-            FedreproError: there are fewer units than clusters.
+        Raises FedreproError if there are fewer units than clusters.
         """
         units = len(self.units.centres)
         if count > units:
@@ -286,11 +253,10 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """Options for merging the hidden units of a layer.
+    """How the units of a layer are merged, within so many clusters.
 
-    epsilon: how far a unit's outputs may change in its ball. clusters: number of groups of units
-    within which units may merge. grouping: the rule that makes sets of units, "greedy" or "tuples".
-    search: how a point in all balls of a set is found.
+    epsilon: how far a unit's outputs may change in its ball. grouping: a rule of GROUPINGS. search:
+    how a point in all balls of a set is found.
     """
 
     epsilon: float
@@ -299,10 +265,10 @@ class Merging:
     search: softmax_spaces.Intersecting
 
     def joined(self, spaces: Spaces) -> Array | None:
-        """Find a unit that replaces several: a point (d,) in all their balls `spaces`, or None.
+        """Find a unit that replaces several: a point (d,) in all their balls, or None.
 
-        It is the last point of gradient descent (always, with `as_published`), or the point
-        farthest inside the balls if `search` asks for that or the descent ends outside.
+        It is where descent ends (always, with `as_published`), or the deepest point if `search`
+        asks for that or the descent ends outside.
         """
         if self.search.as_published or self.search.point == "descent":
             reached = self.search.descend(spaces)
@@ -312,10 +278,9 @@ class Merging:
         return proof.point if proof.meet else None
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
+        """Merge all clients' units of a layer; return the layer that they share.
 
-        Raises:
-            FedreproError: there are more clusters than units, or with `as_published` only one.
+        Raises FedreproError for more clusters than units, or with `as_published` only one.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
@@ -330,11 +295,10 @@ class Merging:
 
 
 class CommonLayers(NamedTuple):
-    """The hidden layers that all clients share after merging, and each client's output layer.
+    """The hidden layers that all clients share after merging, by tensor, (1, *shape).
 
-    tensors: the shared hidden layers by name, (1, *shape). inputs: for each client the outputs of
-    the top shared layer on its validation examples, (n, A). heads: each client's output layer, (A +
-    1, K), biases last. diagnostics: numbers by name of metric (UNIT_METRICS). sent: traffic so far.
+    inputs: for each client the outputs of the top one on its validation examples, (n, A). heads:
+    each client's output layer, (A + 1, K), biases last. diagnostics: UNIT_METRICS.
     """
 
     tensors: dict[str, np.ndarray]
@@ -352,18 +316,11 @@ def common_layers(
     rng: RngKey,
     instead: Callable[[LayerSpaces, Merged], Merged] | None = None,
 ) -> CommonLayers:
-    """Merge the clients' hidden layers one by one from the lowest, and retrain the layers above.
+    """Merge `depth` hidden layers of the clients one by one, and retrain the layers above.
 
-    Source: GEMS, section 3.2, steps 2 to 4.
-
-    Args:
-        lowest: all clients' units of the lowest hidden layer.
-        depth: number of hidden layers.
-        merging: options of merging units.
-        trained: called with the merged layers' tensors and the number of the top one; clients train
-            the layers above, and their tensors are returned, (J, *shape), from weight0 on.
-        rng: the random key of the method's call.
-        instead: for controls, maps (units, merged layer) to a layer that is used instead.
+    `trained` takes the merged layers' tensors and the number of the top one, and returns clients'
+    layers above, (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged layer)
+    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -384,24 +341,20 @@ def common_layers(
         above = lowest_layers(trained(tensors, layer))
         own = list(map(HiddenUnits, inputs, above))
         spaces = replace(spaces, clients=own, layer=layer + 1, known={}, grouped={})
-    numbers: dict[str, float] = {
-        "merged_units": sum(common.merged for common in layers),
-        "leftover_units": sum(common.leftover for common in layers),
-        "refused_sets": sum(common.refused for common in layers),
+    numbers = {
+        "merged_units": float(sum(common.merged for common in layers)),
+        "leftover_units": float(sum(common.leftover for common in layers)),
+        "refused_sets": float(sum(common.refused for common in layers)),
         "hidden_radius": float(np.mean([radius.value for radius in radii])),
-        "capped_units": sum(radius.capped for radius in radii),
+        "capped_units": float(sum(radius.capped for radius in radii)),
     }
-    diagnostics = {name: float(number) for name, number in numbers.items()}
-    return CommonLayers(tensors, inputs, above, diagnostics, sent)
+    return CommonLayers(tensors, inputs, above, numbers, sent)
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
+    """Return the lowest layer of each of J clients as (D + 1, K), biases last.
 
-    `tensors` are all clients' networks by name, (J, *shape).
-
-    Raises:
-        FedreproError: the networks have no biases.
+    Raises FedreproError if the networks have no biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(
@@ -413,9 +366,6 @@ def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floa
 
 
 def tensors_of_layer(values: Array, layer: int) -> dict[str, np.ndarray]:
-    """Split a layer's `values` (D + 1, K) into weight (1, D, K) and bias (1, K), the last row.
-
-    Returns both by name, such as weight0 and bias0 for `layer` 0.
-    """
+    """Split `values` (D + 1, K) of layer number `layer` into its weight and bias, by name."""
     whole = values.astype(np.float32)
     return {f"weight{layer}": whole[None, :-1], f"bias{layer}": whole[None, -1]}

@@ -1,10 +1,9 @@
 """Good-enough spaces of softmax models: balls or ellipsoids of models with a required accuracy.
 
-A model is moved away from its centre along random directions. Its logits are linear in the
-distance, so an example is predicted right between two distances. These are computed once and serve
-every radius and accuracy that is asked for; radii are found by bisection. A model is (D + 1, K),
-weights and, in the last row, biases. Ellipsoids have relative radii from Fisher information.
-Source: Model Aggregation via Good-Enough Model Spaces (GEMS), algorithm 2 and appendix A.
+A model is (D + 1, K), weights and, in the last row, biases. It is moved away from its centre along
+random directions. Its logits are linear in the distance, so an example is predicted right between
+two distances, which serve every radius and accuracy that is asked for. Ellipsoids have relative
+radii from Fisher information. Source: GEMS, algorithm 2 and appendix A.
 """
 
 from __future__ import annotations
@@ -46,23 +45,15 @@ METRICS = {
     "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
     "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
 }
-METRICS |= {
-    name: Metric(f"accuracy at client {j} of the point", "share of its examples", 0, 1, 1)
-    for j, name in enumerate(OF_CLIENTS, start=1)
-}
-METRICS |= {
-    name: Metric(f"radius of the space of client {j}", "L2", 0, None, 0)
-    for j, name in enumerate(RADII, start=1)
-}
+for number, (accuracy, length) in enumerate(zip(OF_CLIENTS, RADII, strict=True), start=1):
+    of_point = f"accuracy at client {number} of the point"
+    METRICS[accuracy] = Metric(of_point, "share of its examples", 0, 1, 1)
+    METRICS[length] = Metric(f"radius of the space of client {number}", "L2", 0, None, 0)
 
 
 @dataclass(frozen=True)
 class Bisection:
-    """Options of the search by bisection for the radius of a space of good enough models.
-
-    r_max: largest radius. delta: width of the interval at which bisection ends. points: number of
-    random models at each radius that have to be good enough.
-    """
+    """The search for a radius: the largest, how far it is searched to, random models at each."""
 
     r_max: float = 4000.0
     delta: float = 0.01
@@ -70,10 +61,10 @@ class Bisection:
 
 
 class Radius(NamedTuple):
-    """Result of a search for the radius of a space, a ball or ellipsoid of good enough models.
+    """The radius of a space.
 
-    value: the radius. empty: the centre itself is not good enough, so the space is empty. capped:
-    every radius tested, up to the largest allowed, was good enough, so the true one may be larger.
+    empty: the centre itself is not good enough. capped: every radius tested was good enough, so the
+    true one may be larger.
     """
 
     value: float
@@ -87,8 +78,7 @@ EMPTY = Radius(0.0, empty=True)
 def bisected(good_enough: Callable[[float], bool], search: Bisection) -> Radius:
     """Find by bisection the largest tested radius that is good enough. Source: GEMS, Algorithm 2.
 
-    good_enough(R) must say whether random models at distance R from the centre are good enough. The
-    result is the lower end of the last interval, which passed; the paper does not say which end.
+    The result is the lower end of the last interval, which passed; the paper does not say which.
     """
     low, high = 0.0, search.r_max
     while high - low > search.delta:
@@ -109,26 +99,23 @@ def with_ones(inputs: Floats) -> Floats:
 
 
 class RightWithin(NamedTuple):
-    """For each direction, the range of distances within which each example is classified right.
-
-    A model moves from its centre along p directions. least, most: ends of the range, (n, p).
-    """
+    """The distances within which each of n examples is right along p directions: ends, (n, p)."""
 
     least: Floats
     most: Floats
 
     def accuracies(self, distance: float) -> np.ndarray:
-        """Compute accuracies of the model moved by `distance` along each of p directions: (p,)."""
+        """Compute the accuracy of the model moved by `distance` along each direction: (p,)."""
         right = (self.least <= distance) & (distance <= self.most)
         return np.asarray(right.mean(axis=0))
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """A client's softmax model (`centre`), and examples on which models near it are evaluated.
+    """A client's softmax model, and examples on which models near it are evaluated.
 
-    inputs: float32 (n, D); labels: int64 (n,); centre: float32 (D + 1, K), biases last. shape:
-    relative radii of an ellipsoid around `centre`, float32 (D + 1, K), or ones, (1, 1), for a ball.
+    inputs: (n, D); labels: int64 (n,); centre: the model, (D + 1, K). shape: relative radii of an
+    ellipsoid around it, (D + 1, K), or ones, (1, 1), for a ball.
     """
 
     inputs: Floats
@@ -138,37 +125,32 @@ class Softmax:
 
     @cached_property
     def with_ones(self) -> Floats:
-        """Return the inputs with a last column of ones for the biases: float32 (n, D + 1)."""
         return with_ones(self.inputs)
 
     @cached_property
     def logits(self) -> Floats:
-        """Compute the logits of the client's model `centre` on its examples: float32 (n, K)."""
         return np.asarray(self.with_ones @ self.centre)
 
     @property
     def accuracy(self) -> float:
-        """Compute the accuracy of the client's model `centre` on its examples."""
         return float((self.logits.argmax(axis=1) == self.labels).mean())
 
     def accuracy_at(self, point: np.ndarray) -> float:
-        """Compute the accuracy of the softmax model `point` (D + 1, K) on the client's examples."""
+        """Compute the accuracy of another model, `point` (D + 1, K), on the client's examples."""
         logits = self.with_ones @ point.astype(np.float32)
         return float((logits.argmax(axis=1) == self.labels).mean())
 
     def right_within(self, rng: np.random.Generator, points: int, most: int) -> RightWithin:
         """Draw `points` random directions; find at which distances along each an example is right.
 
-        An example is right if the model moved so far from `centre` predicts its label; one call
-        serves every radius. Directions are shape * g / |g| with g standard normal, points of the
-        surface of the ball or ellipsoid with radius 1; at most `most` are drawn at a time. Source:
-        GEMS, Algorithm 2, line 6, and appendix A.
+        Directions are shape * g / |g| with g standard normal; at most `most` are drawn at a time.
+        Source: GEMS, Algorithm 2, line 6, and appendix A.
         """
         parts = list(self.blocks(rng, points, most))
         return RightWithin(*(np.hstack(ends) for ends in zip(*parts, strict=True)))
 
     def blocks(self, rng: np.random.Generator, points: int, most: int) -> Iterator[RightWithin]:
-        """Yield results of `right_within` for at most `most` of the `points` directions at a time.
+        """Yield `right_within` of at most `most` directions at a time.
 
         At distance R an example of class y is right if z_k + R d_k <= z_y + R d_y for all classes
         k, where z are the logits and d is what a step of length 1 adds to them.
@@ -197,12 +179,11 @@ class Softmax:
             yield RightWithin(low, high)
 
     def proven_radius(self, accuracy: float) -> float:
-        """Compute a radius within which every model provably has this `accuracy`, without sampling.
+        """Compute a radius within which every model provably has this `accuracy`.
 
         By the Cauchy-Schwarz inequality, a move of length R changes the gap between two logits by
         at most R |x|, with x measured in the radii of both classes. So each example stays right up
-        to a distance of its own, and the result is the distance that enough examples reach. The
-        true radius may be larger, because a single move does not change all examples that much.
+        to a distance of its own, and the result is the distance that enough examples reach.
         """
         squares = self.with_ones.astype(np.float64) ** 2
         shape = np.broadcast_to(self.shape.astype(np.float64), self.centre.shape)
@@ -219,20 +200,12 @@ class Softmax:
 
 
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
-    """Compute the Fisher information of each weight of a softmax model, for ellipsoids' radii.
+    """Compute the Fisher information of each weight of a model on `inputs` (n, D): (D + 1, K).
 
     It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
     for each example, as in the authors' code. Source: GEMS, appendix A.
-
-    Args:
-        inputs: examples x, float32 (n, D).
-        centre: the model, float32 (D + 1, K), biases last.
-        rng: generator that draws y.
-
-    Returns:
-        float64 (D + 1, K).
     """
-    x = np.hstack([inputs, np.ones((len(inputs), 1))]).astype(np.float64)
+    x = with_ones(inputs).astype(np.float64)
     logits = x @ centre
     probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
     probabilities /= probabilities.sum(axis=1, keepdims=True)
@@ -242,23 +215,18 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
 
 
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
-    """Compute relative radii of an ellipsoid from Fisher information: max(min_j F_j / F_i, least).
-
-    The weight with the least information has 1. `fisher` is F, (D + 1, K), and so is the result,
-    float32; no radius is below `least`. Source: GEMS, eq. (5).
-    """
+    """Compute radii of an ellipsoid: max(min_j F_j / F_i, least). Source: GEMS, eq. (5)."""
     raised = fisher + FLOOR
-    radii: Floats = np.maximum(raised.min() / raised, least).astype(np.float32)
-    return radii
+    return np.asarray(np.maximum(raised.min() / raised, least).astype(np.float32))
 
 
 @dataclass(frozen=True)
 class Intersecting:
-    """Options of the search for a common point of the clients' spaces (balls or ellipsoids).
+    """The search for a common point of the clients' spaces.
 
-    kind: "ball" or "ellipsoid". point: "descent" for the last point of gradient descent, or
-    "deepest" for the point whose largest distance from a centre, in radii, is least. as_published:
-    repeat mistakes of the authors' code. delta: least radius of an ellipsoid in the descent.
+    kind: "ball" or "ellipsoid". point: the last of "descent", or the "deepest" (see `certified`).
+    as_published: repeat mistakes of the authors' code. delta: least radius of an ellipsoid in the
+    descent.
     """
 
     kind: str
@@ -267,15 +235,13 @@ class Intersecting:
     delta: float
 
     def printed(self, spaces: common_points.Spaces) -> common_points.Hinges:
-        """Return the objective that the paper prints, which is 0 where all `spaces` intersect."""
-        return (
-            common_points.of_balls(spaces)
-            if self.kind == "ball"
-            else common_points.of_ellipsoids(spaces, self.delta)
-        )
+        """Return the objective that the paper prints, which is 0 where all `spaces` meet."""
+        if self.kind == "ball":
+            return common_points.of_balls(spaces)
+        return common_points.of_ellipsoids(spaces, self.delta)
 
     def descend(self, spaces: common_points.Spaces) -> common_points.Descent:
-        """Run gradient descent from the mean of the centres towards a point in all `spaces`."""
+        """Descend from the mean of the centres towards a point in all `spaces`."""
         weighed = self.as_published and self.kind == "ball"
         hinges = common_points.weighed_by_centres(spaces) if weighed else self.printed(spaces)
         return common_points.descended(hinges, spaces.mean, *DESCENTS[self.kind])
@@ -283,31 +249,27 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return a common point of the spaces, (d,), and numbers on the search by name of metric.
-
-        Without a common point, it is the descent's last point, or the deepest one as `point` asks.
-        """
+        """Return the point, (d,), which may lie in no space, and metrics of the search."""
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
-        diagnostics = {
-            "common_point": np.nan if proof.meet is None else proof.meet,
-            "empty_spaces": spaces.empty.sum(),
+        return point, {
+            "common_point": np.nan if proof.meet is None else float(proof.meet),
+            "empty_spaces": float(spaces.empty.sum()),
             "objective": self.printed(spaces).value(point),
-            "descent_steps": descent.steps,
-            "start_inside": spaces.holds(spaces.mean),
-            "radius": spaces.radii.mean(),
+            "descent_steps": float(descent.steps),
+            "start_inside": float(spaces.holds(spaces.mean)),
+            "radius": float(spaces.radii.mean()),
             "reach": proof.largest,
         }
-        return point, {key: float(value) for key, value in diagnostics.items()}
 
 
 @dataclass
 class GoodEnough:
     """The good-enough spaces of J clients: balls or ellipsoids around their softmax models.
 
-    models: the clients' models. rngs: each client's random key. search: options of the search for
-    radii. draws: "shared", equal random directions for every radius, or "fresh". radii: "drawn",
-    tested on random models, or "proven". known: radii so far, by client and required accuracy.
+    rngs: the clients' random keys. draws: "shared", equal random directions for every radius, or
+    "fresh". radii: "drawn", tested on random models, or "proven". known: radii so far, by client
+    and required accuracy.
     """
 
     models: Sequence[Softmax]
@@ -319,22 +281,15 @@ class GoodEnough:
 
     @cached_property
     def shared(self) -> list[RightWithin]:
-        """Find for each client, along directions drawn once, where its examples are right.
-
-        An example is predicted right between two distances from the client's model. All radii of
-        the client's space are then searched along these directions.
-        """
-        points = self.search.points
-        return [
-            model.right_within(self._directions(j), points, points)
-            for j, model in enumerate(self.models)
-        ]
+        """Find for each client, along directions drawn once, where its examples are right."""
+        drawn = enumerate(self.models)
+        most = self.search.points
+        return [model.right_within(self._directions(j), most, most) for j, model in drawn]
 
     def _directions(self, client: int) -> np.random.Generator:
         return self.rngs[client].stream("gems-directions")
 
     def radius(self, client: int, accuracy: float) -> Radius:
-        """Return the radius within which models around this client's model have this `accuracy`."""
         key = client, accuracy
         if key not in self.known:
             self.known[key] = self._searched(client, accuracy)
@@ -365,9 +320,9 @@ class GoodEnough:
     def common(
         self, accuracies: Sequence[float], search: Intersecting
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Find a model (D + 1, K) in the spaces of all clients; return it and metrics by name.
+        """Find a model (D + 1, K) in the spaces of all clients, whose `accuracies` may differ.
 
-        `accuracies` are the accuracies that clients require; `search` has options of this search.
+        Returns it, and metrics by name.
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

@@ -1,8 +1,7 @@
 """Compare our matching with recorded outputs of the PFNM authors' code.
 
-A recording is an .npz with the clients' networks, hyper-parameters, the order in which clients were
-visited, and the results. The networks are matched again in this order; assignments, sizes and
-counts must be equal, weights and biases agree to 1e-12.
+A recording is an .npz with the clients' networks, hyper-parameters, the order of visits and the
+results. Assignments, sizes and counts must be equal, weights and biases agree to 1e-12.
 """
 
 from __future__ import annotations
@@ -22,23 +21,12 @@ from fedrepro.methods.matching.sequential_matching import Rule, Variances, match
 
 TOLERANCE = 1e-12
 
-# Errors that numpy raises for damaged files and files of another kind.
-UNREADABLE = (
-    OSError,
-    ValueError,
-    EOFError,
-    RuntimeError,
-    MemoryError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+# what numpy raises for damaged files and files of another kind
+DAMAGED = EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error
 
 
 class CaseFinding(NamedTuple):
-    """The comparison of one output of our matching with a recording of the authors' code.
-
-    what: name of the output. agrees: whether ours equals the recording. words: details to print.
-    """
+    """Whether one of our outputs agrees with the recording, with details to print."""
 
     what: str
     agrees: bool
@@ -46,9 +34,9 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Compare our matching with that of PFNM's authors, recorded in the file `path`; print results.
+    """Compare with the recording in `path`, and `echo` a line for each output.
 
-    `echo` prints a line. Returns 0 if all agrees, 1 if not, 2 if the file cannot be checked.
+    Returns 0 if all agrees, 1 if not, 2 if the file cannot be checked.
     """
     try:
         findings = check_pfnm(path)
@@ -61,12 +49,9 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Match the clients' networks in a recorded file again, and compare with the authors' results.
+    """Match the networks in a recorded file again; compare layers and tensors with the results.
 
-    Returns findings on the assignments, size and counts of each layer, and on each tensor.
-
-    Raises:
-        FedreproError: the file cannot be checked.
+    Raises FedreproError if the file cannot be checked.
     """
     arrays = _Arrays(path)
     clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))
@@ -134,7 +119,7 @@ class _Arrays:
         try:
             loaded = np.load(path, allow_pickle=False)
             self.arrays = {name: loaded[name] for name in loaded.files}
-        except UNREADABLE as error:
+        except (OSError, ValueError, *DAMAGED) as error:
             raise self.error(f"not a complete .npz file of plain arrays ({error})") from None
         except AttributeError:  # a single array has no `files`
             raise self.error("a single array, not an .npz file") from None
@@ -146,19 +131,14 @@ class _Arrays:
         return name in self.arrays
 
     def real(self, name: str, shape: tuple[int | None, ...], padded: bool = False) -> np.ndarray:
-        """Return array `name` as float64; raise FedreproError unless it has `shape` and is finite.
-
-        A length in `shape` may be None for any. If `padded`, values may be NaN or infinite.
-        """
+        """Return array `name` of this shape, with None for any length, and finite unless padded."""
         if name not in self.arrays:
             raise self.error(f"'{name}' is missing")
         array = self.arrays[name]
         if not isinstance(array, np.ndarray) or array.dtype.kind not in "iuf":
             raise self.error(f"'{name}' is not an array of numbers")
-        fits = len(shape) == array.ndim and all(
-            n in (None, m) for n, m in zip(shape, array.shape, strict=True)
-        )
-        if not fits:
+        pairs = zip(shape, array.shape, strict=False)
+        if array.ndim != len(shape) or any(n not in (None, m) for n, m in pairs):
             expected = ", ".join("any" if n is None else str(n) for n in shape)
             raise self.error(f"'{name}' has the shape {array.shape}, not ({expected})")
         if not padded and not np.isfinite(array).all():
@@ -166,7 +146,6 @@ class _Arrays:
         return array.astype(np.float64)
 
     def whole(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
-        """Return array `name` as int64; raise FedreproError for fractions or another shape."""
         array = self.real(name, shape)
         if (array != np.round(array)).any() or (np.abs(array) > 2**53).any():
             raise self.error(f"'{name}' has values that are not whole numbers")
@@ -180,11 +159,7 @@ class _Arrays:
 
 
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
-    """Return each client's recorded network, without the padding up to the widest client.
-
-    `widths` (J, layers) are clients' hidden widths; `dims` lists the numbers of inputs, of units in
-    each hidden layer, and of classes.
-    """
+    """Return each client's network, without the padding up to the widest client."""
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
     room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]
@@ -199,9 +174,7 @@ def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[Uni
             shape = sizes[(i + 1) // 2 : i // 2 + 2]
             values = block[client][tuple(slice(n) for n in shape)]
             if values.shape != shape:
-                raise arrays.error(
-                    f"'in_{i}' has no room for client {client}, whose widths are larger"
-                )
+                raise arrays.error(f"'in_{i}' has no room for client {client} of these widths")
             if not np.isfinite(values).all():
                 raise arrays.error(f"'in_{i}' of client {client} has values not finite")
             network.append(values)

@@ -1,9 +1,8 @@
 """Streaming matching: the posterior of one step is the prior of the next step (PFNM, section 3.3).
 
-Data arrive at the clients in steps. At each step the clients' new networks are matched to the
-atoms (global units) of all earlier steps and to each other. In natural parameters equation (10) of
-the supplement is a sum, so the state has sums for each atom, and, for equation (11), in how many
-steps each client had each atom.
+At each step the clients' new networks are matched to the atoms (global units) of all earlier steps
+and to each other. In natural parameters equation (10) of the supplement is a sum, so the state has
+sums for each atom, and, for equation (11), in how many steps each client had each atom.
 """
 
 from __future__ import annotations
@@ -27,13 +26,8 @@ if TYPE_CHECKING:
 class Posterior:
     """The posterior over a global network's units (atoms) after `step` steps of a stream of data.
 
-    Attributes:
-        step: number of steps so far.
-        inputs: number of inputs of the networks.
-        layers: for each hidden layer, the lowest first, its atoms, and how often each client had
-            each.
-        bias: mean of the output bias times its precision, float64 (K,).
-        bias_precision: precision (inverse variance) of the output bias, float64 (K,).
+    layers: of each hidden layer, the lowest first, the atoms, and how often each client had each.
+    bias: mean of the output bias times its precision, (K,), which is `bias_precision`.
     """
 
     step: int
@@ -44,7 +38,7 @@ class Posterior:
 
     @property
     def network(self) -> UnitArrays:
-        """Return the global network of posterior means: weights and biases, lowest layer first."""
+        """Return the global network of posterior means."""
         bias = pfnm_atoms.posterior_mean(self.bias, self.bias_precision)
         return sequential_matching.network_of_atoms(
             [layer.atoms for layer in self.layers], self.inputs, bias
@@ -54,10 +48,7 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the posterior before the first step of a data stream: the prior, without global units.
-
-    Only the shapes of `networks`, one per client, are used; `variances` set the prior.
-    """
+    """Return the prior, without atoms, for clients' `networks`, whose shapes alone are used."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
     nothing = pfnm_atoms.Past(
@@ -78,12 +69,11 @@ def update(
     *,
     crowd_first: bool = True,
 ) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
-    """Match the clients' networks of one more step to the atoms (global units) of earlier steps.
+    """Match the clients' networks of one more step to the atoms of earlier steps.
 
-    Returns the new posterior, and each layer's matching, the top hidden layer first. `before` is
-    the posterior of earlier steps. `networks` are those of J clients after this step's training,
-    `shares` (J, K) clients' shares of each class, `orders` the clients' order in each pass (passes,
-    J), for each hidden layer from the top. At the first step equation (11) favours no atom, so with
+    Returns the new posterior, and each layer's matching, the top hidden layer first. `shares`
+    (J, K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J),
+    for each hidden layer from the top. At the first step equation (11) favours no atom, so with
     `crowd_first` equation (9) is used. Atoms keep their indices, and new ones follow.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
@@ -112,11 +102,7 @@ def update(
 
 
 def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atoms.Past:
-    """Pad the outgoing weights of a layer's atoms with zeros for new units in the layer above.
-
-    `past` has the layer's atoms (global units) so far; `units` are the clients' units that will be
-    matched to them, whose outgoing weights already have the new length.
-    """
+    """Pad the atoms' outgoing weights with zeros, up to the length of those of `units`."""
     if not past.members.size:
         return pfnm_atoms.no_past(units)
     missing = units.uniform[0].shape[1] - past.atoms.natural.shape[1]
@@ -125,10 +111,7 @@ def _widened(past: pfnm_atoms.Past, units: pfnm_atoms.MatchedLayer) -> pfnm_atom
 
 
 def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -> pfnm_atoms.Past:
-    """Return a layer's atoms (global units) after a step, and how often each client has had each.
-
-    `past` has atoms and counts before the step; `matching` is the result of the step's matching.
-    """
+    """Return a layer's atoms after a step, and how often each client has had each."""
     new = len(matching.counts) - past.members.shape[1]
     members = np.pad(past.members, ((0, 0), (0, new)))
     for client, atoms in enumerate(matching.assignments):
@@ -139,12 +122,10 @@ def _remembered(past: pfnm_atoms.Past, matching: sequential_matching.Matching) -
 def subsample(
     members: pfnm_atoms.Ints, width: int, fresh: int, stream: np.random.Generator
 ) -> pfnm_atoms.Ints:
-    """Draw the global units (atoms) of a layer from which a client starts its next step.
+    """Draw the atoms from which a client starts a layer of `width` units, `fresh` of them new.
 
-    `members` (atoms,) is how often the client has had each atom. At most width - fresh of its atoms
-    are drawn without replacement, with probabilities in proportion to `members`; the client's layer
-    has `width` units, and `fresh` are to be new. Returns indices, int64, ascending. Source: PFNM,
-    supplement 4.2, streaming experiment.
+    They are drawn without replacement, in proportion to how often the client has had each, which is
+    `members`. Returns indices, ascending. Source: PFNM, supplement 4.2, streaming experiment.
     """
     held = np.flatnonzero(members)
     wanted = max(width - fresh, 0)
@@ -163,12 +144,11 @@ def start_of(
     noise_sd: float,
     stream: np.random.Generator,
 ) -> UnitArrays:
-    """Return the weights from which `client` trains in its next step: global units plus noise.
+    """Return the weights from which `client` trains in its next step: atoms plus noise.
 
-    Each hidden layer, as wide as `widths` says, has first global units drawn by `subsample`,
-    connected as in the global network, and then at least `fresh` units at the prior mean. Gaussian
-    noise of standard deviation noise_sd is added to all weights and biases except the output bias,
-    which is that of the global network. Source: PFNM, supplement 4.2, streaming experiment.
+    Each hidden layer has first atoms drawn by `subsample`, connected as in the global network, and
+    then at least `fresh` units at the prior mean. Gaussian noise is added to all but the output
+    bias. Source: PFNM, supplement 4.2, streaming experiment.
     """
     network = posterior.network
     chosen = [
@@ -190,13 +170,10 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with only that part of their data that arrives at number `step`, from 0.
+    """Return the clients with that part of their data that arrives at number `step`, from 0.
 
-    Every client's examples are divided at random into `steps` parts of nearly equal size. The
-    division depends on seed, trial and client alone. Source: PFNM, supplement 4.2.
-
-    Raises:
-        FedreproError: a client has fewer examples than there are steps.
+    Parts are random, of nearly equal size, and depend on seed, trial and client alone. Raises
+    FedreproError if a client has fewer examples than steps. Source: PFNM, supplement 4.2.
     """
 
     def part(client: int, held: int) -> np.ndarray:
