@@ -66,7 +66,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; those in `grids` try all combinations there, beside what is `FIXED`."""
+    """Return `methods`; those in `grids` try all combinations there, with what is `FIXED`."""
 
     def changed(method: Entry) -> Entry:
         label = method.get("label", "")

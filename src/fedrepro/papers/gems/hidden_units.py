@@ -253,7 +253,7 @@ class LayerSpaces:
 
 @dataclass(frozen=True)
 class Merging:
-    """How the units of a layer are merged, within so many clusters.
+    """How the units of a layer are merged, within a number of clusters.
 
     epsilon: how far a unit's outputs may change in its ball. grouping: a rule of GROUPINGS. search:
     how a point in all balls of a set is found.

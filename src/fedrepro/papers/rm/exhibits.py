@@ -59,7 +59,7 @@ FIFTY_CLIPS = """The server holds 50 training clips, not 500: with 500 of the 91
 
 
 def server_holds(examples: int, cases: Cases) -> Cases:
-    """Return changes of `cases`: the server holds so many `examples` to validate with."""
+    """Return changes of `cases`: the server holds `examples` to validate with."""
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 

@@ -31,7 +31,7 @@ def clients(*numbers: int) -> dict[str, list[Any]]:
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return what varies: so many hidden `layers` of 50 units, with this number of clients."""
+    """Return what varies: hidden `layers` of 50 units, at this `number` of clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -272,7 +272,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return methods beside downpour SGD, which sends every minibatch, with numbers of `rounds`."""
+    """Return downpour SGD, which sends every minibatch, and what it is compared with."""
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
