@@ -57,18 +57,13 @@ def learned(weights, likelihoods, beliefs=0.0):
     return beliefs
 
 
-def test_a_node_alone_has_the_exact_posterior(draws):
-    likelihoods = np.log(draws.random((5, 1, 4)))
-    product = np.exp(likelihoods.sum(axis=0))
-    found = np.exp(normalised(learned(np.eye(1), likelihoods)))
-    assert found == pytest.approx(product / product.sum(), rel=1e-12)
-
-
-def test_on_a_complete_graph_the_likelihood_is_taken_to_the_power_one_over_n(draws):
-    likelihoods = np.log(draws.random((6, 3, 4)))
-    found = normalised(learned(np.full((3, 3), 1 / 3), likelihoods))
-    pooled = normalised(likelihoods.sum(axis=(0, 1)) / 3)
-    assert found == pytest.approx(np.tile(pooled, (3, 1)), abs=1e-12)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_on_a_complete_graph_the_likelihood_is_taken_to_the_power_one_over_n(draws, nodes):
+    """One node alone has the exact posterior."""
+    likelihoods = np.log(draws.random((6, nodes, 4)))
+    found = normalised(learned(np.full((nodes, nodes), 1 / nodes), likelihoods))
+    pooled = normalised(likelihoods.sum(axis=(0, 1)) / nodes)
+    assert found == pytest.approx(np.tile(pooled, (nodes, 1)), abs=1e-12)
 
 
 def test_the_recursion_of_the_proof(draws):
@@ -113,30 +108,21 @@ def observations(draws, nodes, steps, weights=3):
     return draws.normal(size=(steps, nodes, weights)), draws.normal(size=(steps, nodes))
 
 
-def test_one_node_of_the_regression_has_the_exact_posterior(draws):
-    features, targets = observations(draws, 1, 12)
-    beliefs = Information.prior(0.5, 3)
-    for f, y in zip(features, targets, strict=True):
-        beliefs = heard(np.eye(1), beliefs, f, y)
-    x, y = features[:, 0], targets[:, 0]
-    precision = np.eye(3) / 0.5 + x.T @ x / NOISE
-    assert beliefs.covariance[0] == pytest.approx(np.linalg.inv(precision), rel=1e-10)
-    assert beliefs.mean[0] == pytest.approx(np.linalg.solve(precision, x.T @ y / NOISE), rel=1e-10)
-
-
-def test_on_a_complete_graph_precisions_are_those_of_all_data_divided_by_n(draws):
-    nodes = 4
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_on_a_complete_graph_precisions_are_those_of_all_data_divided_by_n(draws, nodes):
+    """One node alone has the exact posterior."""
     features, targets = observations(draws, nodes, 9)
-    weights = np.full((nodes, nodes), 1 / nodes)
     beliefs = Information.prior(0.5, 3)
     for f, y in zip(features, targets, strict=True):
-        beliefs = heard(weights, beliefs, f, y)
+        beliefs = heard(np.full((nodes, nodes), 1 / nodes), beliefs, f, y)
     x, y = features.reshape(-1, 3), targets.reshape(-1)
     precision = np.eye(3) / 0.5 + x.T @ x / NOISE / nodes
     shift = x.T @ y / NOISE / nodes
     for node in range(nodes):
         assert beliefs.precision[node] == pytest.approx(precision, rel=1e-10)
         assert beliefs.shift[node] == pytest.approx(shift, rel=1e-10)
+        assert beliefs.covariance[node] == pytest.approx(np.linalg.inv(precision), rel=1e-10)
+        assert beliefs.mean[node] == pytest.approx(np.linalg.solve(precision, shift), rel=1e-10)
 
 
 def test_the_finite_set_on_a_fine_grid_is_the_gaussian_in_one_dimension(draws):
@@ -145,9 +131,7 @@ def test_the_finite_set_on_a_fine_grid_is_the_gaussian_in_one_dimension(draws):
     exact = Information.prior(0.5, 1)
     logs = np.tile(-(grid**2), (2, 1))  # N(0, 0.5)
     for f, y in zip(features, targets, strict=True):
-        exact = regression_beliefs.mixed_information(
-            W, regression_beliefs.observed(exact, f, y, NOISE)
-        )
+        exact = heard(W, exact, f, y)
         likelihoods = -((y[:, None] - f * grid) ** 2) / (2 * NOISE)
         logs = mixed_beliefs(W, logs + likelihoods)
     mass = np.exp(normalised(logs - logs.max(axis=1, keepdims=True)))
