@@ -57,31 +57,25 @@ BOUNDS = [
 ]
 
 FEDAVG = component("average", "FedAvg")
-DIAGONAL = chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid")
 KFAC_STEPS = [5, 10, 20, 50, 100, 200]
-KFAC = chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS)
-FEDLPA = chosen("fedlpa", "FedLPA", settings="grid", steps=200)
-REGMEAN_PLUS = chosen("regmean_plus", "RegMean++", alpha=[0.1, 0.5, 0.9, 1.0])
+# merge clients' networks into one without server data
+MERGES = [
+    FEDAVG,
+    chosen("task_arithmetic", "task arithmetic", settings="grid"),
+    chosen("ties", "TIES", settings="grid"),
+    chosen("fisher_merge", "Fisher merge", settings="grid"),
+    chosen("fedfisher_diagonal", "FedFisher (diagonal)", settings="grid"),
+    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=KFAC_STEPS),
+    chosen("regmean", "RegMean", settings="grid"),
+    chosen("fedlpa", "FedLPA", settings="grid", steps=200),
+    chosen("regmean_plus", "RegMean++", alpha=[0.1, 0.5, 0.9, 1.0]),
+]
 
 
-def merges(
-    diagonal: Entry = DIAGONAL,
-    kfac: Entry = KFAC,
-    fedlpa: Entry = FEDLPA,
-    regmean_plus: Entry = REGMEAN_PLUS,
-) -> list[Entry]:
-    """Return methods that merge clients' networks without server data; the costly ones vary."""
-    return [
-        FEDAVG,
-        chosen("task_arithmetic", "task arithmetic", settings="grid"),
-        chosen("ties", "TIES", settings="grid"),
-        chosen("fisher_merge", "Fisher merge", settings="grid"),
-        diagonal,
-        kfac,
-        chosen("regmean", "RegMean", settings="grid"),
-        fedlpa,
-        regmean_plus,
-    ]
+def merges(*others: Entry) -> list[Entry]:
+    """Return MERGES, of which those in `others` have other settings."""
+    by_label = {one["label"]: one for one in others}
+    return [by_label.get(one["label"], one) for one in MERGES]
 
 
 # the server has unlabelled images
@@ -128,14 +122,14 @@ AUGMENTING = """Clients that have CIFAR-10 train on crops and mirror images of i
     public code."""
 
 # the defaults of small scales: digits and tiny networks
-FEW_STEPS = with_changes(DIAGONAL, settings=[], steps=[20, 200])
+FEW_STEPS = chosen("fedfisher_diagonal", "FedFisher (diagonal)", steps=[20, 200])
 QUICK = exhibit(
     dataset=component("digits"),
     partition=FEWER_VALIDATE,
     model={"channels": [4, 8], "kernel": 3, "padding": "same", "hidden": [16]},
     training={"lr": 0.05, "batch_size": 16, "epochs": 4},
     parameters={"rounds": 10, "batch_size": 1000, "public_data": "digits"},
-    methods=[*BOUNDS, *merges(diagonal=FEW_STEPS), SMALL_FEDDF, *ENSEMBLES],
+    methods=[*BOUNDS, *merges(FEW_STEPS), SMALL_FEDDF, *ENSEMBLES],
 )
 
 TINY = exhibit(
@@ -155,14 +149,14 @@ DEFAULTS = exhibit(
     partition=IID,
     sweep={"partition.clients": [10]},
     trials=5,
-    methods=[*BOUNDS, *merges(), FEDDF, *ENSEMBLES],
+    methods=[*BOUNDS, *MERGES, FEDDF, *ENSEMBLES],
     notes=[LOCAL_TRAINING, set_aside("5,000"), TRIED, COSTLY, DEALT, AT_THE_SERVER, AUGMENTING],
     at={"quick": QUICK, "tiny": TINY},
 )
 
 ON_MNIST = exhibit(dataset=component("mnist"), parameters={"public_data": "fashion_mnist"})
 ON_CIFAR10 = exhibit(
-    dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *merges(), *ENSEMBLES]
+    dataset=component("cifar10"), training=AUGMENTED, methods=[*BOUNDS, *MERGES, *ENSEMBLES]
 )
 
 SKEWED: dict[str, Entry] = {
@@ -273,9 +267,9 @@ PARTS_1["1-fedfisher-cifar10"] = fedfisher("CIFAR-10, one point", "own-01", 0.1,
 
 # fifteen times LeNet's weights, fewer images, and fewer settings of what costs most
 CHEAPER = merges(
-    kfac=with_changes(KFAC, steps=[5, 20]),
-    fedlpa=chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
-    regmean_plus=with_changes(REGMEAN_PLUS, alpha=0.9),
+    chosen("fedfisher_kfac", "FedFisher (K-FAC)", steps=[5, 20]),
+    chosen("fedlpa", "FedLPA", damping=[0.001, 0.1], steps=20),
+    chosen("regmean_plus", "RegMean++", alpha=0.9),
 )
 OF_2000 = with_changes(DIRICHLET_01, validation=2000)
 PARTS_1["1-cifar10-network"] = exhibit(

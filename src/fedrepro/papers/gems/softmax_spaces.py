@@ -45,10 +45,11 @@ METRICS = {
     "reach": Metric("least factor on all radii at which the spaces meet", "factor", 0, None, 0),
     "clients_met": Metric("clients at which the point is good enough", "clients", 0, None, 1),
 }
-for number, (accuracy, length) in enumerate(zip(OF_CLIENTS, RADII, strict=True), start=1):
-    of_point = f"accuracy at client {number} of the point"
-    METRICS[accuracy] = Metric(of_point, "share of its examples", 0, 1, 1)
-    METRICS[length] = Metric(f"radius of the space of client {number}", "L2", 0, None, 0)
+for number, name in enumerate(OF_CLIENTS, start=1):
+    what = f"accuracy at client {number} of the point"
+    METRICS[name] = Metric(what, "share of its examples", 0, 1, 1)
+for number, name in enumerate(RADII, start=1):
+    METRICS[name] = Metric(f"radius of the space of client {number}", "L2", 0, None, 0)
 
 
 @dataclass(frozen=True)
