@@ -124,27 +124,17 @@ exhibits["table-accuracy"] = exhibit(
 )
 
 LEVEL_LINES = [with_changes(ALONE_1, reference=True), with_changes(ALONE_2, reference=True)]
-CURVES = {
-    "2": (
-        TWO_NODES_UNBALANCED,
-        "unbalanced",
-        """Test accuracy of both nodes as they exchange beliefs, before and after they hear each
-            other; node 1 has the classes 0 to 7, node 2 has 8 and 9. Level lines are nodes alone,
-            and one with all data. Lines are means over trials, bands one standard deviation.""",
-    ),
-    "3a": (
-        TWO_NODES_A,
-        "case (a)",
-        "As figure 2, where node 1 has the classes 0 to 4 and node 2 has 5 to 9.",
-    ),
-    "3b": (
-        TWO_NODES_B,
-        "case (b)",
-        """As figure 2, where node 1 has the classes 0, 2, 3, 4 and 6, which look alike, and node 2
-            the others.""",
-    ),
-}
-for figure, (two_nodes, case, caption) in CURVES.items():
+OF_2 = """Test accuracy of both nodes as they exchange beliefs, before and after they hear each
+    other; node 1 has the classes 0 to 7, node 2 has 8 and 9. Level lines are nodes alone, and one
+    with all data. Lines are means over trials, bands one standard deviation."""
+OF_3A = "As figure 2, where node 1 has the classes 0 to 4 and node 2 has 5 to 9."
+OF_3B = """As figure 2, where node 1 has the classes 0, 2, 3, 4 and 6, which look alike, and node 2
+    the others."""
+for figure, two_nodes, case, caption in (
+    ("2", TWO_NODES_UNBALANCED, "unbalanced", OF_2),
+    ("3a", TWO_NODES_A, "case (a)", OF_3A),
+    ("3b", TWO_NODES_B, "case (b)", OF_3B),
+):
     exhibits[f"figure-{figure}"] = exhibit(
         two_nodes,
         drawing="accuracy-against-rounds",
@@ -224,8 +214,8 @@ exhibits["interval-bytes"] = exhibit(
 )
 
 # one case an exhibit; bounds stand in claims.yaml (Q18, Q19)
-TITLES = {"iid": "i.i.d. halves", "a": "case (a)", "b": "case (b)"}
-for case, title in {**TITLES, "unbalanced": "unbalanced classes"}.items():
+IN_TITLES = "i.i.d. halves", "case (a)", "case (b)", "unbalanced classes"
+for case, title in zip(FOUR_CASES, IN_TITLES, strict=True):
     exhibits[f"spreads-{case}"] = exhibit(
         TWO_NODES,
         drawing=table(["method"], ["case"]),
