@@ -311,8 +311,7 @@ FLAT = told("p2p")
 
 def settings() -> Iterator[str]:
     """The settings of the main table."""
-    files = {"p2p": load_exhibits()["p2p"]}
-    exhibit = Plan(Config(), files, "paper").exhibit("p2p/table-accuracy")
+    exhibit = of_paper("table-accuracy", "paper")
     (run,) = {r for r in exhibit.points[0].runs.values() if r.every}
     assert run.scenario is not None
     training, model, rounds = run.scenario.training, run.scenario.model, run.method["rounds"]
