@@ -73,7 +73,7 @@ MERGES = [
 
 
 def merges(*others: Entry) -> list[Entry]:
-    """Return MERGES, of which those in `others` have other settings."""
+    """Return MERGES with the settings of `others` under their labels."""
     by_label = {one["label"]: one for one in others}
     return [by_label.get(one["label"], one) for one in MERGES]
 

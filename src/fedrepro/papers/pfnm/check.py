@@ -55,11 +55,9 @@ def check_pfnm(path: Path) -> list[CaseFinding]:
     """
     arrays = _Arrays(path)
     clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))
-    if clients < 1 or len(dims) < 2 or (dims < 1).any():
-        raise arrays.error("'J' and 'dims' must describe at least one client and one layer")
+    if clients < 1 or len(dims) < 3 or (dims < 1).any():
+        raise arrays.error("'J' and 'dims' must describe at least one client and one hidden layer")
     layers, classes = len(dims) - 2, int(dims[-1])
-    if layers < 1:
-        raise arrays.error("'dims' has no hidden layer, so there is nothing to match")
     label_counts = arrays.real("freqs", (clients, classes))
     if (label_counts < 0).any():
         raise arrays.error("'freqs' has counts below 0")
