@@ -2,9 +2,8 @@
 
 A run ends after 1.5 times the printed number of rounds (the larger number if two tables print one
 run), or when test accuracy reaches the target. `…-rest` has the cells of a table that take more
-hours than were available. Runs do not depend on the table that shows them, so a computed cell is
-moved to the table by moving its entry from one function to the other. findings.md says what was
-chosen and why.
+hours than were available; a computed one is moved to the table, since runs do not depend on where
+they are shown. findings.md says what was chosen and why.
 """
 
 from __future__ import annotations
