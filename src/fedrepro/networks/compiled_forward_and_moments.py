@@ -9,7 +9,6 @@ import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
-    cpu_instructions,
     elementary_functions,
     implicit_convolution,
     sparse_products,
@@ -24,8 +23,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     padded_to,
     row_of,
 )
-from fedrepro.core.portable_ops.cpu_instructions import flush, restore
-from fedrepro.core.portable_ops.elementary_functions import scaled
+from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm, convolution_layout
 from fedrepro.networks.compiled_convolutions import (
@@ -65,7 +63,6 @@ CALLS = (
     elementary_functions,
     implicit_convolution,
     sparse_products,
-    cpu_instructions,
     compiled_convolutions,
     convolution_layout,
 )

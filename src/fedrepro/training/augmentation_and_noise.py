@@ -31,12 +31,11 @@ WORD = 2**64 - 1
 
 
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
-    """Draw whether to mirror each image and how far to shift it: int64 codes (n,).
+    """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below KINDS.
 
-    A code, from 0 to KINDS - 1, is one pair of flip and shift. `rows`, int64 (n,), are the images'
-    row numbers in the data set; `key` is the 128-bit random key of one client's epoch. A code is a
-    hash of key and row number (finaliser of SplitMix64; Steele, Lea and Flood, 2014), so an image's
-    code does not depend on its minibatch.
+    `rows`, int64 (n,), are the images' row numbers in the data set; `key` is the 128-bit random key
+    of one client's epoch. A code is a hash of both (finaliser of SplitMix64; Steele, Lea and Flood,
+    2014), so it does not depend on the minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -61,10 +60,7 @@ def require_images(network: Network) -> None:
 
 
 class Crops:
-    """Data augmentation of the training images of several models: random crops and mirror images.
-
-    Raises FedreproError if the inputs of `network` are not images.
-    """
+    """Data augmentation of training images of several models: random crops, mirror images."""
 
     def __init__(self, network: Network) -> None:
         require_images(network)
@@ -72,11 +68,7 @@ class Crops:
         self._placed: torch.Tensor | None = None
 
     def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
-        """Draw how to flip and shift each training image: int64 codes (steps, models, batch).
-
-        `chunk` has the minibatches of several steps and models; `tasks` has one training per model,
-        whose random key is used. Pass the codes of a step to `moved`.
-        """
+        """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
         import torch
 
         moves = np.zeros_like(chunk.index)
@@ -89,11 +81,7 @@ class Crops:
         return torch.from_numpy(moves)
 
     def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
-        """Flip and shift the images `x` (A, B, D) of A models by their codes `kind` (A, B).
-
-        Codes come from `drawn`. Returns the new images, (A, B, D); pixels from outside an image are
-        zero.
-        """
+        """Flip and shift images `x` (A, B, D) of A models by codes (A, B), with zeros around."""
         from torch.nn.functional import pad
 
         channels = self.shape[0]
@@ -136,10 +124,9 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
-    """Return random generators of dropout masks and normal noise for models that train together.
+    """Return random generators for models that train together, by the keys of `tasks`.
 
-    `tasks` has one training per model, whose random key seeds its generator. On a CPU each model
-    has its own generator; on a GPU one generator serves all models.
+    On a CPU each model has its own; on a GPU one serves all models.
     """
     if device.type == "cpu":
         return ModelNoise(tasks, batch_size, device)
@@ -156,8 +143,7 @@ class ModelNoise:
     def at(self, step: int, models: int, piece: int = 0) -> None:
         """Move the generators of the first `models` models to the start of training step `step`.
 
-        Random numbers of a step thus do not depend on earlier steps. `piece` is the part's number
-        if a full-batch step is computed in parts; each part has random numbers of its own.
+        If a full-batch step is computed in parts, each `piece` has random numbers of its own.
         """
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
@@ -184,8 +170,8 @@ class ModelNoise:
     def write(self, model: int, out: np.ndarray) -> None:
         """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
 
-        Several calls for parts of an array, whose lengths are multiples of eight, give the numbers
-        of one call. Each 16 random bits are an index into the table `normal_pairs`.
+        Parts of an array, of lengths that are multiples of eight, get the numbers of one call. Each
+        16 random bits are an index into the table `normal_pairs`.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
@@ -193,7 +179,7 @@ class ModelNoise:
         if len(out) % 2:
             out[...] = np.take(table, places).view(out.dtype)[: len(out)]
         else:
-            # checking each place would copy the result; there are none beyond the table
+            # checking each place would copy the result
             np.take(table, places, out=out.view(table.dtype), mode="wrap")
 
 
@@ -223,10 +209,9 @@ def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
     An entry drawn uniformly gives two uncorrelated numbers, its real and imaginary part. Entries
-    lie on rings of equal probability, four points a quarter turn apart on each ring, so that odd
-    moments and the covariance are zero; each ring is turned by the angle GOLDEN against the one
-    before. Radii make variances one. Fourth and sixth moments are off by 1e-4; no point is beyond
-    4.7.
+    lie on rings of equal probability, four points a quarter turn apart on each, so that odd moments
+    and the covariance are zero; each ring is turned by the angle GOLDEN against the one before.
+    Radii make variances one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings
@@ -252,10 +237,7 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the GPU's random generator to the beginning of training step `step`.
-
-        `piece` is the part's number if a full-batch step is computed in parts; `models` is ignored.
-        """
+        """Set the generator to the beginning of part `piece` of training step `step`."""
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
@@ -263,22 +245,17 @@ class BlockNoise:
         self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
 
     def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
-        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
         return _contiguous(like).bernoulli_(share, generator=self.generator)
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
         return _contiguous(like).normal_(generator=self.generator)
 
     def seeds(self, models: int) -> list[int]:
-        """Draw a seed for each of `models` models, for random draws in users' own torch layers."""
         import torch
 
-        drawn = torch.randint(
-            2**62, (models,), generator=self.generator, device=self.generator.device
-        )
-        seeds: list[int] = drawn.tolist()
-        return seeds
+        device = self.generator.device
+        drawn = torch.randint(2**62, (models,), generator=self.generator, device=device)
+        return list(drawn.tolist())
 
 
 def _contiguous(like: torch.Tensor) -> torch.Tensor:

@@ -39,9 +39,8 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
-    Weights and activations of the network in `procedure` may fill half of this process's share of
-    the GPU's memory, whether or not that memory is free, so a resumed run gets the same number. All
-    groups have nearly equal sizes.
+    Weights and activations may fill half of this process's share of the GPU's memory, whether or
+    not it is free, so a resumed run gets the same number. Groups have nearly equal sizes.
     """
     import torch
 
@@ -67,8 +66,7 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of models by torch's automatic differentiation, in groups that train together.
 
-    tasks: one training per model. block: how many models train together, by default as many as fit
-    in memory. keep_gradients: whether to sum each model's gradients over its steps.
+    block: how many models train together, by default as many as fit in memory.
     """
 
     def __init__(
@@ -91,8 +89,8 @@ class AutogradTrainer:
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks`, from the tensors `given`; yield results by group.
 
-        `memory` has all models' optimiser moments and step counts, and is updated in place; with
-        None every optimiser starts from zero.
+        `memory` has all models' optimiser state, and is updated in place; by default it starts at
+        zero.
         """
         settings = self.procedure.settings
         steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
@@ -263,8 +261,7 @@ class _Block:
 
         `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
         random numbers. Returns cross-entropies (A,), not finite where an added loss term is not;
-        logits; and gradients (A, size) of the whole loss. Also updates running statistics, such as
-        BatchNorm's.
+        logits; and gradients (A, size) of the whole loss. Also updates running statistics.
         """
         import torch
 
@@ -296,9 +293,8 @@ class _Block:
     ) -> torch.Tensor:  # fmt: skip
         """Return a step's gradient (A, size), changed by perturbations such as that of SAM.
 
-        Each perturbation computes a second gradient at moved weights, on the minibatch `x`, `y`,
-        `weight` of step number `step`, and returns a weighted mean of both gradients. Weights and
-        running statistics are then restored.
+        Each computes a second gradient at moved weights, and returns a weighted mean of both.
+        Weights and running statistics are then restored.
         """
         count, inner = len(x), self.trainer.inner.size
         for term in self.procedure.perturbations:
@@ -336,8 +332,7 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     """Return each model's sum of its examples' cross-entropies, weighted by `weight` (A, B): (A,).
 
-    A models have B examples each: `logits` (A, B, K), `y` labels (A, B) or class probabilities (A,
-    B, K).
+    `logits` are (A, B, K), `y` labels (A, B) or class probabilities (A, B, K).
     """
     from torch.nn import functional
 
@@ -351,7 +346,7 @@ def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tenso
     """Count the correctly classified examples: int64 (…) for `logits` (…, B, K) of B examples.
 
     `y` has labels (…, B), or class probabilities (…, B, K) whose largest counts as the label.
-    Examples with zero `weight` (…, B) only fill up a minibatch and are not counted.
+    Examples of zero `weight` (…, B) are not counted.
     """
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)

@@ -69,11 +69,7 @@ def is_compiled(network: Network, terms: Sequence[object]) -> bool:
 
 
 class CompiledTrainer:
-    """A trainer of models on the CPU by compiled code, one after another in shared buffers.
-
-    procedure: network, settings and loss terms. keep_gradients: whether to sum each model's
-    gradients over its steps.
-    """
+    """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
         from fedrepro.training import compiled_records_and_losses
@@ -113,10 +109,10 @@ class CompiledTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`, from the tensors `given`; yield each model's results.
+        """Train a model for each of `tasks`; yield its results, which those of the next overwrite.
 
-        Results are overwritten by the next model. `memory` has all models' optimiser moments and
-        step counts, and is updated in place; with None every optimiser starts at zero.
+        `memory` has all models' optimiser state, and is updated in place; by default it starts at
+        zero.
         """
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
@@ -163,8 +159,7 @@ class CompiledTrainer:
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
         """Train the model in the buffers on the minibatches of `task`, after `taken` earlier steps.
 
-        Returns the losses (steps,) of the steps that ran, and the number of steps that the model
-        keeps, which early stopping may make smaller.
+        Returns the losses (steps,) of the steps that ran, and how many steps the model keeps.
         """
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
@@ -266,8 +261,8 @@ class CompiledTrainer:
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
         """Return which activations representation matching compares, and factors in the gradient.
 
-        The result is a list of (source, target), numbered from the network's input, and a list of
-        factors on f(source) - target; both are empty without matching.
+        They are (source, target), numbered from the network's input, and factors on f(source) -
+        target.
         """
         layers = self.layers
         images = [math.prod(shape) for _, shape, _ in layers.convolutions]

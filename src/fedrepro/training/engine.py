@@ -39,16 +39,12 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    Attributes:
-        private: tensors that loss terms train and clients keep, (n, *shape) by name; unchanged for
-            a model that is not finite.
-        finite: bool (n,), whether all losses and final weights of a model are finite.
-        failed_at: int (n,), the first step with a loss that is not finite, from 0; -1 if none.
-        loss: float64 (n,), mean cross-entropy over minibatches, without added terms; NaN for a
-            model that is not finite.
-        steps: int (n,), steps taken; fewer than asked for where a model stopped early.
-        seconds: elapsed time, for all models together.
-        places: the random key of each model (seed, trial, client, round).
+    private: tensors that loss terms train and clients keep, (n, *shape); unchanged for a model that
+    is not finite. finite: bool (n,), whether all losses and final weights are finite. failed_at:
+    int (n,), the first step with a loss that is not finite, from 0; -1 if none. loss: float64 (n,),
+    mean cross-entropy over minibatches, without added terms; NaN for a model that is not finite.
+    steps: int (n,), steps taken. seconds: elapsed time, for all models together. places: each
+    model's random key.
     """
 
     private: dict[str, np.ndarray]
@@ -60,7 +56,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these training results if all models are finite, for methods that allow no others.
+        """Return these results if all models are finite, for methods that allow no others.
 
         Raises:
             FedreproError: a model diverged; the error names its client, trial and step.
@@ -81,9 +77,8 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: if asked for, the sum over steps of the loss's minibatch gradients (without L2 and
-    proximal terms), shaped as `tensors`. memory: if asked for, each model's optimiser state, arrays
-    (n, …), to continue training with.
+    gradients: if asked for, the sum over steps of minibatch gradients, without L2 and proximal
+    terms. memory: if asked for, each model's optimiser state, (n, …), to go on with.
     """
 
     tensors: dict[str, np.ndarray]
@@ -105,10 +100,7 @@ class Trained(Outcome):
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The weighted sum of trained models that are finite: `tensors`, (1, *shape) by name.
-
-    weight: sum of the weights of the models in it; left_out: how many models diverged.
-    """
+    """The sum of finite trained models, and of their weights: `tensors`, (1, *shape) by name."""
 
     tensors: dict[str, np.ndarray]
     weight: float
@@ -136,32 +128,25 @@ def train(
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
     A model that diverges changes no other; `Outcome.checked` raises an error if one has.
-
     Args:
         network: architecture of all models.
         examples: data set that the tasks' rows index.
         tasks: one for each model: its examples' rows, random key and number of steps.
-        settings: optimiser, batch size and other settings of local training.
+        settings: of local training.
         start: tensors (n, *shape), or (1, *shape) for a shared start.
         terms: added to the loss.
         private: tensors of the terms, (n, *shape), trained with the network's.
-        reference: weights that terms compare the network with, by default `start`; such as the mean
-            and standard deviation of a prior.
-        memory: the optimiser's state from an earlier training, or {} to get the state returned; by
-            default the optimiser starts from zero and its state is dropped.
+        reference: weights that terms compare the network with, by default `start`.
+        memory: the optimiser's state from an earlier training, or {} to get the state returned.
         keep_gradients: return each model's sum of gradients over the steps.
-        block: how many models train together, by default as many as memory allows; without
-            influence on a CPU's results.
+        block: how many models train together, by default as many as memory allows.
         path: "compiled", "loop" or "grouped" (see `choose_path`), by default the fastest.
-
     Raises:
-        FedreproError: a client has no examples or steps, or private tensors are missing or of
-            another shape.
+        FedreproError: a client has no examples or steps, or tensors do not fit the terms.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
-    given = InitialTensors(start, private or {}, reference)
     tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
     summed = {k: np.empty_like(v) for k, v in tensors.items()} if keep_gradients else None
 
@@ -171,6 +156,7 @@ def train(
                 value[part.chosen] = made[name]
                 value[part.chosen[~finite]] = np.nan
 
+    given = InitialTensors(start, private or {}, reference)
     outcome, memory = _run(
         procedure, examples, tasks, given, keep, memory, keep_gradients, block, path
     )
@@ -192,10 +178,9 @@ def average(
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    The arguments are those of `train`. Models that are not finite are left out; the result has the
-    sum of the other models' weights, by which the caller can divide. An integer buffer, such as
-    BatchNorm's count of batches, becomes this sum times the largest count. Models are added as they
-    finish, so memory does not grow with their number.
+    Models that are not finite are left out, and the result has the sum of the others' weights. An
+    integer buffer, such as BatchNorm's count of batches, becomes this sum times the largest count.
+    Models are added as they finish, so memory does not grow with their number.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -233,11 +218,10 @@ def _add_on_gpu(
     import torch
 
     for name, value in tensors.items():
+        if len(models) < len(value):
+            value = value[torch.from_numpy(models).to(value.device)]
         share = torch.from_numpy(weights).to(value)
-        some = (
-            value if len(models) == len(value) else value[torch.from_numpy(models).to(value.device)]
-        )
-        total[name][0] += torch.tensordot(share, some, dims=1).cpu().numpy()
+        total[name][0] += torch.tensordot(share, value, dims=1).cpu().numpy()
 
 
 def _run(
@@ -251,10 +235,9 @@ def _run(
     block: int | None,
     path: StepPath | None,
 ) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; pass finished ones to `take`, and return the remaining results.
+    """Train the models of `tasks`; pass each group that finishes to take(part, which are finite).
 
-    take(part, finite) is called with each group of trained models, and bool (m,), which of them are
-    finite. Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is given.
+    Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is given.
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
@@ -265,7 +248,6 @@ def _run(
     else:
         block = 1 if path == "loop" else block
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
-    # those of a model that is not finite stay as they were given
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     if kept == {}:  # it is zero to begin with
@@ -303,12 +285,7 @@ def _run(
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Raise FedreproError for trainings without examples or steps, or with tensors that do not fit.
-
-    `tasks` are the trainings, `given` their initial tensors; `remembers` is whether clients keep
-    optimiser state between trainings, which excludes early stopping, as does starting within an
-    epoch.
-    """
+    """Raise FedreproError for trainings without examples or steps, or whose tensors do not fit."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
@@ -340,19 +317,15 @@ def check_tasks(
     procedure.require_pieces()
 
 
-# compiled: on the CPU, networks and terms whose gradients are written out, one model after another.
-# Other networks and terms are differentiated automatically, on the CPU one model after another
-# (loop), on a GPU in a stacked forward pass (grouped).
 StepPath = Literal["compiled", "grouped", "loop"]
 
 
 def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
-    """Return how gradients are computed: in compiled code, or by automatic differentiation.
+    """Return how to compute gradients on `device` "cpu" or "cuda", if not by `wanted`.
 
-    "compiled" is chosen on the CPU if compiled code knows the network's layers and loss terms, else
-    "loop" (models one after another); "grouped" (many at once) on a GPU. `wanted` overrides the
-    choice; `device` is "cpu" or "cuda".
-
+    "compiled", on the CPU: layers and terms whose gradients are written out, one model after
+    another. Others are differentiated automatically: "loop", on the CPU one after another, or
+    "grouped", on a GPU in a stacked forward pass.
     Raises:
         FedreproError: the wanted way cannot train this network.
     """
@@ -361,8 +334,4 @@ def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = Non
         raise FedreproError(
             f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"
         )
-    if wanted is not None:
-        return wanted
-    if device == "cuda":
-        return "grouped"
-    return "compiled" if known else "loop"
+    return wanted or ("grouped" if device == "cuda" else "compiled" if known else "loop")

@@ -41,7 +41,7 @@ class Examples:
 
     @property
     def kind(self) -> np.dtype:
-        """Return the NumPy type in which networks compute: that of floating inputs, or float32."""
+        """Return `dtype` as a NumPy type."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
@@ -49,11 +49,7 @@ class Examples:
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B).
-
-        `rows` are row numbers in this data set. Targets are labels (A, B) or class probabilities
-        (A, B, K).
-        """
+        """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B)."""
         flat = rows.reshape(-1)
         x = self.inputs.index_select(0, flat).to(self.dtype)
         if self.scale != 1.0:
@@ -62,10 +58,9 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """Return the outputs (N, units) of hidden layers as a data set, to train a head on.
+        """Return the outputs (N, units) of all inputs by the layers `hidden` as a data set.
 
-        `hidden` is the network of these layers, `tensors` (1, *shape) are its weights; all N inputs
-        are run through it. Targets are unchanged.
+        `tensors` (1, *shape) are the weights. Targets are unchanged.
         """
         import torch
 
@@ -83,11 +78,7 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return a data set with the examples of some clients, and their row indices in it.
-
-        `rows` has an int64 array of row indices per client. This class returns itself and `rows`
-        unchanged; `GeneratedExamples` builds a data set of these clients alone.
-        """
+        """Return a data set with the examples `rows` of some clients, and their rows in it."""
         return self, rows
 
 
@@ -104,11 +95,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate all examples of the clients that own `rows`, each client once.
-
-        Returns a data set of these clients' examples, and for each array of `rows`, int64 (n,), the
-        same rows' indices in that data set.
-        """
+        """Generate the examples of the clients that own `rows`, each client once."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)

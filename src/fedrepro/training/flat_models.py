@@ -29,7 +29,6 @@ class Layout:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the number of elements of each of the model's tensors, in the order of packing."""
         return [math.prod(shape) for shape in self.shapes.values()]
 
     @property
@@ -87,45 +86,32 @@ def descend(
         settings: the optimiser and its constants.
         rates: step size of each model, by default that of the settings.
     """
+    import torch
+
     memory["steps"] += 1
     # the fused kernel knows one step size, and a model moves as it does without the others
     same = len(set(rates)) <= 1
     parts = [slice(len(flat))] if same else [slice(i, i + 1) for i in range(len(flat))]
     for part, rate in zip(parts, rates or (settings.lr,), strict=False):
-        own = {name: value[part] for name, value in memory.items() if name != "steps"}
-        if settings.optimiser == "adam":
-            _adam(flat[part], gradient[part], own, memory["steps"], settings, rate)
-            continue
         slope = gradient[part]
+        if settings.optimiser == "adam":
+            moments = [[memory[name][part]] for name in settings.remembered]
+            torch._fused_adam_(
+                [flat[part]],
+                [slope],
+                *(moments if settings.amsgrad else (*moments, [])),
+                [memory["steps"]],
+                lr=rate,
+                beta1=settings.beta1,
+                beta2=settings.beta2,
+                weight_decay=settings.l2,
+                eps=settings.eps,
+                amsgrad=settings.amsgrad,
+                maximize=False,
+            )
+            continue
         if settings.l2:
             slope.add_(flat[part], alpha=settings.l2)
-        if "velocity" in own:
-            slope = own["velocity"].mul_(settings.momentum).add_(slope)
+        if settings.remembered:
+            slope = memory["velocity"][part].mul_(settings.momentum).add_(slope)
         flat[part].add_(slope, alpha=-rate)
-
-
-def _adam(
-    flat: torch.Tensor,
-    gradient: torch.Tensor,
-    moments: Mapping[str, torch.Tensor],
-    steps: torch.Tensor,
-    settings: Settings,
-    rate: float,
-) -> None:
-    import torch
-
-    torch._fused_adam_(
-        [flat],
-        [gradient],
-        [moments["first"]],
-        [moments["second"]],
-        [moments["largest"]] if settings.amsgrad else [],
-        [steps],
-        lr=rate,
-        beta1=settings.beta1,
-        beta2=settings.beta2,
-        weight_decay=settings.l2,
-        eps=settings.eps,
-        amsgrad=settings.amsgrad,
-        maximize=False,
-    )

@@ -49,22 +49,17 @@ class Term(Protocol):
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Return the shapes of tensors that this loss term trains along with the network's weights.
-
-        These tensors are never sent: each client keeps its own from round to round. By default
-        none.
-        """
+        """Return shapes of tensors, none by default, that are trained with it and never sent."""
         return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
 
 class MatchingTerm(Protocol):
-    """The loss of representation matching: maps f_j between activations of two networks.
+    """The loss of representation matching, which compiled code knows.
 
-    The loss is the squared distance between f_j of an activation of the network in training and an
-    activation of the network received from the server, as a "sum" or "mean" (`reduction`) over
-    elements. A class whose attribute `written` is "matching" runs in compiled code.
+    It is the squared distance between f_j of an activation of the network in training and an
+    activation of the network received, as a "sum" or "mean" (`reduction`) over elements.
     """
 
     @property
@@ -88,10 +83,7 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset (A, size) from the weights at which the second gradient is computed.
-
-        `gradient`, weights `flat` and received weights `start` of A models are (A, size) too.
-        """
+        """Return the offset from the weights `flat` of A models, (A, size) as are all arguments."""
         ...
 
 
@@ -102,11 +94,7 @@ def perturbs(term: object) -> bool:
 
 @dataclass(frozen=True)
 class Ascent:
-    """SAM's perturbation: moves each model's weights along its gradient, by the distance `radius`.
-
-    share: weight of the gradient at the moved weights in the optimiser's step; 1 - share is the
-    weight of the gradient at the original weights.
-    """
+    """SAM's perturbation: moves a model's weights along its gradient, by the distance `radius`."""
 
     radius: float
     share: float = 1.0
@@ -121,7 +109,7 @@ def compiled_kind(term: object) -> str:
     """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
 
     Names are "entropy", "divergence" and "matching". A derived class gets "", as it may compute
-    another gradient; terms without a name are differentiated automatically.
+    another gradient.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind
@@ -143,10 +131,7 @@ class Proximal:
         return 2 * self.coefficient
 
     def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
-
-        `gradient`, weights `flat` and received weights `start` are of A models, (A, size).
-        """
+        """Add the penalty's gradient at weights `flat` to `gradient`, each (A, size)."""
         gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
 
 
@@ -217,11 +202,7 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor weight / n of the KL divergence in a minibatch's mean loss.
-
-        n is `examples`, a client's number, or `minibatches` · `batch_size`, the examples seen
-        between two exchanges, as `over` says.
-        """
+        """Return the factor weight / n of the KL divergence in a minibatch's mean loss."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
@@ -250,11 +231,7 @@ class GaussianPrior(Term):
 
 
 def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Return `terms` with the KL divergence from weights to the network's prior, if it has one.
-
-    The divergence counts once for all of a client's examples. If `terms` has a divergence already,
-    nothing is added.
-    """
+    """Return `terms` with the KL divergence from weights to the network's prior, if it has one."""
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)
     return [*terms, GaussianPrior(over="client", sd=network.prior_sd)]

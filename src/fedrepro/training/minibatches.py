@@ -19,9 +19,9 @@ class Task:
     """The training of one model at one client: the client's examples, a random key, the step count.
 
     rows: int64 (n,), indices of the client's examples in the data set. rng: the key by which each
-    epoch's order is drawn. lr and steps, if given, replace the learning rate and the epochs of the
-    general settings; steps beyond an epoch go on in the next one. done: how many minibatches the
-    client used in earlier rounds; training begins after them.
+    epoch's order is drawn. lr and steps, if given, replace the general learning rate and epochs;
+    steps beyond an epoch go on in the next one. done: how many minibatches the client used in
+    earlier rounds; training begins after them.
     """
 
     rows: np.ndarray
@@ -43,12 +43,11 @@ class Task:
 class Chunk:
     """Consecutive minibatches of models that train together, or one full-batch step.
 
-    first: number of the first step. index: int64 (steps, models, batch), the examples' row numbers
-    in the data set; short minibatches are filled up with their client's first row. size: int64
-    (steps, models), how many rows are not filling. active: for each step how many models still
-    train; models with most steps come first. epoch: int64 (steps, models). whole: int64 (models,),
-    each model's number of examples, only for a full-batch step; then the first axis of index and
-    size counts parts of the batch instead of steps.
+    first: number of the first step. index: int64 (steps, models, batch), the examples' row numbers;
+    short minibatches are filled up with their client's first row. size: int64 (steps, models), how
+    many rows are not filling. active: for each step how many models still train; models with most
+    steps come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
+    examples, only for a full-batch step, whose index and size count parts instead of steps.
     """
 
     first: int
@@ -68,8 +67,8 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
     """Yield all minibatches of models that train together, as `Chunk`s of consecutive steps.
 
-    `tasks` has one training per model, those with most steps first. Short minibatches are filled
-    up, so that shapes, and with them rounding, do not depend on which models train together.
+    `tasks` are those with most steps first. Short minibatches are filled up, so that shapes, and
+    with them rounding, do not depend on which models train together.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -94,8 +93,8 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 class Visits:
     """Consecutive minibatches of one model's training; step s uses rows[ends[s] : ends[s + 1]].
 
-    rows: int64 (n,), row numbers in the data set; ends: int64 (steps + 1,); epochs: for each epoch
-    that the minibatches belong to, (its number, first step within the epoch, number of steps).
+    epochs: for each epoch of the minibatches, (its number, first step within the epoch, number of
+    steps).
     """
 
     rows: np.ndarray
@@ -103,11 +102,10 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the random keys and step numbers from which compiled code draws random numbers.
+        """Return the random keys, uint64 (epochs, 2), and places, int64 (steps, 2), of the steps.
 
-        Keys are uint64 (epochs, 2). Step numbers, int64 (steps, 2), are (index of the epoch's key,
-        number of the step in the epoch). `rng` is the training's random key; `purpose` names what
-        the numbers are for, such as dropout, so that two purposes get different numbers.
+        A place is (index of the epoch's key, number of the step in the epoch). `purpose`, such as
+        dropout, names what the numbers are for.
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -131,10 +129,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield the minibatches of one model's training in order, several epochs at a time.
-
-    With `singly` each result is one epoch. If `batch_size` is None, a minibatch is a full batch.
-    """
+    """Yield the minibatches of one model's training, several epochs or `singly` one at a time."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -165,9 +160,9 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Each step uses all examples of each client, in parts of `piece` examples whose gradients are
-    added; the parts' size, and so rounding, does not depend on which models train together. `tasks`
-    has one training per model, ordered by number of steps, then of parts, largest first.
+    Gradients of parts of `piece` examples are added; their size, and so rounding, does not depend
+    on which models train together. `tasks` are ordered by number of steps, then of parts, largest
+    first.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)

@@ -26,12 +26,7 @@ def checked_weights(
     """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
 
     W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
-
-    Args:
-        rows: W, (N, N), with rows that sum to one except for rounding.
-        who: name of the graph in errors.
-        clients: N, the number of nodes that W must have.
-
+    `who` names the graph in errors, `clients` is N.
     Raises:
         FedreproError: W violates a condition; names the first one.
     """
@@ -93,11 +88,11 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """Return the period of a mixing matrix W: the greatest common divisor of all cycles' lengths.
+    """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
 
-    Averaging by W converges only if the period is 1. W, (N, N), is strongly connected. Computed as
-    gcd of d_i + 1 - d_j over edges (i, j), where d counts steps from node 0. Source: Denardo,
-    Periods of connected networks and powers of nonnegative matrices, 1977.
+    Averaging by W converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), where d
+    counts steps from node 0. Source: Denardo, Periods of connected networks and powers of
+    nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -113,7 +108,6 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 
     `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
     weight for what node j sends; random graphs are drawn by the key `rng`.
-
     Raises:
         FedreproError: averaging by W would not converge (see `checked_weights`).
     """
@@ -132,8 +126,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
     weights = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
-    # W_ii = 1 - the sum of the others (the paper leaves out the sum); rounding must not make it
-    # negative
+    # the paper leaves out the sum; rounding must not make it negative
     np.fill_diagonal(weights, np.maximum(0.0, 1.0 - weights.sum(1)))
     return weights
 
@@ -141,8 +134,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
 
-    `hears` is the graph's adjacency matrix, bool (N, N), with degrees d. Weights are 1 / (1 + d_i),
-    or without self-loops 1 / d_i.
+    `hears` is the adjacency matrix, bool (N, N). Without self-loops a node averages its neighbours.
     """
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
@@ -157,10 +149,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Average over graph neighbours: return sum_j W_ij x_j for each node i, (N, *shape).
-
-    `weights` is the mixing matrix W (N, N), `values` is x (N, *shape), whose dtype the result has.
-    """
+    """Average values x (N, *shape) over graph neighbours: sum_j W_ij x_j for each node i, as x."""
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
     for start in range(0, flat.shape[1], COLUMNS):
@@ -180,11 +169,10 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of the eigenvalues of the mixing matrix `weights`, W.
+    """Return the second largest modulus of W's eigenvalues, by which each averaging shrinks errors.
 
-    Repeated averaging converges at this rate: it multiplies errors by this number. For one node the
-    result is 0. Computed as the largest modulus of W - 1v' (v: `stationary`), whose eigenvalues are
-    those of W, except 0 instead of 1.
+    It is the largest one of W - 1v' (v: `stationary`), whose eigenvalues are those of W, but 0 for
+    1.
     """
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
@@ -192,9 +180,9 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    W is the mixing matrix `weights`, v its limit, as of `stationary`. Powers are added until the
-    rest, which shrinks by the second modulus, is below 1e-12 of the sum. If all rows of W are alike
-    up to a rotation, as on a ring, only row 0 is computed.
+    W are `weights`, v is `stationary`. Powers are added until the rest, which shrinks by the second
+    modulus, is below 1e-12 of the sum. If all rows of W are alike up to a rotation, as on a ring,
+    only row 0 is computed.
     """
     step = _transient(weights)
     rate = second_modulus(weights)
@@ -266,24 +254,22 @@ def read_graph(path: Path) -> list[list[float]]:
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
         raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    for number, line in enumerate(lines, start=1):
+    rows: list[list[float]] = []
+    for line in lines:
+        rows.append([])
         for cell in line:
             try:
-                float(cell)
+                rows[-1].append(float(cell))
             except ValueError:
                 raise FedreproError(
-                    f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are "
+                    f"{path}, line {len(rows)}: {shown(cell.strip())} is not a number; lines are "
                     "numbers joined by commas"
                 ) from None
-    return [[float(cell) for cell in line] for line in lines]
+    return rows
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return "sha256:" and the checksum of a graph file, which identifies the file's content.
-
-    Raises:
-        FedreproError: the file cannot be read.
-    """
+    """Return "sha256:" and the checksum of a graph file; FedreproError if it cannot be read."""
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 
 

@@ -86,20 +86,13 @@ class Procedure:
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """Return the training terms that compute gradients at other weights, such as SAM's."""
+        """Return the terms that compute gradients at other weights, such as SAM's."""
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
     def weight_penalties(self) -> list[WeightTerm]:
         """Return the loss terms on the weights alone, such as FedProx's."""
         return [term for term in self.terms if isinstance(term, WeightTerm)]
-
-    @property
-    def is_plain_descent(self) -> bool:
-        """Return whether a step is just w - lr · gradient of the loss: no momentum, no L2."""
-        settings = self.settings
-        bent = self.weight_penalties or self.perturbations
-        return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
 
     @property
     def private(self) -> dict[str, Shape]:
@@ -114,11 +107,12 @@ class Procedure:
         return {**self.network.shapes, **self.private}
 
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply a layer's gradient without storing it.
-
-        This is so for plain SGD, unless `keep_gradients` asks for gradients summed over steps.
-        """
-        return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
+        """Return whether a step is just w - lr · gradient, which need not be stored."""
+        settings = self.settings
+        if keep_gradients or settings.batch_size is None or settings.optimiser != "sgd":
+            return False
+        changed = settings.momentum or settings.l2 or self.weight_penalties or self.perturbations
+        return not changed
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
         """Return each training's factor of the loss term KL(weights ‖ prior); zeros without it."""
@@ -143,20 +137,14 @@ class Procedure:
         return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
 
     def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps of several models, one per entry of `tasks`, as chunks.
-
-        `tasks` must be ordered by number of steps, then of full-batch parts, largest first.
-        """
+        """Yield all training steps of `tasks`, which have most steps, then most parts, first."""
         settings = self.settings
         if settings.batch_size is None:
             return whole_steps(tasks, self.rows, settings.epochs)
         return schedule(tasks, settings.batch_size, settings.epochs)
 
     def require_pieces(self) -> None:
-        """Raise FedreproError if full batches are computed in parts and a loss term cannot be.
-
-        If batch_size is None, a step uses all examples, in parts whose losses are added.
-        """
+        """Raise FedreproError if full batches are computed in parts and a loss term cannot be."""
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):
@@ -168,11 +156,10 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that the training of n models starts from, by name.
+    """The tensors that the training of n models starts from, (n, *shape) by name.
 
-    start: the networks' weights, (n, *shape), or (1, *shape) for all. private: tensors that loss
-    terms train, (n, *shape). reference: weights that loss terms compare the network with, if not
-    `start`.
+    start: the networks' weights, or (1, *shape) for all. private: tensors that loss terms train.
+    reference: weights that loss terms compare the network with, if not `start`.
     """
 
     start: Mapping[str, np.ndarray]
@@ -186,8 +173,8 @@ class TrainedModels:
 
     chosen: int (m,), the models' numbers in the list of trainings. losses: (steps, m), zero after a
     model's last step. taken: int (m,), steps of each model. finite: bool (m,), whether all weights
-    are finite. tensors, private (of loss terms) and summed (gradients over steps): (m, *shape) by
-    name, valid until the trainer yields the next models.
+    are. tensors, private (of loss terms) and summed (gradients over steps): (m, *shape) by name,
+    valid until the next models.
     """
 
     chosen: np.ndarray
@@ -200,7 +187,7 @@ class TrainedModels:
 
 
 class LazyGpuTensors(dict[str, np.ndarray]):
-    """A dict from names to arrays of tensors on a GPU, each copied to the CPU when first read."""
+    """Arrays of tensors on a GPU by name, each copied to the CPU when first read."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -215,8 +202,8 @@ class EarlyStopping:
     """Decides which of several models still train, and keeps the weights of models that stopped.
 
     A model stops after `patience` epochs in a row without training accuracy above its best.
-    running: bool (models,), which still train. taken: int (models,), steps of each model. kept: for
-    a stopped model's index its rows of the buffers given to `see` (weights, summed gradients).
+    running: bool (models,), which still train. taken: int (models,), steps of each. kept: for a
+    stopped model's index its rows of the buffers given to `see`.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -230,10 +217,7 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return one more than the index of the last model that still trains; 0 if none does.
-
-        Models stop early one by one; a step computes the models before this index.
-        """
+        """Return one more than the index of the last model that still trains; 0 if none does."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:

@@ -1,14 +1,17 @@
-"""Work of clients on their examples besides training: answers, gradients, evaluations."""
+"""Work of clients besides training: answers, gradients, evaluations; and what their work costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Examples
@@ -29,27 +32,9 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return the inputs of `rows`, divided by `scale`, and record how many rows were read."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """The statistics that clients computed for the server, and how often they read their examples.
-
-    answers: named arrays, one dict per client. passes: how often a client read all its examples, on
-    average over clients.
-    """
-
-    answers: list[Reply]
-    passes: float
-
-    @property
-    def bytes(self) -> int:
-        """Return the total size in bytes of the answers that clients sent to the server."""
-        return sum(size_of(value) for answer in self.answers for value in answer.values())
 
 
 def query(
@@ -59,13 +44,13 @@ def query(
     question: Query,
     weights: Mapping[str, np.ndarray],
     who: str,
-) -> QueryResult:
-    """Let each client compute the function `question` on its own examples; return all answers.
+) -> tuple[list[Reply], float]:
+    """Let each client compute the function `question` on its own examples.
 
     Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
     examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
-    for all clients, or (n, *shape), one per client. `who` names the method in errors.
-
+    for all clients, or (n, *shape), one per client. `who` names the method in errors. Returns the
+    answers, and how often a client read all its examples, on average over clients.
     Raises:
         FedreproError: an answer is not a mapping of names to arrays.
     """
@@ -77,16 +62,15 @@ def query(
         )
         own = {name: value[place % len(value)] for name, value in weights.items()}
         answer = question(network, loaded(own, watched), watched)
-        arrays = isinstance(answer, Mapping) and all(
+        if not isinstance(answer, Mapping) or not all(
             isinstance(value, np.ndarray) for value in answer.values()
-        )
-        if not arrays:
+        ):
             raise FedreproError(
                 f"{who}: a client answers {shown(answer)}; let it return a dict of NumPy arrays"
             )
         answers.append(answer)
         read, held = read + sum(watched.reads), held + len(client_rows)
-    return QueryResult(answers, read / max(1, held))
+    return answers, read / max(1, held)
 
 
 def size_of(answer: np.ndarray) -> int:
@@ -181,3 +165,121 @@ def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         starts = (np.cumsum(sizes) - sizes)[filled]
         means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
     return means
+
+
+def models_sent(network: Network, up: int, down: int) -> Traffic:
+    """Return messages and bytes for `up` models to the server and `down` models to clients."""
+    each = Layout(network.shapes).numbers * FLOAT_BYTES
+    return Traffic(up, down, up * each, down * each)
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
+
+    exchanges: how often the server let clients compute a statistic of their data. passes: how often
+    clients read all their examples, outside of training.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: ClientCost) -> ClientCost:
+        return ClientCost(
+            self.traffic + other.traffic,
+            self.exchanges + other.exchanges,
+            self.passes + other.passes,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass
+class CostCounter:
+    """Counts the costs of clients' work in one round of federated learning, from zero each round.
+
+    losses: for each client, the mean minibatch loss of each of its trainings. rejected: how many
+    trained models diverged. held: tensors that the server has already sent to all clients to
+    compute statistics at.
+    """
+
+    spent: ClientCost = field(default_factory=ClientCost)
+    losses: dict[int, list[float]] = field(default_factory=dict)
+    rejected: int = 0
+    held: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Set all counts to zero, before a round."""
+        vars(self).update(vars(CostCounter()))
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.spent.traffic
+
+    @property
+    def seconds(self) -> float:
+        return self.spent.seconds
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Return a context manager that adds the seconds spent inside it to clients' work."""
+        began = time.perf_counter()
+        yield
+        self.spent += ClientCost(seconds=time.perf_counter() - began)
+
+    def sent(self, traffic: Traffic) -> None:
+        """Add the messages and bytes `traffic` to the costs of this round."""
+        self.spent += ClientCost(traffic)
+
+    def asked(
+        self,
+        answers: Sequence[Reply],
+        passes: float,
+        weights: Mapping[str, np.ndarray] | None,
+        all_of_them: bool = True,
+    ) -> None:
+        """Add the costs of a statistic that clients computed and sent to the server as `answers`.
+
+        `passes` is how often each client read all its examples. `weights` are the tensors at which
+        they computed, shared ones (1, *shape) or one per client, which count as sent unless all
+        clients already have them; None are the clients' own. `all_of_them`: whether every client
+        was asked, and so has the shared tensors now.
+        """
+        up = sum(size_of(value) for answer in answers for value in answer.values())
+        if weights is None:
+            self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
+            return
+        new = {
+            name: value
+            for name, value in weights.items()
+            if name not in self.held or not np.array_equal(self.held[name], value)
+        }
+        if all_of_them:
+            self.held |= {k: v for k, v in new.items() if len(v) == 1}
+        clients = len(answers)
+        down = sum(v[0].nbytes for v in new.values()) * clients
+        self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
+
+    def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
+        """Record losses (n,) of the clients `members`; count models that are not `finite`."""
+        for client, loss, whole in zip(members, losses, finite, strict=True):
+            self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
+            self.rejected += not whole
+
+    @property
+    def selected(self) -> int:
+        """Return the number of clients that trained at least once in this round."""
+        return len(self.losses)
+
+    @property
+    def all_rejected(self) -> bool:
+        """Return whether clients trained in this round and all their models diverged."""
+        return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
+
+    @property
+    def train_loss(self) -> float:
+        """Return the mean of the round's finite training losses, one per model; NaN if none."""
+        each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
+        each = each[np.isfinite(each)]
+        return float(each.mean()) if each.size else float("nan")

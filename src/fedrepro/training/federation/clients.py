@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -20,14 +20,15 @@ from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.client_queries import (
+    CostCounter,
     Evaluated,
     Query,
     Reply,
     evaluated,
     gradients_at,
+    models_sent,
     query,
 )
-from fedrepro.training.federation.cost_counter import CostCounter, models_sent
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
@@ -36,6 +37,7 @@ from fedrepro.training.mixing_matrices import mixed
 from fedrepro.training.training_settings import Settings
 
 Part = Literal["train", "validation"]
+Fitted = TypeVar("Fitted", Trained, Averaged)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
     rows[j]: int64 (n_j,), the row numbers in `examples` of client j's training examples.
-    validation[j]: row numbers of the client's validation examples in `validation_examples`, or if
-    None in `examples`.
+    validation[j]: those of its validation examples in `validation_examples`, by default in
+    `examples`.
     """
 
     examples: Examples
@@ -105,9 +107,7 @@ class Clients:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
         A method must declare the need "client_validation_examples". Examples are those the client
-        set aside, if so configured (validation_at: clients), or its part of the data set's
-        validation split.
-
+        set aside (validation_at: clients), or its part of the data set's validation split.
         Raises:
             FedreproError: the client has no validation examples.
         """
@@ -138,8 +138,8 @@ class Clients:
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return a copy of the clients in which each trains on a part of its examples.
 
-        positions(client, n) returns which of the client's n examples remain: int (k,), indices
-        below n, in the order of the client's minibatches.
+        positions(client, n) returns which of the client's n examples remain, in the order of its
+        minibatches: int (k,), below n.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -166,7 +166,6 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client twice in a round passes
         rng.at(call=1) the second time. Results are in the order of `chosen` and say which models
         are finite: the method drops others, or raises an error for them by `checked`.
-
         Args:
             start: tensors (1, *shape), shared by all clients, or (chosen, *shape), one per client.
             rng: the random key of the round.
@@ -180,27 +179,14 @@ class Clients:
             memory: the optimiser's state of earlier rounds, or {} to begin and get it returned.
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
-
         Raises:
             FedreproError: `rng` is not of a round, or the method declared neither need.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
             tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
-        with self.ledger.timed():
-            trained = train(
-                self.network,
-                *self._at_hand(tasks),
-                replace(self.settings, epochs=epochs),
-                start,
-                terms=with_prior(self.network, terms),
-                private=private,
-                reference=reference,
-                memory=memory,
-                keep_gradients=keep_gradients,
-            )
-        self._note(self._members(chosen), trained.loss, trained.finite)
-        return trained
+        more = {"reference": reference, "memory": memory, "keep_gradients": keep_gradients}
+        return self._fitted(train, tasks, chosen, epochs, start, terms, private, **more)
 
     def average(
         self,
@@ -220,18 +206,27 @@ class Clients:
         Models that are not finite are left out, and the result has the sum of the others' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
+        more = {"weights": weights}
+        return self._fitted(average, tasks, chosen, epochs, start, terms, private, **more)
+
+    def _fitted(
+        self,
+        fit: Callable[..., Fitted],
+        tasks: list[Task],
+        chosen: Sequence[int] | None,
+        epochs: int,
+        start: Mapping[str, np.ndarray],
+        terms: Sequence[Term | WeightTerm],
+        private: Mapping[str, np.ndarray] | None,
+        **more: Any,
+    ) -> Fitted:
+        terms, settings = with_prior(self.network, terms), replace(self.settings, epochs=epochs)
         with self.ledger.timed():
-            averaged = average(
-                self.network,
-                *self._at_hand(tasks),
-                replace(self.settings, epochs=epochs),
-                start,
-                weights,
-                terms=with_prior(self.network, terms),
-                private=private,
-            )
-        self._note(self._members(chosen), averaged.loss, averaged.finite)
-        return averaged
+            examples, tasks = self._at_hand(tasks)
+            more |= {"terms": terms, "private": private}
+            fitted = fit(self.network, examples, tasks, settings, start, **more)
+        self._note(self._members(chosen), fitted.loss, fitted.finite)
+        return fitted
 
     def train_heads(
         self,
@@ -247,9 +242,9 @@ class Clients:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
         Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back. A method must declare the need "rounds" or
-        "client_training". Source: GEMS, section 3.2, step 4.
-
+        to clients, trained layers are sent back: float32 (J, *shape), NaN where training diverged.
+        A method must declare the need "rounds" or "client_training". Source: GEMS, section 3.2,
+        step 4.
         Args:
             body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
             rng: the random key of the round.
@@ -258,9 +253,6 @@ class Clients:
             patience: epochs without better training accuracy before a client stops; 0: never.
             lr: learning rate, by default that of the settings.
             weight_sd: standard deviation of normal initial weights; by default as in the settings.
-
-        Returns:
-            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -326,14 +318,12 @@ class Clients:
 
         A method must declare the need "client_answers". Bytes of answers and of weights that
         clients do not have yet, seconds, and passes over the examples are counted as costs.
-
         Args:
             question: question(network, tensors (*shape), examples) runs at each client on its own.
             weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
                 default each client's own model.
             chosen: indices of clients that are asked, by default all.
             on: "train" or "validation"; the latter needs "client_validation_examples" too.
-
         Raises:
             FedreproError: an answer is not a dict of arrays, or clients have no own models.
         """
@@ -355,9 +345,9 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
 
-        Call it for a model that the server made, such as an average. Returns statistics over all
-        examples of the chosen clients together, float32 (1, *shape) by name. Clients that lack
-        `weights` (1, *shape) receive them, so the cost is one more exchange.
+        For a model that the server made, such as an average. Returns statistics over all examples
+        of the chosen clients together, float32 (1, *shape). Clients that lack `weights` (1, *shape)
+        receive them, which costs one more exchange.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -371,15 +361,10 @@ class Clients:
         members = self._members(chosen)
         own = {name: value[members] for name, value in (self.own or {}).items()}
         with self.ledger.timed():
-            replies = query(
-                self.network,
-                *self.data.of(members, on),
-                question,
-                own if weights is None else weights,
-                f"method '{self.method}'",
-            )
-        self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
-        return replies.answers
+            at, who = own if weights is None else weights, f"method '{self.method}'"
+            answers, passes = query(self.network, *self.data.of(members, on), question, at, who)
+        self.ledger.asked(answers, passes, weights, chosen is None)
+        return answers
 
     def models(self, up: int, down: int) -> Traffic:
         """Return messages and bytes for `up` models to the server and `down` models to clients."""

@@ -56,7 +56,6 @@ def running_statistics(
     Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
     Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
     of these over all such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
-
     Raises:
         FedreproError: the network has buffers that no BatchNorm keeps.
     """
@@ -89,10 +88,10 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Combine running statistics measured by each client into those of all examples together.
+    """Combine the clients' results of `running_statistics` into those of all examples together.
 
-    `answers` are the clients' results of `running_statistics`. A pooled variance is the mean
-    variance within clients plus the variance of their means. Returns float32 (1, *shape) by name.
+    A pooled variance is the mean variance within clients plus the variance of their means. Returns
+    float32 (1, *shape) by name.
     """
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
