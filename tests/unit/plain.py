@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from fedrepro.training.augmentation_and_noise import noise_of
+from fedrepro.training.autograd_trainer import noise_of
 from fedrepro.training.minibatches import epoch_order
 
 

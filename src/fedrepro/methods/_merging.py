@@ -42,7 +42,7 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Return the layers and shapes of the clients' architecture, a network without weights."""
+    """Return the clients' architecture, a network without weights."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
@@ -50,8 +50,8 @@ def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
     """Return a function by which a method asks each client for statistics of its data.
 
     It serves as `prepare` of `api.method`, and returns a reply per client. `question` names a
-    function of `federation.fisher_and_input_moments`, such as input_moments, that each client
-    evaluates at its own model, with these `options`.
+    function of `federation.fisher_and_input_moments` that each client evaluates at its own model,
+    with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -73,7 +73,7 @@ def merge_layers(
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
     layer(name, matrices) must merge the clients' weight matrices (J, D, K) of the layer `name` to
-    one (D, K). Other tensors, such as those of normalisation, are averaged with weights `share`.
+    one (D, K). Other tensors are averaged with weights `share`.
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -85,9 +85,9 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete the merged tensors `made` by the weighted mean over clients of all other tensors.
+    """Complete merged tensors by the weighted mean over clients of all others: float32 (1, *shape).
 
-    `share` (J,) are the clients' weights. Returns all tensors, float32 (1, *shape) by name.
+    `share` (J,) are the clients' weights.
     """
     network = network_like(clients)
     tensors = dict(made)
@@ -113,7 +113,7 @@ def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, Cl
     """Keep only the clients that have the most common architecture (or layer widths).
 
     It is for methods that average weights. Of several equally common architectures the first stays.
-    Returns the models of the clients that stay, and `info` reduced to these clients.
+    Returns their models, and `info` reduced to these clients.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -198,7 +198,7 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 
     The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or
     equal G_i; FedLPA starts its gradient descent there. `inputs` are A_i (J, D, D), `errors` G_i
-    (J, K, K), `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
+    (J, K, K), `share` p (J,).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -321,10 +321,7 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the number of units in each hidden layer of the merged network, lowest layer first.
-
-    It is `units` in every layer, or if `units` is None that of the clients' networks.
-    """
+    """Return the merged network's units per hidden layer, lowest first: `units`, or as clients'."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 

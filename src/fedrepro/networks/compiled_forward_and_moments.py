@@ -200,7 +200,7 @@ def _copy_inputs(
 
 # forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
 # flat: outputs of the body of a network for these rows of the inputs (N, D). scale: divisor and its
-# inverse. crops: how each image is moved (`training/augmentation_and_noise.py`), or empty.
+# inverse. crops: how each image is moved (`training/minibatches.py`), or empty.
 forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: _forward_letters})
 
 

@@ -62,7 +62,7 @@ class StepOrder(NamedTuple):
     A minibatch of more than `piece` rows is computed in parts. Random numbers of a step come from
     `keys`, uint64 (epochs, 2), and `places`, int64 (steps, 2): index of the step's key, number of
     the step in the epoch. crops: int64 per row, a code of how an image is flipped and shifted
-    (`augmentation_and_noise.kinds`), or empty.
+    (`minibatches.kinds`), or empty.
     """
 
     rows: Array

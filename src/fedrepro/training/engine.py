@@ -11,17 +11,16 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
-from fedrepro.training.autograd_trainer import AutogradTrainer
-from fedrepro.training.compiled_trainer import CompiledTrainer, is_compiled
 from fedrepro.training.examples import Examples
-from fedrepro.training.loss_terms import Correction, Term, WeightTerm
+from fedrepro.training.loss_terms import Correction, Term, WeightTerm, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
@@ -33,6 +32,9 @@ from fedrepro.training.training_settings import (
 
 if TYPE_CHECKING:
     import torch
+
+    from fedrepro.training.autograd_trainer import AutogradTrainer
+    from fedrepro.training.compiled_trainer import CompiledTrainer
 
 
 @dataclass(frozen=True)
@@ -88,12 +90,10 @@ class Trained(Outcome):
     def averaged(self, weights: np.ndarray) -> Averaged:
         """Return the sum of weights[i] · (trained model i) over all models that are finite."""
         share = np.where(self.finite, weights, 0.0)
-        tensors = {
-            name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
-                value.dtype
-            )
-            for name, value in self.tensors.items()
-        }
+        tensors = {}
+        for name, value in self.tensors.items():
+            summed = np.tensordot(share, np.nan_to_num(value.astype(float)), 1)
+            tensors[name] = summed[None].astype(value.dtype)
         same = {item.name: getattr(self, item.name) for item in fields(Outcome)}
         return Averaged(**same, tensors=tensors, weight=float(share.sum()))
 
@@ -160,7 +160,7 @@ def train(
     outcome, memory = _run(
         procedure, examples, tasks, given, keep, memory, keep_gradients, block, path
     )
-    return Trained(**outcome, tensors=tensors, gradients=summed, memory=memory)
+    return Trained(**vars(outcome), tensors=tensors, gradients=summed, memory=memory)
 
 
 def average(
@@ -202,10 +202,10 @@ def average(
     given = InitialTensors(start, private or {})
     procedure = Procedure(network, settings, terms)
     outcome, _ = _run(procedure, examples, tasks, given, fold, None, False, block, path)
-    went_in = math.fsum(w for w, whole in zip(weights, outcome["finite"], strict=True) if whole)
+    went_in = math.fsum(np.array(weights)[outcome.finite])
     for value in most.values():
         value *= went_in
-    return Averaged(**outcome, tensors=total, weight=went_in)
+    return Averaged(**vars(outcome), tensors=total, weight=went_in)
 
 
 def _add_on_gpu(
@@ -234,18 +234,22 @@ def _run(
     keep_gradients: bool,
     block: int | None,
     path: StepPath | None,
-) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
+) -> tuple[Outcome, dict[str, np.ndarray] | None]:
     """Train the models of `tasks`; pass each group that finishes to take(part, which are finite).
 
-    Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is given.
+    Returns also the optimiser's state if `memory` is given.
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
     path = choose_path(procedure, examples.inputs.device.type, path)
     trainer: CompiledTrainer | AutogradTrainer
     if path == "compiled":
+        from fedrepro.training.compiled_trainer import CompiledTrainer
+
         trainer = CompiledTrainer(procedure, examples, keep_gradients)
     else:
+        from fedrepro.training.autograd_trainer import AutogradTrainer
+
         block = 1 if path == "loop" else block
         trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
@@ -270,16 +274,8 @@ def _run(
         for name, value in part.private.items():
             private[name][chosen[whole]] = value[whole]
         take(part, whole)
-    outcome = {
-        "private": private,
-        "finite": finite,
-        "failed_at": failed_at,
-        "loss": loss,
-        "steps": steps,
-        "seconds": time.perf_counter() - began,
-        "places": tuple(task.rng for task in tasks),
-    }
-    return outcome, kept
+    places, seconds = tuple(task.rng for task in tasks), time.perf_counter() - began
+    return Outcome(private, finite, failed_at, loss, steps, seconds, places), kept
 
 
 def check_tasks(
@@ -335,3 +331,17 @@ def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = Non
             f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"
         )
     return wanted or ("grouped" if device == "cuda" else "compiled" if known else "loop")
+
+
+def is_compiled(network: Network, terms: Sequence[Term]) -> bool:
+    """Return whether compiled code knows the layers of `network` and all loss terms `terms`."""
+    named = [compiled_kind(term) for term in terms]
+    known = ("entropy", "divergence" if network.kind == "variational" else "matching")
+    parts = parts_of(network.of_means if network.all_drawn else network)
+    return (
+        parts is not None
+        and all(kind in known for kind in named)
+        and named.count(known[1]) <= 1
+        # matching looks at activations as they are before dropout
+        and not ("matching" in named and (network.dropout or parts.recurrent))
+    )

@@ -55,22 +55,6 @@ class Term(Protocol):
     def loss(self, look: TermInputs) -> torch.Tensor: ...
 
 
-class MatchingTerm(Protocol):
-    """The loss of representation matching, which compiled code knows.
-
-    It is the squared distance between f_j of an activation of the network in training and an
-    activation of the network received, as a "sum" or "mean" (`reduction`) over elements.
-    """
-
-    @property
-    def coefficient(self) -> float: ...
-    @property
-    def reduction(self) -> str: ...
-    def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List the (source, target) activations that the maps connect, indices below `count`."""
-        ...
-
-
 class Perturbation(Protocol):
     """A way to mix two gradients in a training step: at weights w, and at w + away(g), as in SAM.
 
@@ -108,8 +92,8 @@ class Ascent:
 def compiled_kind(term: object) -> str:
     """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
 
-    Names are "entropy", "divergence" and "matching". A derived class gets "", as it may compute
-    another gradient.
+    Names are "entropy", "divergence" and "matching", of representation matching. A derived class
+    gets "", as it may compute another gradient.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind

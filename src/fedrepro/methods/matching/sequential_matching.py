@@ -1,10 +1,10 @@
 """Sequential matching of the hidden units of J clients in one layer (PFNM, Algorithm 1).
 
-Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
-exactly given all other clients. A client is removed, assigned again and put back, client after
-client, for a number of passes. Each step maximises the sum of its own rewards; the joint
-objective of the paper need not rise, because "with this client as the last customer" is not a
-conditional of one joint law over labelled atoms.
+Each client's assignment to common units, called atoms, is a linear assignment problem over the
+rewards of equation (9), solved exactly given all other clients. A client is removed, assigned again
+and put back, client after client, for a number of passes. Each step maximises the sum of its own
+rewards; the joint objective of the paper need not rise, because "with this client as the last
+customer" is not a conditional of one joint law over labelled atoms.
 """
 
 from __future__ import annotations
@@ -36,13 +36,12 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters by which a client's unit joins a common unit (an atom) or becomes a new one.
+    """Parameters by which a client's unit joins an atom or becomes a new one.
 
-    Attributes:
-        gamma0: mass of the Beta process; more makes new atoms likelier.
-        popularity: factor on log(m / (J - m)), the reward for an atom that m other clients share.
-        count_cap: the largest m in this reward, or None for no cap.
-        width_cap: number of atoms beyond which a client may add only one at a time.
+    gamma0: mass of the Beta process; more makes new atoms likelier. popularity: factor on log(m /
+    (J - m)), the reward for an atom that m other clients share. count_cap: the largest m in this
+    reward, or None for no cap. width_cap: number of atoms beyond which a client may add only one at
+    a time.
     """
 
     gamma0: float = 1.0
@@ -53,11 +52,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer's hidden units, of J clients, to common units (atoms).
+    """A matching of one layer's hidden units, of J clients, to atoms.
 
-    assignments: for each client j, int64 (L_j,), the index of each unit's common unit. counts:
-    int64 (atoms,), how many units share each common unit, in a data stream over all steps so far.
-    atoms: the common units' Gaussian parameters.
+    assignments: for each client j, int64 (L_j,), the index of each unit's atom. counts: int64
+    (atoms,), how many units share each atom, in a data stream over all steps so far.
     """
 
     assignments: tuple[Ints, ...]
@@ -72,12 +70,11 @@ def match(
     past: Past | None = None,
     step: int | None = None,
 ) -> Matching:
-    """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
+    """Match the hidden units of one layer of all clients to atoms, as PFNM does.
 
     `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
     counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
     a client's own past units (supplement equation (11)), without the cap on counts.
-
     Raises:
         FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
             cap leaves a client too few atoms.
@@ -122,9 +119,9 @@ def match(
 def useful_columns(rewards: Array, new: int) -> Ints:
     """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
 
-    It saves time. The last `new` columns are new atoms (common units). With as many new atoms as
-    units, each unit can have one, so an atom that for every unit is worth less than the last new
-    one stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
+    It saves time. The last `new` columns are new atoms. With as many of them as units, each unit
+    can have one, so an atom that for every unit is worth less than the last new one stays empty.
+    Columns that are not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -155,7 +152,7 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """The current assignment of all clients' units to atoms (common units) during matching.
+    """The current assignment of all clients' units to atoms during matching.
 
     Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
     the number of units in each. Two functions return the part of rewards that does not depend on
@@ -181,7 +178,7 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Make every unit of the first client an atom (a common unit) of its own."""
+        """Make every unit of the first client an atom of its own."""
         new = np.ones(self.layer.widths[client], bool)
         slots = np.arange(len(new))
         self._join(client, slots, new)
@@ -189,7 +186,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def seat(self, client: int) -> None:
-        """Assign a client's units to atoms (common units), given all other clients' assignments."""
+        """Assign a client's units to atoms, given all other clients' assignments."""
         columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
@@ -200,7 +197,7 @@ class _Table:
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Remove a client's units from their atoms (common units), and assign the units again.
+        """Remove a client's units from their atoms, and assign the units again.
 
         Atoms left empty are deleted. If no other client has moved since this client's last visit,
         the units return to their atoms; only the order of the atoms changes.
@@ -222,22 +219,19 @@ class _Table:
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return each client's atom (common unit) per unit, and how many units each atom has.
-
-        Atoms are numbered in the order in which they were made.
-        """
+        """Return each client's atom per unit, and each atom's number of units, oldest first."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Assign a client's units to these slots (atoms); those marked `new` are ordered last."""
+        """Assign a client's units to these slots; those marked `new` are ordered last."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from their slots (atoms); return which slots are now empty."""
+        """Remove a client's units from their slots; return which slots are now empty."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -258,7 +252,7 @@ class _Table:
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Return how many new atoms (common units) a client may add: one per unit, up to a cap."""
+        """Return how many new atoms a client may add: one per unit, up to a cap."""
         width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
@@ -325,7 +319,6 @@ def match_networks(
         orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, like
             the matchings that are returned.
         posterior: other variances, for the global network's posterior means.
-
     Raises:
         FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
     """
@@ -333,34 +326,19 @@ def match_networks(
     matchings = match_down(
         networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
     )
-    if posterior is not None:
-        matchings = as_assigned(networks, shares, posterior, matchings)
+    if posterior is not None:  # the same assignments, with other sums
+        found = dict(zip(visits, matchings, strict=True))
+
+        def again(layer: int, units: MatchedLayer) -> Matching:
+            same = found[layer]
+            atoms = atoms_of(units, same.assignments, same.counts, no_past(units))
+            return replace(same, atoms=atoms)
+
+        matchings = match_down(networks, shares, posterior, again)
     biases = np.stack([network[-1] for network in networks])
     bias = output_bias(biases, shares, posterior or variances, hidden_layers(networks[0]))
     atoms = [matching.atoms for matching in reversed(matchings)]
     return network_of_atoms(atoms, len(networks[0][0]), bias), matchings
-
-
-def as_assigned(
-    networks: Sequence[UnitArrays],
-    shares: Array,
-    variances: Variances,
-    matchings: Sequence[Matching],
-) -> tuple[Matching, ...]:
-    """Recompute matchings' common units with other variances; no unit changes its common unit.
-
-    `matchings` and the result are by hidden layer, top first. `shares` (J, K) are precisions of a
-    client's weights to a class in units of 1 / sigma2.
-    """
-    by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
-
-    def again(layer: int, units: MatchedLayer) -> Matching:
-        matching = by_layer[layer]
-        return replace(
-            matching, atoms=atoms_of(units, matching.assignments, matching.counts, no_past(units))
-        )
-
-    return match_down(networks, shares, variances, again)
 
 
 def match_down(
@@ -390,8 +368,7 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `networks` are J clients' networks, `shares` (J, K) weights of clients for each of K classes. A
-    client's weights to class k have the precision shares[:, k] / `noise`.
+    A client's weights to class k have the precision shares[:, k] / `noise`.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
@@ -406,10 +383,9 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    Outgoing weights lead to the common units of `above`, the matching of the next layer; to those
-    that a client lacks they are 0 with full precision, as in the authors' code, so they draw the
-    average towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance.
-    Source: PFNM, section 3.2.
+    Outgoing weights lead to the atoms of `above`, the matching of the next layer; to those that a
+    client lacks they are 0 with full precision, as in the authors' code, so they draw the average
+    towards 0. `layer` counts from 0, the lowest. Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -426,10 +402,7 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return the part of a layer's units that depends on no matching above: incoming weights, bias.
-
-    The lowest layer has both, (L, D + 1) for D inputs; higher ones have the bias alone, (L, 1).
-    """
+    """Return incoming weights and bias of the lowest layer's units, else the bias alone: (L, …)."""
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
 
@@ -441,10 +414,10 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from common units (`atoms`) of each hidden layer, lowest first.
+    """Build the global network from atoms of each hidden layer, lowest first.
 
     `bias` (K,) is the output bias, `inputs` the number of inputs. Weights into a layer are the
-    outgoing weights of the common units below.
+    outgoing weights of the atoms below.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
