@@ -473,11 +473,11 @@ def test_an_average_leaves_out_what_is_not_finite_and_says_so():
     well = own.run()
     own.examples.inputs[own.tasks[2].rows] = float("nan")
     found = own.average(weights)
-    assert (found.left_out, found.weight) == (1, pytest.approx(0.7))
+    assert (found.finite.sum(), found.weight) == (5, pytest.approx(0.7))
     for name, value in found.tensors.items():
         wanted = sum(weights[j] * well.tensors[name][j] for j in (0, 1, 3, 4, 5))
         assert np.allclose(value[0], wanted, atol=1e-6)
     own.examples.inputs.fill_(float("nan"))
     found = own.average(weights)
-    assert (found.weight, found.left_out) == (0.0, 6)
+    assert (found.weight, found.finite.sum()) == (0.0, 0)
     assert not any(value.any() for value in found.tensors.values())

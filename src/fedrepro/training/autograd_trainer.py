@@ -19,7 +19,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variational
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.flat_models import Layout, descend
 from fedrepro.training.loss_terms import TermInputs
 from fedrepro.training.minibatches import (
@@ -31,6 +31,8 @@ from fedrepro.training.minibatches import (
     kinds,
     normal_pairs,
     require_images,
+    schedule,
+    whole_steps,
 )
 from fedrepro.training.training_settings import (
     EarlyStopping,
@@ -53,7 +55,8 @@ def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """
     if device.type != "cuda":
         return 1
-    each = 4 * (BUFFERS * Layout(procedure.shapes).size + SEEN_AT_ONCE * activations(procedure))
+    size = Layout({**procedure.network.shapes, **procedure.private}).size
+    each = 4 * (BUFFERS * size + SEEN_AT_ONCE * activations(procedure))
     _, memory = torch.cuda.mem_get_info(device)
     most = max(1, memory // slots() // 2 // each)
     return -(-models // -(-models // most))
@@ -97,7 +100,7 @@ class AutogradTrainer:
         self.fresh = not any(isinstance(layer, Variational) for layer in self.network.layers)
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks`, from the tensors `given`; yield results by group.
 
@@ -105,7 +108,8 @@ class AutogradTrainer:
         zero.
         """
         steps = [task.total(self.settings.batch_size, self.settings.epochs) for task in tasks]
-        pieces = [self.procedure.pieces(task) for task in tasks]
+        whole = self.settings.batch_size is None
+        pieces = [-(-len(task.rows) // self.procedure.rows) if whole else 1 for task in tasks]
         order = np.lexsort((np.negative(pieces), np.negative(steps)))
         # the fused kernel of an optimiser knows one number of steps
         alike = memory is None or len(set(memory["steps"].tolist())) == 1
@@ -129,15 +133,11 @@ class AutogradTrainer:
             )
 
     def _begin(
-        self,
-        tasks: list[Task],
-        chosen: np.ndarray,
-        given: InitialTensors,
-        memory: Mapping[str, np.ndarray] | None,
+        self, tasks: list[Task], chosen: np.ndarray, given: InitialTensors, memory: Arrays | None
     ) -> None:
         """Set weights, optimiser state and random numbers of the group of models `chosen`."""
 
-        def packed(tensors: Mapping[str, np.ndarray]) -> torch.Tensor:
+        def packed(tensors: Arrays) -> torch.Tensor:
             shared = len(next(iter(tensors.values()))) == 1
             own = tensors if shared else {name: value[chosen] for name, value in tensors.items()}
             return torch.from_numpy(self.inner.pack(own))
@@ -181,16 +181,19 @@ class AutogradTrainer:
         stopping = EarlyStopping(self.tasks, self.settings)
         kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
-        for chunk in self.procedure.plan(self.tasks):
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        rows = self.procedure.rows  # of a part of a full batch
+        whole = whole_steps(self.tasks, rows, epochs)
+        for chunk in whole if size is None else schedule(self.tasks, size, epochs):
             losses = self._steps(chunk, stopping, kept)
             each.append(losses)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
             if (lost | ~stopping.running).all():
                 break
         stopping.put_back(kept)
-        whole = np.concatenate(each)
-        whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
-        return whole, stopping.taken
+        losses = np.concatenate(each)
+        losses[np.arange(len(losses))[:, None] >= stopping.taken] = 0
+        return losses, stopping.taken
 
     def _steps(
         self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
@@ -208,7 +211,7 @@ class AutogradTrainer:
         if chunk.whole is not None:
             size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weights = counts.to(self.dtype) / size.clamp_min(1)
-        moves = self.crops and self.crops.drawn(chunk, self.tasks).to(self.device)
+        moves = None if self.crops is None else self.crops.drawn(chunk, self.tasks).to(self.device)
         losses = weights.new_zeros(1 if whole else len(index), len(self.tasks))
         right = torch.zeros(len(self.tasks), dtype=torch.int64, device=self.device)
         total = torch.zeros_like(self.flat) if whole else self.flat
@@ -295,8 +298,12 @@ class AutogradTrainer:
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.keep:
             self.summed[:count] += gradient
-        for pull in self.procedure.weight_penalties:
-            pull.add(gradient[:, :inner], flat[:, :inner], self.start[:count, :inner])
+        start, slope = self.start[:count, :inner], gradient[:, :inner]
+        for term in self.procedure.weight_penalties:
+            if term.pull:
+                slope.add_(flat[:, :inner], alpha=term.pull).sub_(start, alpha=term.pull)
+            if term.shift:
+                slope.add_(start, alpha=term.shift)
         descend(flat, gradient, self.moments, self.settings, self.rates)
         self._put_back(kept)
 

@@ -21,6 +21,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     compiled,
     fma,
     inner,
+    nothing,
     padded_to,
     row_of,
 )
@@ -59,9 +60,8 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
-    A minibatch of more than `piece` rows is computed in parts. Random numbers of a step come from
-    `keys`, uint64 (epochs, 2), and `places`, int64 (steps, 2): index of the step's key, number of
-    the step in the epoch. crops: int64 per row, a code of how an image is flipped and shifted
+    More than `piece` rows are computed in parts. Random numbers of a step come from `keys` and
+    `places`, as of `Visits.words`. crops: int64 per row, how an image is moved
     (`minibatches.kinds`), or empty.
     """
 
@@ -76,14 +76,13 @@ class StepOrder(NamedTuple):
 class NetArrays(NamedTuple):
     """A network's architecture: the body, then L affine maps.
 
-    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each begins in
-    the vector of all weights. activations (L,): where each map's outputs begin in their buffer, of
-    `rows` predictions, `each` per example. Representation matching has J maps f_j: pairs (J, 2),
-    numbers of source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,),
-    factors in the gradient; given: the maps f_j of images. kept: probability that dropout keeps a
-    unit. entropies: the entropy terms of the loss. tensors (T, 3): begin, rows and columns of
-    random (variational) weights; table: normal numbers to draw from. size: length of the vector, or
-    of the means in it. by: address of the compiled matrix product.
+    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each begins
+    among all weights. activations (L,): where its outputs begin, of `rows` predictions, `each` per
+    example. Representation matching has J maps f_j: pairs (J, 2), numbers of source and target
+    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
+    those of images. kept: probability that dropout keeps a unit. entropies: terms of the loss.
+    tensors (T, 3): begin, rows and columns of random (variational) weights; table: normal numbers.
+    size: of the vector, or of the means in it. by: address of the matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -109,8 +108,7 @@ class StepNumbers(NamedTuple):
     """The constants of an optimiser, in the dtype of the model.
 
     direct: whether plain SGD changes weights without storing a gradient. pull · (w - start) + shift
-    · start is added to the gradient of weights w, with `start` as received. share: factor of the KL
-    divergence of variational weights in a minibatch's loss.
+    · start is added to the gradient, with `start` as received. share: factor of the KL divergence.
     """
 
     kind: int
@@ -129,10 +127,9 @@ class StepNumbers(NamedTuple):
 class Model(NamedTuple):
     """The buffers of one model: weights (S,), gradient, received weights.
 
-    summed: sum of gradients over steps, or empty. moments: three arrays of the optimiser, (S,) or
-    empty. used: the weights that a step computes with, for a variational network a random draw.
-    Then `weights` are means, followed by standard deviations before softplus, each (S / 2,), as are
-    deviation, prior (means) and prior_deviation.
+    summed: sum of gradients over steps, or empty. moments: of the optimiser, (S,) or empty. used:
+    the weights that a step computes with, for a variational network a random draw. Then `weights`
+    are means, followed by standard deviations before softplus, each (S / 2,), as are the prior's.
     """
 
     weights: Array
@@ -149,9 +146,9 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    x: inputs of the affine maps (P, n). activations, errors: their outputs, and the loss's
-    gradients by them. For matching, theirs: activations of the received network; back: outputs of a
-    map f_j. turned, below: transposed errors.
+    x: inputs of the affine maps (P, n). activations, errors: their outputs, and gradients by them.
+    For matching, theirs: activations of the received network; back: outputs of f_j. turned, below:
+    transposed errors.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -197,7 +194,7 @@ def _draw(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
     return net.size
 
 
-def _drawn_not(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
+def _drawn_not(*_: Any) -> Any:
     return 0
 
 
@@ -209,10 +206,9 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal random numbers into the tensor `out`, from its entry number `first` on.
+    """Write `count` normal numbers, of `table` at `places`, into the tensor `out` from `first` on.
 
-    The tensor lies in rows of `columns` numbers, each followed by padding. The numbers are real and
-    imaginary parts of table[places[0]], …; `table` is that of `normal_pairs`.
+    The tensor lies in rows of `columns` numbers, each followed by padding.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -242,12 +238,8 @@ def _gradients_of_draws(net: Any, model: Any, first: Any, last: Any, share: Any)
         at_spreads[k] = fma(g, at_spreads[k], pull) * exp_of(spreads[k] - s)
 
 
-def _as_they_are(net: Any, model: Any, first: Any, last: Any, share: Any) -> None:
-    pass
-
-
 # turns the gradient at drawn weights, and the noise, into gradients of means and spreads
-variational_gradients = by_type(_gradients_of_draws, {Nothing: _as_they_are}, "tensors")
+variational_gradients = by_type(_gradients_of_draws, {Nothing: nothing}, "tensors")
 
 
 @compiled
@@ -274,10 +266,9 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Write the gradients of the examples' cross-entropies by the logits to `room.errors`.
+    """Write the gradients of cross-entropies by the logits in `room.activations` to `room.errors`.
 
-    Logits are in `room.activations`. Returns the sum of cross-entropies, and the count of right
-    predictions.
+    Returns the sum of cross-entropies of the examples `rows`, and the count of right predictions.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -318,9 +309,8 @@ def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tu
 def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
     """Add the gradient of coefficient · max(0, least - H), H an entropy, to the logits' gradients.
 
-    The loss is a sum over `rows` examples. `term` is (coefficient, least, whether H is the
-    minibatch's mean entropy rather than each example's). For logits t and predicted probabilities
-    p, dH/dt_k = -p_k (log p_k + H).
+    `term` is (coefficient, least, whether H is the minibatch's mean rather than each example's).
+    For logits t and probabilities p, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -377,10 +367,6 @@ def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
 evaluate_rows = by_type(_judge, {Recurrent: _judge_letters}, "body")
 
 
-def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
-    pass
-
-
 def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
     learn_kernels(net.body, model.weights, model.gradient, rows, room.body, room.x, room.below)
 
@@ -390,10 +376,12 @@ def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
 
 
 # adds the gradients of the body over `rows` examples; room.below: errors of room.x
-learn_body = by_type(_learn, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
+learn_body = by_type(nothing, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
 
 
-def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+def _match_no_images(
+    net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any
+) -> Any:
     return room.x, room.x
 
 
@@ -407,4 +395,4 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
 
 # writes errors of images by representation matching, and updates its maps f_j; returns what the
 # received network passes to its affine layers, and the same in the order of inputs
-match_images = by_type(_nothing, {Maps: _match}, "given")
+match_images = by_type(_match_no_images, {Maps: _match}, "given")

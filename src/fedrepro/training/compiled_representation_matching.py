@@ -54,9 +54,9 @@ from fedrepro.networks.memory_layout import Parts
 class Maps(NamedTuple):
     """The maps f_j from images, transposed convolutions, as arrays for compiled steps.
 
-    table: int64 (J, FIELDS). places: where the kernels' numbers, turned by 180°, are in the vector
-    of all weights. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the
-    kernel, first number in the row). shares (J,): factors of the maps' squared errors in the loss.
+    table: int64 (J, FIELDS). places: where the kernels' numbers, turned by 180°, are among all
+    weights. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the kernel,
+    first number in it). shares (J,): factors in the loss.
     """
 
     table: Array
@@ -69,12 +69,12 @@ class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
     x: activations of the received network, (pixel, channel); shown: x transposed; images: buffers
-    of its convolutions. laid: the map's kernel, a strip for each source channel and kernel row;
-    moved: the kernel's gradient. image: output of the map, then the loss's gradient by it. bias:
-    the bias, repeated along a row of the output; summed: its gradient. The source's nonzero numbers
-    are listed by pixel: firsts and ends (of each list), corners (where in the output the kernel is
-    added), which (rows of laid), amounts; and by channel: seats (positions in the output), own
-    (amounts), cells (positions in the source). sums: partial sums of gradients.
+    of its convolutions. laid: the kernel, a strip for each source channel and kernel row; moved:
+    its gradient. image: output of the map, then the gradient by it. bias: repeated along a row of
+    the output; summed: its gradient. The source's nonzero numbers are listed by pixel: firsts and
+    ends (of each list), corners (where the kernel is added), which (rows of laid), amounts; and by
+    channel: seats (in the output), own (amounts), cells (in the source). sums: partial sums of
+    gradients.
     """
 
     x: Array
@@ -144,10 +144,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut the rows of a square kernel into tiles that the CPU's vector registers hold.
+    """Cut `side` rows of `wide` numbers into tiles of registers of `lanes`, as listed in `Maps`.
 
-    Each of `side` rows has `wide` numbers, each register `lanes`. Returns the padded length of a
-    row, and the tiles as in `Maps`.
+    Returns the padded length of a row, and the tiles.
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -163,8 +162,8 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     """Return the first and last row of a matching target that a map's output covers, and a shift.
 
-    An output of `size` rows, by a kernel of side `side`, is cropped or padded with zeros, equally
-    at both ends, to `target` rows. Row i of the target is row i + shift of the output's buffer.
+    An output of `size` rows is cropped or padded with zeros, equally at both ends, to `target`
+    rows. Row i of the target is row i + shift of the output's buffer.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -203,10 +202,7 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions on the minibatch in `mine`, for targets of matching.
-
-    Outputs are written to room.x, (rows, pixel, channel), and transposed to room.shown.
-    """
+    """Run the received convolutions on the minibatch in `mine`; outputs in room.x and shown."""
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -224,11 +220,10 @@ def matching_gradients(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
     mine: Images, x: Array, room: MatchBuffers,
 ) -> None:  # fmt: skip
-    """Compute the representation matching loss's gradients by image activations and all maps f_j.
+    """Compute the representation matching loss's gradients, times `step`, of images.
 
     Gradients by `weights` are written, or if `add` added, to `to`; those by the network's
-    activations (`mine`, and x, the inputs of the affine maps) to mine.extra. `step` is a factor on
-    all gradients.
+    activations (`mine`, and x, the inputs of the affine maps) to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -273,11 +268,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return the place in memory of the activation that map f_j reads, for example `b`.
-
-    It is (array, offset of the activation, offset of the recorded positions that max pooling
-    chose).
-    """
+    """Return (array, offset of the activation of example `b` that f_j reads, of its `chosen`)."""
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
     if p[SOURCE] + 1 < len(convs.layers):
@@ -288,10 +279,7 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List in `room` the nonzero numbers of the activation that map f_j reads, by pixel.
-
-    Returns how many pixels have any; the map's kernel is added only at these.
-    """
+    """List in `room` the nonzero numbers that map f_j reads, by pixel; return how many pixels."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     kernel = p[SIDE] * p[LONG]
@@ -333,10 +321,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
-    """List in `room` the nonzero numbers of channel `k` of the activation that map f_j reads.
-
-    Returns the list's length.
-    """
+    """List in `room` the nonzero numbers of channel `k` that map f_j reads; return how many."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -373,8 +358,8 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
     """Replace a map's output, in room.image, by the gradient (output - target) · `each`.
 
-    The target is the received network's activation for example `b`. The gradient is zero at edges
-    and where a ReLU gave zero; its sums, for the bias, are added to room.summed.
+    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero; its
+    sums, for the bias, are added to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -410,8 +395,7 @@ def lift_up(
 ) -> None:
     """Backpropagate the gradient in room.image through map f_j, to its input and kernel.
 
-    Gradients by the input's nonzero numbers are written to mine.extra from offset `to` on; the
-    kernel's gradient is added to room.moved.
+    Gradients by the input's nonzero numbers go to mine.extra[to:], the kernel's to room.moved.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

@@ -72,10 +72,9 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Train one model on all minibatches of `order`; return how many predictions were right.
+    """Train one model in place on the minibatches `order`; return how many predictions were right.
 
-    The weights in `model` are updated in place; each step's loss is written to `losses` (steps,).
-    `taken` counts the optimiser's steps before this call.
+    Each step's loss is written to `losses` (steps,). `taken` counts the optimiser's earlier steps.
     """
     before = flush()
     right = spreads = 0
@@ -120,10 +119,10 @@ def train(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights of `model` by one step of the optimiser, in strips that fit the cache.
+    """Update all weights of `model` by step number `step`, in strips that fit the cache.
 
-    `step` counts the optimiser's steps from 1. `spreads` is how many weights of a variational
-    network have a standard deviation of their own, which lies behind the means; else 0.
+    `spreads` is how many weights of a variational network have a standard deviation of their own,
+    which lies behind the means.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -158,10 +157,7 @@ def forward(
     activations: Array,
     kept: Any,
 ) -> None:
-    """Write outputs of all affine layers for inputs `x`, with ReLU between, to `activations`.
-
-    Dropout keeps a hidden unit with probability `kept`.
-    """
+    """Write the outputs of all affine layers, ReLU and dropout between them, to `activations`."""
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -198,10 +194,7 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout in place to the activations `hidden` (rows, m), by random integers `drawn`.
-
-    A unit is kept, and divided by `kept`, with probability `kept`; else it is set to zero.
-    """
+    """Zero units `hidden` (rows, m) whose integers `drawn` are not below `kept`; scale others."""
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -237,7 +230,7 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
     return True
 
 
-def _match_nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+def _match_nothing(*_: Any) -> Any:
     return False
 
 
@@ -248,11 +241,10 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace `back`, the output of a representation matching map, by the loss's gradient.
+    """Replace `back`, the output of a representation matching map, by the gradient (rows, m).
 
-    `theirs` is the target, an activation of the network received from the server; both are (rows,
-    m). `each` is the map's factor in the loss. If `hidden`, the gradient is zero where the output
-    was not positive (ReLU).
+    `theirs` is the target, `each` the map's factor. If `hidden`, the gradient is zero where a ReLU
+    gave zero.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -268,11 +260,10 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the gradients of the logits; write the gradients of all affine maps to `to`.
+    """Backpropagate the gradients of the logits; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units are read from and written to `room.errors`; they are zero where ReLU or
-    dropout set the unit to zero. With `add` the maps' gradients are added to `to`; `matched` adds
-    those of representation matching, a loss on hidden activations.
+    Gradients by units are in `room.errors`; if `matched`, hidden units have some already. They are
+    zero where ReLU or dropout set the unit to zero.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -311,10 +302,7 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write a layer's gradients to `to`, or `add` them: inputsᵀ @ errors, and those of the bias.
-
-    In plain SGD `to` are the weights themselves, and errors already contain the step size.
-    """
+    """Write a layer's gradients to `to`, or `add` them: inputsᵀ @ errors, and those of the bias."""
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)
@@ -347,9 +335,8 @@ def descend(
 ) -> None:
     """Update weights number `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `rates` are (step size, factor on second moments). `received`: whether to add the gradient of
-    penalties on the distance from the weights received from the server; parameters of the loss have
-    none.
+    `rates` are (step size, factor on second moments). `received`: whether penalties on the distance
+    from the received weights concern these.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]
@@ -394,5 +381,4 @@ def descend(
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
-    """Return `gradient` plus l2 · `weight`, the gradient of the penalty l2/2 · weight²."""
-    return gradient if l2 == 0 else fma(l2, weight, gradient)
+    return gradient if l2 == 0 else fma(l2, weight, gradient)  # of the penalty l2/2 · weight²

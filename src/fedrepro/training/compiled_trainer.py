@@ -21,7 +21,7 @@ from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.training import compiled_records_and_losses as compiled
 from fedrepro.training import compiled_steps
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
 from fedrepro.training.minibatches import (
     CROPS,
@@ -77,7 +77,7 @@ class CompiledTrainer:
         return self.rows.size
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
         """Train a model for each of `tasks`; yield its results, which those of the next overwrite.
 
@@ -102,7 +102,7 @@ class CompiledTrainer:
                 None if self.summed is None else _whole(self.summed, shapes),
             )
 
-    def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
+    def _begin(self, place: int, given: InitialTensors, memory: Arrays | None) -> None:
         """Load weights, prior and optimiser state of model number `place` into the buffers."""
         model = self.model
         model.weights[:] = 0  # what fills up rows may not be a number any more
@@ -287,10 +287,10 @@ class CompiledTrainer:
         )
 
 
-def _load(view: Array, tensors: Mapping[str, Array], name: str, place: int) -> None:
+def _load(view: Array, tensors: Arrays, name: str, place: int) -> None:
     value = tensors[name]
     view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
 
 
-def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
+def _whole(views: Arrays, shapes: Mapping[str, Shape]) -> dict[str, Array]:
     return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

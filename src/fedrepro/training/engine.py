@@ -19,8 +19,8 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
-from fedrepro.training.examples import Examples
-from fedrepro.training.loss_terms import Correction, Term, WeightTerm, compiled_kind
+from fedrepro.training.examples import Arrays, Examples
+from fedrepro.training.loss_terms import Correction, Term, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
@@ -41,12 +41,11 @@ if TYPE_CHECKING:
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    private: tensors that loss terms train and clients keep, (n, *shape); unchanged for a model that
-    is not finite. finite: bool (n,), whether all losses and final weights are finite. failed_at:
-    int (n,), the first step with a loss that is not finite, from 0; -1 if none. loss: float64 (n,),
-    mean cross-entropy over minibatches, without added terms; NaN for a model that is not finite.
-    steps: int (n,), steps taken. seconds: elapsed time, for all models together. places: each
-    model's random key.
+    private: tensors that loss terms train, (n, *shape); unchanged for a model that is not finite.
+    finite: bool (n,), whether all losses and final weights are. failed_at: int (n,), the first step
+    with a loss that is not finite, from 0; -1 if none. loss: float64 (n,), mean cross-entropy over
+    minibatches, without added terms, or NaN. steps: int (n,), steps taken. seconds: for all models
+    together. places: each model's random key.
     """
 
     private: dict[str, np.ndarray]
@@ -58,11 +57,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these results if all models are finite, for methods that allow no others.
-
-        Raises:
-            FedreproError: a model diverged; the error names its client, trial and step.
-        """
+        """Return these results; raise a FedreproError that names the client if a model diverged."""
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next
@@ -105,44 +100,29 @@ class Averaged(Outcome):
     tensors: dict[str, np.ndarray]
     weight: float
 
-    @property
-    def left_out(self) -> int:
-        return int((~self.finite).sum())
-
 
 def train(
     network: Network,
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    start: Mapping[str, np.ndarray],
+    start: Arrays,
     *,
-    terms: Sequence[Term | WeightTerm] = (),
-    private: Mapping[str, np.ndarray] | None = None,
-    reference: Mapping[str, np.ndarray] | None = None,
-    memory: Mapping[str, np.ndarray] | None = None,
+    terms: Terms = (),
+    private: Arrays | None = None,
+    reference: Arrays | None = None,
+    memory: Arrays | None = None,
     keep_gradients: bool = False,
     block: int | None = None,
     path: StepPath | None = None,
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    A model that diverges changes no other; `Outcome.checked` raises an error if one has.
-    Args:
-        network: architecture of all models.
-        examples: data set that the tasks' rows index.
-        tasks: one for each model: its examples' rows, random key and number of steps.
-        settings: of local training.
-        start: tensors (n, *shape), or (1, *shape) for a shared start.
-        terms: added to the loss.
-        private: tensors of the terms, (n, *shape), trained with the network's.
-        reference: weights that terms compare the network with, by default `start`.
-        memory: the optimiser's state from an earlier training, or {} to get the state returned.
-        keep_gradients: return each model's sum of gradients over the steps.
-        block: how many models train together, by default as many as memory allows.
-        path: "compiled", "loop" or "grouped" (see `choose_path`), by default the fastest.
-    Raises:
-        FedreproError: a client has no examples or steps, or tensors do not fit the terms.
+    `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
+    tensors (n, *shape), or (1, *shape) for a shared start. `terms` and what follows are as of
+    `Clients.train`. `block` is how many models train together, by default as many as memory allows;
+    `path` is as of `choose_path`. A model that diverges changes no other; `Outcome.checked` raises
+    an error if one has.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -168,19 +148,19 @@ def average(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    start: Mapping[str, np.ndarray],
+    start: Arrays,
     weights: Sequence[float],
     *,
-    terms: Sequence[Term | WeightTerm] = (),
-    private: Mapping[str, np.ndarray] | None = None,
+    terms: Terms = (),
+    private: Arrays | None = None,
     block: int | None = None,
     path: StepPath | None = None,
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
     Models that are not finite are left out, and the result has the sum of the others' weights. An
-    integer buffer, such as BatchNorm's count of batches, becomes this sum times the largest count.
-    Models are added as they finish, so memory does not grow with their number.
+    integer buffer becomes this sum times the largest. Memory does not grow with the number of
+    models.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -230,7 +210,7 @@ def _run(
     tasks: Sequence[Task],
     given: InitialTensors,
     take: Callable[[TrainedModels, np.ndarray], None],
-    memory: Mapping[str, np.ndarray] | None,
+    memory: Arrays | None,
     keep_gradients: bool,
     block: int | None,
     path: StepPath | None,
@@ -322,8 +302,6 @@ def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = Non
     "compiled", on the CPU: layers and terms whose gradients are written out, one model after
     another. Others are differentiated automatically: "loop", on the CPU one after another, or
     "grouped", on a GPU in a stacked forward pass.
-    Raises:
-        FedreproError: the wanted way cannot train this network.
     """
     known = not procedure.perturbations and is_compiled(procedure.network, procedure.losses)
     if wanted == "compiled" and not (known and device == "cpu"):

@@ -13,6 +13,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 
+Arrays = Mapping[str, np.ndarray]  # by the names of tensors
+
 if TYPE_CHECKING:
     import torch
 
@@ -57,7 +59,7 @@ class Examples:
         y = self.targets.index_select(0, flat)
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
-    def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
+    def above(self, hidden: Network, tensors: Arrays) -> Examples:
         """Return the outputs (N, units) of all inputs by the layers `hidden` as a data set.
 
         `tensors` (1, *shape) are the weights. Targets are unchanged.
@@ -106,11 +108,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate and return the examples of all clients.
-
-        Raises:
-            FedreproError: the examples take more than MOST_BYTES.
-        """
+        """Generate the examples of all clients; FedreproError if they take over MOST_BYTES."""
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.training.examples import Arrays
 from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Layout:
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
-    def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    def pack(self, tensors: Arrays) -> np.ndarray:
         """Pack named tensors (models, *shape) into rows, one model each: (models, size)."""
         parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
@@ -76,15 +77,11 @@ def descend(
     settings: Settings,
     rates: Sequence[float] = (),
 ) -> None:
-    """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
+    """Update weights `flat` (A, size) in place by one step of Adam, AMSGrad or SGD, with L2.
 
-    Args:
-        flat: weights (A, size) of A models.
-        gradient: the loss's gradients, (A, size); SGD overwrites them.
-        memory: the optimiser's state, first made by `new_memory`, of A or more models that have all
-            taken equally many steps; updated in place.
-        settings: the optimiser and its constants.
-        rates: step size of each model, by default that of the settings.
+    SGD overwrites the `gradient` (A, size). `memory`, first made by `new_memory`, is the
+    optimiser's state of A or more models that have all taken equally many steps; it is updated in
+    place. `rates` are each model's step size, by default that of the settings.
     """
     import torch
 
@@ -95,11 +92,13 @@ def descend(
     for part, rate in zip(parts, rates or (settings.lr,), strict=False):
         slope = gradient[part]
         if settings.optimiser == "adam":
-            moments = [[memory[name][part]] for name in settings.remembered]
+            first, second, *largest = (memory[name][part] for name in settings.remembered)
             torch._fused_adam_(
                 [flat[part]],
                 [slope],
-                *(moments if settings.amsgrad else (*moments, [])),
+                [first],
+                [second],
+                largest,
                 [memory["steps"]],
                 lr=rate,
                 beta1=settings.beta1,

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: current weights of the network, and tensors that the term trains; start: the weights
-    that clients received, or others to compare with; both (A, *shape) by name. x: inputs (A, B, D).
-    weight: (A, B), the examples' weights, which sum to one over a minibatch; zero for rows that
-    fill it up. run: the forward pass with its stored activations. share: (A,), factor of a KL
-    divergence.
+    tensors: the network's weights, and tensors that the term trains; start: received weights, or
+    others to compare with; both (A, *shape). x: (A, B, D). weight: (A, B), the examples' weights,
+    which sum to one over a minibatch; zero for rows that fill it up. run: the forward pass with its
+    stored activations. share: (A,), factor of a KL divergence.
     """
 
     network: Network
@@ -114,10 +113,6 @@ class Proximal:
         """Return 2 · coefficient, the factor of w - start in the proximal penalty's gradient."""
         return 2 * self.coefficient
 
-    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the penalty's gradient at weights `flat` to `gradient`, each (A, size)."""
-        gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
-
 
 @dataclass(frozen=True)
 class Correction:
@@ -130,12 +125,9 @@ class Correction:
     pull = 0.0
     shift = 1.0
 
-    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the clients' correction vectors, passed as `start`, to `gradient`: (A, size) each."""
-        gradient.add_(start)
-
 
 WeightTerm = Proximal | Correction  # terms on the weights alone
+Terms = Sequence[Term | WeightTerm]
 
 
 @dataclass(frozen=True)
@@ -173,10 +165,9 @@ class Entropy(Term):
 class GaussianPrior(Term):
     """The loss weight · KL(q ‖ prior) of a variational network's distribution q of its weights.
 
-    A minibatch's mean loss gets weight / n times the divergence. With `over` "client" n is the
-    number of a client's examples; with "run" it is the number of examples in all minibatches
-    between two exchanges of models. sd: the prior is N(0, sd²) for every weight; if None, the prior
-    is q as received. Source: P2P, eq. (8).
+    A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
+    number of examples; "run": that of all minibatches between two exchanges of models. sd: the
+    prior is N(0, sd²) for every weight; if None, q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -192,8 +183,8 @@ class GaussianPrior(Term):
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Return A variational models' KL divergences from their priors, times `look.share`: (A,).
 
-        A divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights, for the
-        posterior N(μ, σ²) and the prior N(m, s²).
+        It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over weights, posterior N(μ, σ²), prior N(m,
+        s²).
         """
         import torch
         from torch.nn.functional import softplus
@@ -214,7 +205,7 @@ class GaussianPrior(Term):
         return look.share * total
 
 
-def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
+def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:
     """Return `terms` with the KL divergence from weights to the network's prior, if it has one."""
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)

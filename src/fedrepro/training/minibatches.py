@@ -28,10 +28,9 @@ VISITED_ROWS = 2**16
 class Task:
     """The training of one model at one client: the client's examples, a random key, the step count.
 
-    rows: int64 (n,), indices of the client's examples in the data set. rng: the key by which each
-    epoch's order is drawn. lr and steps, if given, replace the general learning rate and epochs;
-    steps beyond an epoch go on in the next one. done: how many minibatches the client used in
-    earlier rounds; training begins after them.
+    rows: int64 (n,), indices in the data set. rng: the key by which each epoch's order is drawn. lr
+    and steps, if given, replace the general learning rate and epochs; steps beyond an epoch go on
+    in the next one. done: minibatches of earlier rounds, after which training begins.
     """
 
     rows: np.ndarray
@@ -53,11 +52,11 @@ class Task:
 class Chunk:
     """Consecutive minibatches of models that train together, or one full-batch step.
 
-    first: number of the first step. index: int64 (steps, models, batch), the examples' row numbers;
-    short minibatches are filled up with their client's first row. size: int64 (steps, models), how
-    many rows are not filling. active: for each step how many models still train; models with most
-    steps come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
-    examples, only for a full-batch step, whose index and size count parts instead of steps.
+    first: number of the first step. index: int64 (steps, models, batch), row numbers; short
+    minibatches are filled up with their client's first row. size: int64 (steps, models), how many
+    rows are not filling. active: for each step how many models still train; models with most steps
+    come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
+    examples in a full-batch step, whose index and size count parts instead of steps.
     """
 
     first: int
@@ -170,9 +169,8 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Gradients of parts of `piece` examples are added; their size, and so rounding, does not depend
-    on which models train together. `tasks` are ordered by number of steps, then of parts, largest
-    first.
+    Gradients of parts of `piece` examples are added, so that rounding does not depend on which
+    models train together. `tasks` have most steps, then most parts, first.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -206,9 +204,8 @@ WORD = 2**64 - 1
 def kinds(key: int, rows: np.ndarray) -> np.ndarray:
     """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below KINDS.
 
-    `rows`, int64 (n,), are the images' row numbers in the data set; `key` is the 128-bit random key
-    of one client's epoch. A code is a hash of both (finaliser of SplitMix64; Steele, Lea and Flood,
-    2014), so it does not depend on the minibatch.
+    A code is a hash of the image's row number and the 128-bit `key` of a client's epoch (finaliser
+    of SplitMix64; Steele, Lea and Flood, 2014), so it does not depend on the minibatch.
     """
     numbers = rows.astype(np.uint64)
     for half in (key & WORD, key >> 64):
@@ -242,10 +239,10 @@ GOLDEN = math.pi * (3 - math.sqrt(5))
 def normal_pairs(dtype: np.dtype) -> np.ndarray:
     """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
 
-    An entry drawn uniformly gives two uncorrelated numbers, its real and imaginary part. Entries
-    lie on rings of equal probability, four points a quarter turn apart on each, so that odd moments
-    and the covariance are zero; each ring is turned by the angle GOLDEN against the one before.
-    Radii make variances one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    An entry drawn uniformly gives two uncorrelated numbers. Entries lie on rings of equal
+    probability, four points a quarter turn apart on each, so that odd moments and the covariance
+    are zero; each ring is turned by the angle GOLDEN against the one before. Radii make variances
+    one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
     """
     rings = PAIRS // 4
     ends = np.arange(1, rings + 1) / rings

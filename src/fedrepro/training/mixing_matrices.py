@@ -23,12 +23,10 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
+    """Check a mixing matrix W, of the graph `who`, and return it as float64 (N, N).
 
-    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
-    `who` names the graph in errors, `clients` is N.
-    Raises:
-        FedreproError: W violates a condition; names the first one.
+    Rows then sum to one exactly. W has to be for `clients` nodes, stochastic, strongly connected
+    and aperiodic, so that averaging by W converges; a FedreproError names what it is not.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -54,11 +52,11 @@ def checked_weights(
         raise FedreproError(
             f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
         )
-    for reached, phrase in (
-        (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
-        (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
+    for edges, phrase in (
+        (hears.T, "nothing of node 0 reaches node {}"),
+        (hears, "nothing of node {} reaches node 0"),
     ):
-        for node in np.flatnonzero(~reached):
+        for node in np.flatnonzero(steps_from(edges, 0) < 0):
             raise FedreproError(
                 f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
                 "neighbours"
@@ -88,11 +86,11 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """Return the greatest common divisor of the lengths of all cycles of a strongly connected W.
+    """Return the greatest common divisor of all cycles' lengths of a strongly connected W.
 
-    Averaging by W converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), where d
-    counts steps from node 0. Source: Denardo, Periods of connected networks and powers of
-    nonnegative matrices, 1977.
+    Averaging converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps
+    from node 0. Source: Denardo, Periods of connected networks and powers of nonnegative matrices,
+    1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -107,9 +105,8 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
 
     `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
-    weight for what node j sends; random graphs are drawn by the key `rng`.
-    Raises:
-        FedreproError: averaging by W would not converge (see `checked_weights`).
+    weight for what node j sends; random graphs are drawn by the key `rng`. Errors are
+    `checked_weights`'.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -118,10 +115,9 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    `hears` is the graph's symmetric adjacency matrix, bool (N, N), d the degrees. W_ii is 1 minus
-    the rest of row i. Without `self_loops` W_ij = 1 / max(d_i, d_j). W is symmetric, so all nodes
-    weigh equally in the limit. Source: Xiao and Boyd, Fast linear iterations for distributed
-    averaging, 2004, section 4.2.
+    `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
+    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, Fast linear
+    iterations for distributed averaging, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
@@ -159,7 +155,7 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it
-LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
+LONG = 64  # nodes: up to here powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
@@ -180,12 +176,10 @@ def second_modulus(weights: np.ndarray) -> float:
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    W are `weights`, v is `stationary`. Powers are added until the rest, which shrinks by the second
-    modulus, is below 1e-12 of the sum. If all rows of W are alike up to a rotation, as on a ring,
-    only row 0 is computed.
+    v is `stationary`. Powers are added until the rest is below 1e-12 of the sum. If all rows of W
+    are alike up to a rotation, as on a ring, only row 0 is computed.
     """
-    step = _transient(weights)
-    rate = second_modulus(weights)
+    step, rate = _transient(weights), second_modulus(weights)
     alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
     if len(weights) > LONG and alike:
         return _sum_of_first_row(step, rate)
@@ -245,11 +239,7 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
-
-    Raises:
-        FedreproError: the file is missing, or a line is not numbers.
-    """
+    """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
     text = _bytes(path).decode(errors="replace")
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:

@@ -87,6 +87,10 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     return called
 
 
+def nothing(*_: Any) -> None:
+    """Do nothing, for a type that there is nothing to do for."""
+
+
 class Code(NamedTuple):
     """LLVM code that is being written, and the Numba types of the arguments of its function."""
 
@@ -394,10 +398,10 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
 def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> None:
     """Compute out = begin + a @ b; `size` is (rows, inner, columns), columns a multiple of PAD.
 
-    by: the address of the code that `multiplier` compiles. out and begin (rows, columns), b (inner,
-    columns): tuples (flat array, offset, row stride); a row stride 0 of `begin` gives all rows the
-    values of one. a (rows, inner) has its stride from column to column in addition. An element is
-    begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
+    `by` is the address of the code that `multiplier` compiles; out, begin (rows, columns) and b
+    (inner, columns) are (flat array, offset, row stride), where a stride 0 of `begin` repeats a
+    row; a (rows, inner) has its stride from column to column in addition. An element is begin + a_0
+    b_0 + a_1 b_1 + …, added in this order, each rounded once.
     """
     call_address(code, by, out, begin, a, b, size)
 

@@ -203,8 +203,7 @@ def fetch(code: Code, array: Any, at: Any) -> None:
 
 
 def _mode(builder: Any, name: str, place: Any) -> None:
-    """Write LLVM code that stores ('st') the CPU's modes at `place`, or loads ('ld') them."""
-    if X86:  # the register is MXCSR
+    if X86:  # stores ('st') the register MXCSR at `place`, or loads ('ld') it
         pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [pointer.type])
         ask = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")

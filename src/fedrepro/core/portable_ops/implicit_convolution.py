@@ -95,11 +95,11 @@ def multiplier_at(dtype: str) -> Any:
 def product_at(
     code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> None:
-    """Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
+    """Compute out = begin + a @ b; `size` is (rows, runs, terms of a run, columns).
 
-    by: the address of the code that `multiplier_at` compiles. out, begin: (array, offset, row
-    stride), which for `begin` may be 0. a, b: (array, offset, stride from run to run, from term to
-    term). places: (int64 array of the offsets of a's rows, index of the first of these offsets).
+    `by` is the address of the code that `multiplier_at` compiles; out and begin are (array, offset,
+    row stride), a and b (array, offset, stride from run to run, from term to term), places (offsets
+    of a's rows, index of the first). Columns are a multiple of PAD.
     """
     call_address(code, by, out, begin, a, b, places, size)
 

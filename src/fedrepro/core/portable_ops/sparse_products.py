@@ -84,8 +84,8 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
     """Add the sum of amounts[m] times row which[m] of `laid`, m in range(*part), to a tile.
 
     The tile, a small block of the matrix `image`, stays in registers. `which` has the rows'
-    offsets. kind: if at most VECTORS, the number of vectors of a tile with one row; else the number
-    of rows of one vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
+    offsets. `kind`, if at most VECTORS, is the number of vectors of a tile with one row; else the
+    number of rows of one vector each, plus VECTORS - 1. Matrices are (array, offset, row stride).
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -112,17 +112,14 @@ def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, 
     tile.write(kind, write)
 
 
+# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r: a
+# product with a sparse matrix, whose nonzero numbers `amounts` are grouped by row r. Sums are
+# `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the order of r. This
+# is done `steps` times, out_step and b_step numbers further on each time. Arrays are pointers.
 def _multiply_sparse(
     out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
     firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
 ) -> None:  # fmt: skip
-    """Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
-
-    A product with a sparse matrix: `amounts` are its nonzero numbers, grouped by row r. Sums are
-    `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the order of r.
-    This is done `steps` times, out_step and b_step numbers further on each time. Arrays are
-    pointers.
-    """
     for step in range(steps):
         for r in range(rows):
             at = 0
@@ -155,8 +152,8 @@ def sparse_product(
 ) -> None:  # fmt: skip
     """Compute `_multiply_sparse` by the code at address `by`, of `sparse_multiplier`.
 
-    out, b: (array, offset, stride from step to step). outs, which, amounts, firsts, ends: (array,
-    offset). size: (steps, rows, vectors, lanes).
+    out and b are (array, offset, stride from step to step), those from `outs` on (array, offset),
+    `size` is (steps, rows, vectors, lanes).
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -171,7 +168,7 @@ def lift(
     The forward pass added the row times amounts[m] to an image; the gradients by that part of the
     image begin seats[m] after the offset of `errors`, for m < `count`. The row's gradient is added
     to `moved` at the offset of `laid`. Vector m of `sums` is increased by numbers that add up to
-    the gradient of amounts[m]. errors, laid: (array, offset, row stride).
+    the gradient of amounts[m].
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)

@@ -14,13 +14,13 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.flat_models import Layout
 
 if TYPE_CHECKING:
     import torch
 
-Reply = Mapping[str, np.ndarray]
+Reply = Arrays
 # of the network, tensors (*shape) by name, and a client's own examples
 Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
@@ -42,29 +42,24 @@ def query(
     examples: Examples,
     rows: Sequence[np.ndarray],
     question: Query,
-    weights: Mapping[str, np.ndarray],
+    weights: Arrays,
     who: str,
 ) -> tuple[list[Reply], float]:
-    """Let each client compute the function `question` on its own examples.
+    """Let each client compute `question` on its examples; return answers, and passes per client.
 
-    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
-    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
-    for all clients, or (n, *shape), one per client. `who` names the method in errors. Returns the
-    answers, and how often a client read all its examples, on average over clients.
-    Raises:
-        FedreproError: an answer is not a mapping of names to arrays.
+    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; `weights` are (1, *shape), or
+    (n, *shape), one per client. Raises a FedreproError, that names the method by `who`, for an
+    answer that is not a mapping of names to arrays.
     """
     answers: list[Reply] = []
     read = held = 0
     for place, client_rows in enumerate(rows):
-        watched = Watched(
-            examples.inputs[client_rows], examples.targets[client_rows], examples.scale
-        )
+        x, y = examples.inputs[client_rows], examples.targets[client_rows]
+        watched = Watched(x, y, examples.scale)
         own = {name: value[place % len(value)] for name, value in weights.items()}
         answer = question(network, loaded(own, watched), watched)
-        if not isinstance(answer, Mapping) or not all(
-            isinstance(value, np.ndarray) for value in answer.values()
-        ):
+        values = answer.values() if isinstance(answer, Mapping) else (answer, None)
+        if not all(isinstance(value, np.ndarray) for value in values):
             raise FedreproError(
                 f"{who}: a client answers {shown(answer)}; let it return a dict of NumPy arrays"
             )
@@ -75,8 +70,7 @@ def query(
 
 def size_of(answer: np.ndarray) -> int:
     """Return how many bytes an array takes when sent; a symmetric matrix is sent by half."""
-    square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
-    if square and np.array_equal(answer, answer.T):
+    if answer.ndim == 2 and np.array_equal(answer, answer.T):
         rows = len(answer)
         return rows * (rows + 1) // 2 * answer.itemsize
     return answer.nbytes
@@ -91,16 +85,12 @@ class Evaluated:
 
 
 def gradients_at(
-    network: Network,
-    examples: Examples,
-    rows: Sequence[np.ndarray],
-    weights: Mapping[str, np.ndarray],
+    network: Network, examples: Examples, rows: Sequence[np.ndarray], weights: Arrays
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute each client's mean loss at `weights` (1, *shape), and the gradient of this loss.
+    """Compute clients' gradients of mean losses at `weights`, (n, *shape), and the losses (n,).
 
-    Client j has the examples `rows[j]` of `examples`, as many as any other client. Returns the
-    gradients, (n, *shape) by name, and the losses, float64 (n,); a client whose loss is not finite
-    has gradients of NaN.
+    Client j has the examples `rows[j]`, as many as any other. A client whose loss is not finite has
+    gradients of NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -125,16 +115,9 @@ def gradients_at(
 
 
 def evaluated(
-    network: Network,
-    examples: Examples,
-    rows: Sequence[np.ndarray],
-    candidates: Mapping[str, np.ndarray],
+    network: Network, examples: Examples, rows: Sequence[np.ndarray], candidates: Arrays
 ) -> Evaluated:
-    """Measure accuracy and mean cross-entropy of m models on the examples of each client.
-
-    `candidates` are the models, (m, *shape) by name; client j has the examples `rows[j]`, int64
-    (n_j,), of `examples`.
-    """
+    """Measure accuracy and loss of m models (m, *shape) on each client's examples `rows[j]`."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -175,10 +158,10 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """The costs of clients' work: messages and bytes, exchanges, passes over examples, and seconds.
+    """The costs of clients' work, outside of training but for traffic and seconds.
 
     exchanges: how often the server let clients compute a statistic of their data. passes: how often
-    clients read all their examples, outside of training.
+    clients read all their examples.
     """
 
     traffic: Traffic = field(default_factory=Traffic)
@@ -187,21 +170,16 @@ class ClientCost:
     seconds: float = 0.0
 
     def __add__(self, other: ClientCost) -> ClientCost:
-        return ClientCost(
-            self.traffic + other.traffic,
-            self.exchanges + other.exchanges,
-            self.passes + other.passes,
-            self.seconds + other.seconds,
-        )
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ClientCost(*(ours + theirs for ours, theirs in pairs))
 
 
 @dataclass
 class CostCounter:
     """Counts the costs of clients' work in one round of federated learning, from zero each round.
 
-    losses: for each client, the mean minibatch loss of each of its trainings. rejected: how many
-    trained models diverged. held: tensors that the server has already sent to all clients to
-    compute statistics at.
+    losses: for each client, those of its trainings. rejected: how many trained models diverged.
+    held: tensors that all clients have already been sent, to compute statistics at.
     """
 
     spent: ClientCost = field(default_factory=ClientCost)
@@ -223,7 +201,7 @@ class CostCounter:
 
     @contextlib.contextmanager
     def timed(self) -> Iterator[None]:
-        """Return a context manager that adds the seconds spent inside it to clients' work."""
+        """Add the seconds spent inside a `with` block to clients' work."""
         began = time.perf_counter()
         yield
         self.spent += ClientCost(seconds=time.perf_counter() - began)
@@ -236,15 +214,13 @@ class CostCounter:
         self,
         answers: Sequence[Reply],
         passes: float,
-        weights: Mapping[str, np.ndarray] | None,
+        weights: Arrays | None,
         all_of_them: bool = True,
     ) -> None:
-        """Add the costs of a statistic that clients computed and sent to the server as `answers`.
+        """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
 
-        `passes` is how often each client read all its examples. `weights` are the tensors at which
-        they computed, shared ones (1, *shape) or one per client, which count as sent unless all
-        clients already have them; None are the clients' own. `all_of_them`: whether every client
-        was asked, and so has the shared tensors now.
+        Weights, shared (1, *shape) or one per client, count as sent unless all clients already have
+        them; None are the clients' own. With `all_of_them` every client has the shared ones now.
         """
         up = sum(size_of(value) for answer in answers for value in answer.values())
         if weights is None:
@@ -257,9 +233,8 @@ class CostCounter:
         }
         if all_of_them:
             self.held |= {k: v for k, v in new.items() if len(v) == 1}
-        clients = len(answers)
-        down = sum(v[0].nbytes for v in new.values()) * clients
-        self.spent += ClientCost(Traffic(clients, clients, up, down), 1, passes)
+        down = sum(v[0].nbytes for v in new.values()) * len(answers)
+        self.spent += ClientCost(Traffic(len(answers), len(answers), up, down), 1, passes)
 
     def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
         """Record losses (n,) of the clients `members`; count models that are not `finite`."""
@@ -280,6 +255,5 @@ class CostCounter:
     @property
     def train_loss(self) -> float:
         """Return the mean of the round's finite training losses, one per model; NaN if none."""
-        each = np.array([loss for client_losses in self.losses.values() for loss in client_losses])
-        each = each[np.isfinite(each)]
-        return float(each.mean()) if each.size else float("nan")
+        each = [loss for own in self.losses.values() for loss in own if np.isfinite(loss)]
+        return float(np.mean(each)) if each else float("nan")

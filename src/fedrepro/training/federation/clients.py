@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -18,7 +18,7 @@ from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries import (
     CostCounter,
     Evaluated,
@@ -31,7 +31,7 @@ from fedrepro.training.federation.client_queries import (
 )
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.flat_models import Layout
-from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
+from fedrepro.training.loss_terms import Terms, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import mixed
 from fedrepro.training.training_settings import Settings
@@ -44,9 +44,8 @@ Fitted = TypeVar("Fitted", Trained, Averaged)
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: int64 (n_j,), the row numbers in `examples` of client j's training examples.
-    validation[j]: those of its validation examples in `validation_examples`, by default in
-    `examples`.
+    rows[j]: int64 (n_j,), client j's training examples in `examples`. validation[j]: its validation
+    examples in `validation_examples`, by default in `examples`.
     """
 
     examples: Examples
@@ -72,11 +71,10 @@ class ClientData:
 class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    model, network: the architecture that all clients train. settings: of local training. data: the
-    clients' examples, not read by methods. method: its name. needs: kinds of information that the
-    method declared to use, such as "client_labels"; asking for another raises a FedreproError.
-    ledger: counts messages, bytes, passes over examples, and losses. own: the models (J, *shape)
-    that clients trained before a one-shot method, if any.
+    settings: of local training. data: not read by methods. method: its name. needs: kinds of
+    information that the method declared to use, such as "client_labels"; asking for another raises
+    a FedreproError. ledger: counts costs and losses. own: the models (J, *shape) that clients
+    trained before a one-shot method, if any.
     """
 
     model: Spec
@@ -86,7 +84,7 @@ class Clients:
     method: str = ""
     needs: Collection[str] = frozenset()
     ledger: CostCounter = field(default_factory=CostCounter, compare=False)
-    own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
+    own: Arrays | None = field(default=None, compare=False)
 
     @property
     def count(self) -> int:
@@ -106,10 +104,9 @@ class Clients:
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". Examples are those the client
-        set aside (validation_at: clients), or its part of the data set's validation split.
-        Raises:
-            FedreproError: the client has no validation examples.
+        A method must declare the need "client_validation_examples". They are those the client set
+        aside (validation_at: clients), or its part of the data set's; with none a FedreproError is
+        raised.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -138,8 +135,8 @@ class Clients:
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
         """Return a copy of the clients in which each trains on a part of its examples.
 
-        positions(client, n) returns which of the client's n examples remain, in the order of its
-        minibatches: int (k,), below n.
+        positions(client, n) returns which of the client's n examples remain, in the order of
+        minibatches.
         """
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
@@ -153,10 +150,10 @@ class Clients:
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | WeightTerm] = (),
-        private: Mapping[str, np.ndarray] | None = None,
-        reference: Mapping[str, np.ndarray] | None = None,
-        memory: Mapping[str, np.ndarray] | None = None,
+        terms: Terms = (),
+        private: Arrays | None = None,
+        reference: Arrays | None = None,
+        memory: Arrays | None = None,
         done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
@@ -166,6 +163,7 @@ class Clients:
         trial, client, round, epoch), so a method that trains a client twice in a round passes
         rng.at(call=1) the second time. Results are in the order of `chosen` and say which models
         are finite: the method drops others, or raises an error for them by `checked`.
+
         Args:
             start: tensors (1, *shape), shared by all clients, or (chosen, *shape), one per client.
             rng: the random key of the round.
@@ -179,8 +177,6 @@ class Clients:
             memory: the optimiser's state of earlier rounds, or {} to begin and get it returned.
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
-        Raises:
-            FedreproError: `rng` is not of a round, or the method declared neither need.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         if done is not None:
@@ -198,8 +194,8 @@ class Clients:
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | WeightTerm] = (),
-        private: Mapping[str, np.ndarray] | None = None,
+        terms: Terms = (),
+        private: Arrays | None = None,
     ) -> Averaged:
         """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
 
@@ -215,9 +211,9 @@ class Clients:
         tasks: list[Task],
         chosen: Sequence[int] | None,
         epochs: int,
-        start: Mapping[str, np.ndarray],
-        terms: Sequence[Term | WeightTerm],
-        private: Mapping[str, np.ndarray] | None,
+        start: Arrays,
+        terms: Terms,
+        private: Arrays | None,
         **more: Any,
     ) -> Fitted:
         terms, settings = with_prior(self.network, terms), replace(self.settings, epochs=epochs)
@@ -230,7 +226,7 @@ class Clients:
 
     def train_heads(
         self,
-        body: Mapping[str, np.ndarray],
+        body: Arrays,
         rng: RngKey,
         *,
         hidden: Sequence[int] = (),
@@ -241,18 +237,12 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
-        Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back: float32 (J, *shape), NaN where training diverged.
-        A method must declare the need "rounds" or "client_training". Source: GEMS, section 3.2,
-        step 4.
-        Args:
-            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
-            rng: the random key of the round.
-            hidden: units of new hidden layers, below the new output layer.
-            epochs: passes over the examples of each client.
-            patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: learning rate, by default that of the settings.
-            weight_sd: standard deviation of normal initial weights; by default as in the settings.
+        `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU;
+        `hidden` are units of new hidden layers, below the new output layer. Training is without
+        augmentation, dropout acts on new hidden layers alone; `patience`, `lr` and `weight_sd`, of
+        normal initial weights, replace the settings. The body is sent to clients, trained layers
+        are sent back: float32 (J, *shape), NaN where training diverged. A method must declare the
+        need "rounds" or "client_training". Source: GEMS, section 3.2, step 4.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -274,8 +264,8 @@ class Clients:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network may draw no random numbers (as for dropout). A client whose loss is not finite
-        has gradients of NaN. A method must declare the need "rounds" or "client_training".
+        the network no dropout. Gradients are NaN if the loss is not finite. A method must declare
+        the need "rounds" or "client_training".
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -285,10 +275,7 @@ class Clients:
         return gradients
 
     def evaluate(
-        self,
-        candidates: Mapping[str, np.ndarray],
-        chosen: Sequence[int] | None = None,
-        on: Part = "train",
+        self, candidates: Arrays, chosen: Sequence[int] | None = None, on: Part = "train"
     ) -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
@@ -310,22 +297,17 @@ class Clients:
     def query(
         self,
         question: Query,
-        weights: Mapping[str, np.ndarray] | None = None,
+        weights: Arrays | None = None,
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        A method must declare the need "client_answers". Bytes of answers and of weights that
-        clients do not have yet, seconds, and passes over the examples are counted as costs.
-        Args:
-            question: question(network, tensors (*shape), examples) runs at each client on its own.
-            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
-                default each client's own model.
-            chosen: indices of clients that are asked, by default all.
-            on: "train" or "validation"; the latter needs "client_validation_examples" too.
-        Raises:
-            FedreproError: an answer is not a dict of arrays, or clients have no own models.
+        question(network, tensors (*shape), examples) returns a dict of arrays. `weights` are of all
+        or some layers: (1, *shape), shared, or (n, *shape), one per client; by default each
+        client's own model. A method must declare the need "client_answers", and for `on`
+        "validation" also "client_validation_examples". Bytes of answers and of weights that clients
+        do not have yet, seconds, and passes over the examples are counted as costs.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -341,20 +323,20 @@ class Clients:
         return self._answers(question, weights, chosen, on)
 
     def statistics(
-        self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
+        self, weights: Arrays, chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
 
-        For a model that the server made, such as an average. Returns statistics over all examples
-        of the chosen clients together, float32 (1, *shape). Clients that lack `weights` (1, *shape)
-        receive them, which costs one more exchange.
+        For a model that the server made. Returns statistics over all examples of the chosen clients
+        together, float32 (1, *shape). Clients that lack `weights` receive them, in one more
+        exchange.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
     def _answers(
         self,
         question: Query,
-        weights: Mapping[str, np.ndarray] | None,
+        weights: Arrays | None,
         chosen: Sequence[int] | None,
         on: Part = "train",
     ) -> list[Reply]:
@@ -465,7 +447,7 @@ class GraphNodes(Clients):
         """Return how many floats a node sends for one model, mean and spread of a weight as two."""
         return int(Layout(self.network.shapes).numbers)
 
-    def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def mixed(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Average tensors (N, *shape) over graph neighbours: node i gets sum_j W_ij x_j."""
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 

@@ -7,7 +7,8 @@ the L positions of its kernel. Matrices have rows as in `networks.layer_matrices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,16 +22,14 @@ from fedrepro.networks.layer_matrices import (
     parts_with_matrices,
     tensors_of_matrices,
 )
-from fedrepro.networks.layers import Convolution2d, Layer, Pass
-from fedrepro.networks.memory_layout import Parts, Rows, body_of, parts_of, turned_in
+from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
+from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
 
 if TYPE_CHECKING:
     import torch
-
-Array = np.ndarray[Any, Any]
 
 
 class BodyMoments:
@@ -41,9 +40,10 @@ class BodyMoments:
     convolutions, their ReLU and pooling.
     """
 
-    def __init__(
-        self, network: Network, parts: Parts, tensors: Mapping[str, torch.Tensor], rows: int
-    ) -> None:
+    def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
+        from fedrepro.networks import compiled_forward_and_moments  # which loads Numba
+
+        self.compiled: Any = compiled_forward_and_moments
         layout = Rows(network.shapes, turned_in(network, parts))
         dtype = next(iter(tensors.values())).numpy().dtype
         self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
@@ -58,12 +58,8 @@ class BodyMoments:
         """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W)."""
         import torch
 
-        from fedrepro.networks.compiled_forward_and_moments import record_convolutions
-
-        self.seen = len(x)
-        record_convolutions(
-            self.body, self.weights, np.ascontiguousarray(x.numpy()), self.room, self.x
-        )
+        self.seen, inputs = len(x), np.ascontiguousarray(x.numpy())
+        self.compiled.record_convolutions(self.body, self.weights, inputs, self.room, self.x)
         channels, height, width = self.parts.image
         given = self.x[: self.seen * self.parts.sizes[0]].reshape(-1, height, width, channels)
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
@@ -74,41 +70,33 @@ class BodyMoments:
         Each example last given to `look` adds its mean over positions. Returns matrices (D, D) by
         convolution index.
         """
-        from fedrepro.networks.compiled_forward_and_moments import add_moments
-
         found = {}
         for layer in wanted:
-            kernel, (below, *_), _ = self.parts.convolutions[layer]
-            k = kernel.kernel
+            kernel, shape, _ = self.parts.convolutions[layer]
+            k, below = kernel.kernel, shape[0]
             run, length = padded_to(k * below), k * k * below
             scratch = aligned((length + 1) * k * run, self.x.dtype)
             sums = np.zeros(len(scratch))
-            add_moments(self.body, layer, self.seen, self.room, scratch, sums)
+            self.compiled.add_moments(self.body, layer, self.seen, self.room, scratch, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
             place = np.arange(length).reshape(k * k, below).T.ravel()  # (k, k, C) to (C, k, k)
             rows = np.append(place, length)
             moment = whole[np.ix_(rows, place)]
-            count = float(self.seen * self._places(layer))
+            positions = math.prod(kernel.output(shape)[1:])
             if kernel.biased:
+                count = float(self.seen * positions)
                 moment = np.concatenate([moment, np.append(moment[-1], count)[:, None]], axis=1)
-            found[layer] = (moment if kernel.biased else moment[:-1]) / self._places(layer)
+            found[layer] = (moment if kernel.biased else moment[:-1]) / positions
         return found
-
-    def _places(self, layer: int) -> int:
-        convolution, shape, _ = self.parts.convolutions[layer]
-        _, height, width = convolution.output(shape)
-        return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return sums for Fisher information.
 
-        `errors` are arrays (n, C · H · W): gradients of the log-likelihood by the outputs that
-        `look` returned last, one array for each label y. Returns one matrix for each convolution,
-        summed over labels, examples and positions: g gᵀ (outputs, outputs) or with `squares` the
-        squared gradients by its weights, (inputs, outputs).
+        `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
+        for each label y. Returns a matrix for each convolution, summed over labels, examples and
+        positions: g gᵀ (outputs, outputs), or with `squares` squared gradients by its weights
+        (inputs, outputs).
         """
-        from fedrepro.networks.compiled_forward_and_moments import add_errors
-
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
         factors = np.zeros(0 if squares else int(starts[-1]))
@@ -117,7 +105,7 @@ class BodyMoments:
         for error in errors:
             turned = error.reshape(-1, *self.parts.image).transpose(0, 2, 3, 1)
             turned = turned.reshape(self.seen, -1)
-            add_errors(
+            self.compiled.add_errors(
                 self.body, self.weights, np.ascontiguousarray(turned), self.room, self.x, factors,
                 starts, scratch, total,
             )  # fmt: skip
@@ -142,8 +130,6 @@ class BodyMoments:
 Labels = Literal["model", "data"]
 TOGETHER = 500  # examples: patches of a convolution are many times its input
 OF_MODULE = 100  # of a module, all of whose layers may be convolutions
-
-Tensors = Mapping[str, "torch.Tensor"]
 
 
 @dataclass(frozen=True)
@@ -176,9 +162,8 @@ def input_moments(
 ) -> dict[str, np.ndarray]:
     """Compute each layer's second moment of inputs: the mean of a aᵀ over examples and positions.
 
-    Returns symmetric float32 matrices (D, D) by the layer's key, as RegMean needs from clients.
-    `tensors` are one model's weights, `only` the keys of wanted layers, by default all; tensors of
-    layers above these are not needed.
+    Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
+    all; tensors of layers above these are not needed.
     """
     import torch
 
@@ -216,11 +201,10 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A, under the layer's key, is the matrix of `input_moments`. G, under `errors_of(key)`, is the
-    mean over examples of g gᵀ summed over positions. `labels`: "model" averages over y by the
-    model's probabilities, "data" takes the true y. Matrices are float32 and symmetric; A ⊗ G
-    approximates the Fisher information. Source: Martens and Grosse, 2015; for convolutions Grosse
-    and Martens, 2016, up to a factor that moves between A and G.
+    A, under the layer's key, is that of `input_moments`; G, under `errors_of(key)`, the mean over
+    examples of g gᵀ summed over positions: float32, symmetric. `labels`: "model" averages over y by
+    the model's probabilities, "data" takes the true y. Source: Martens and Grosse, 2015; for
+    convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -248,9 +232,8 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², `labels` as in
-    `kronecker_factors`. Only tensors of linear and convolutional layers are included. Source:
-    Matena and Raffel, NeurIPS 2022, section 3.
+    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², for linear and
+    convolutional layers. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -405,9 +388,8 @@ def _errors(
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
     A layer has an array (n, L, outputs) for each label y, times the root of its probability, so
-    that squares add up to the mean over labels; or a single array for the data's labels. With
-    `body` the layers are those above its convolutions, and the last list has gradients (n, D) by
-    the body's outputs.
+    that squares add up to the mean; or one for the data's labels. With `body` the layers are those
+    above it, and the last list has gradients (n, D) by its outputs.
     """
     import torch
 
