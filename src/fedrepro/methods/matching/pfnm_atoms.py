@@ -3,15 +3,12 @@
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
 diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up over the
-members of an atom.
-
-On the *uniform* coordinates of a unit (incoming weights, bias) every unit has the same precision,
-so the reward needs only inner products and lengths. On the *classed* ones (weights to the classes)
-each client has its own precision per coordinate. Either sort may be empty.
+members of an atom. On the *uniform* coordinates of a unit (incoming weights, bias) every unit has
+the same precision, so the reward needs only inner products and lengths. On the *classed* ones
+(weights to the classes) each client has its own. Either sort may be empty.
 
 An atom occupies a slot, a row of every array of sums, until its last member leaves. Sums are kept
-by adding and subtracting, so they carry rounding errors; the final atoms are summed from their
-members once more.
+by adding and subtracting, so they carry rounding errors; the final atoms are summed once more.
 """
 
 from __future__ import annotations
@@ -29,9 +26,8 @@ Ints = npt.NDArray[np.int64]
 class Gaussians:
     """Hidden units, or atoms, as n Gaussians in natural parameters, float64.
 
-    precision: (n,) or (1,), of incoming weights and bias; lengths: (n,), the squared length of
-    precision times value. classed_precision: (n, Q) or (1, Q), of weights to Q classes; classed:
-    (n, Q), precision times value.
+    precision: (n,) or (1,), of incoming weights and bias; lengths: (n,), squared, of precision
+    times value. classed_precision: (n, Q) or (1, Q), of weights to Q classes; classed: (n, Q).
     """
 
     lengths: Array
@@ -98,9 +94,9 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
-    A unit that joins an atom has the reward `gains` (units, atoms) plus the atom's reward `popular`
-    (atoms,); one that becomes a new atom has its gain over the prior, `fresh` (units,), plus
-    `novel` (columns,). Source: PFNM, equation (9), as a maximum.
+    A unit joins an atom for `gains` (units, atoms) plus `popular` (atoms,), or becomes a new one
+    for `fresh` (units,), its gain over the prior, plus `novel` (columns,). Source: PFNM, equation
+    (9).
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -127,9 +123,9 @@ class Prior:
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform: for each client j, float64 (L_j, P), those weights of its units that have equal
-    precision. classed: float64 (L_j, Q), weights to classes. variance: noise variance of `uniform`.
-    classed_precision: float64 (J, Q), of `classed`, 0 where a client has no examples of a class.
+    uniform: for each client j, float64 (L_j, P), weights of equal precision, with noise `variance`.
+    classed: (L_j, Q), weights to classes; classed_precision: (J, Q), 0 where a client has no
+    examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -151,8 +147,8 @@ class MatchedLayer:
 class Atoms:
     """Atoms in natural parameters, from which a later step of a data stream starts.
 
-    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,).
-    On weights to classes, both (atoms, Q): classed, precision times value, and classed_precision.
+    natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
+    and bias, classed and classed_precision (atoms, Q) those of weights to classes.
     """
 
     natural: Array
@@ -171,10 +167,9 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Atoms of earlier steps of a data stream, and how often each client had them.
+    """Atoms of earlier steps of a data stream; members (J, atoms): each client's units in them.
 
-    `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps. An
-    atom's precision sums the prior's and its units', so every step must have the same variances.
+    Every step must have the same variances.
     """
 
     atoms: Atoms
@@ -189,11 +184,11 @@ def no_past(layer: MatchedLayer) -> Past:
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Compute the atoms of a matched layer: sums of the prior and each atom's units.
+    """Compute the atoms of a matched layer: sums of the prior and each atom's units, by client.
 
-    `assignments` are each client's atom per unit, `counts`, int64 (atoms,), the units per atom.
-    Atoms of the `past` come first, with their earlier posterior as prior (supplement equation
-    (10)). Units are added in the order of the clients. Source: PFNM, Proposition 1.
+    `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
+    come first, with their earlier posterior as prior (supplement equation (10)). Source: PFNM,
+    Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -212,10 +207,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Running sums over the hidden units in each atom, to compute rewards from.
-
-    Each atom has a slot, a row of every array; atoms of earlier steps of a data stream come first.
-    """
+    """Sums over the units in each slot, to compute rewards from; those of the past come first."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         prior, before = layer.prior, past.atoms
@@ -257,10 +249,7 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add a client's units to the sums of their atoms (`op` np.add), or np.subtract them.
-
-        Unit l of the client belongs to the atom in row slots[l]; all slots differ.
-        """
+        """Add (np.add) or np.subtract a client's units to the sums of their atoms in `slots`."""
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
         self.sums[slots] = op(self.sums[slots], self.natural[units])

@@ -39,9 +39,8 @@ class Rule:
     """Parameters by which a client's unit joins an atom or becomes a new one.
 
     gamma0: mass of the Beta process; more makes new atoms likelier. popularity: factor on log(m /
-    (J - m)), the reward for an atom that m other clients share. count_cap: the largest m in this
-    reward, or None for no cap. width_cap: number of atoms beyond which a client may add only one at
-    a time.
+    (J - m)), the reward for an atom that m other clients share, m at most count_cap. width_cap:
+    number of atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -54,8 +53,8 @@ class Rule:
 class Matching:
     """A matching of one layer's hidden units, of J clients, to atoms.
 
-    assignments: for each client j, int64 (L_j,), the index of each unit's atom. counts: int64
-    (atoms,), how many units share each atom, in a data stream over all steps so far.
+    assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), how many
+    units share each, in a data stream over all steps so far.
     """
 
     assignments: tuple[Ints, ...]
@@ -79,17 +78,6 @@ def match(
     atoms.
     """
     past = past or no_past(layer)
-    # atoms of this step have no past
-    members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
-
-    def popular(client: int, slots: Ints, counts: Ints) -> Array:
-        if step is None:
-            return popularity(counts, layer.clients, rule.popularity, rule.count_cap)
-        return habit(members[client, slots], step, rule.popularity)
-
-    def novel(columns: int) -> Array:
-        return novelty(columns, (step or 1) * layer.clients, rule.gamma0)
-
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(
@@ -102,7 +90,7 @@ def match(
             "an order that was given does not"
         )
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
-        table = _Table(layer, popular, novel, past, rule.width_cap)
+        table = _Table(layer, rule, past, step)
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
         waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
         if not past.members.size:
@@ -116,11 +104,11 @@ def match(
 
 
 def useful_columns(rewards: Array, new: int) -> Ints:
-    """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
+    """Return the columns of `rewards` (units, atoms) that a best assignment may use, to save time.
 
-    It saves time. The last `new` columns are new atoms. With as many of them as units, each unit
-    can have one, so an atom that for every unit is worth less than the last new one stays empty.
-    Columns that are not finite are kept, for `best_columns` to refuse.
+    The last `new` columns are new atoms. With as many of them as units, each unit can have one, so
+    an atom that for every unit is worth less than the last new one stays empty. Columns that are
+    not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -132,8 +120,8 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 def best_columns(rewards: Array) -> Ints:
     """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
 
-    The last 16 of 52 bits, a part in 10^11, are rounded away first: a matrix product may sum equal
-    rows in different orders, and equal units must tie exactly.
+    The last 16 of 52 bits are rounded away first: a matrix product may sum equal rows in different
+    orders, and equal units must tie exactly.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -154,20 +142,13 @@ class _Table:
     """The current assignment of all clients' units to atoms during matching.
 
     Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
-    the number of units in each. Two functions return the part of rewards that does not depend on
-    weights: popular(client, slots, counts) for existing atoms, novel(columns) for new ones.
+    the number of units in each.
     """
 
-    def __init__(
-        self,
-        layer: MatchedLayer,
-        popular: Callable[[int, Ints, Ints], Array],
-        novel: Callable[[int], Array],
-        past: Past,
-        width_cap: int,
-    ) -> None:
-        self.layer, self.popular, self.novel = layer, popular, novel
-        self.width_cap = width_cap
+    def __init__(self, layer: MatchedLayer, rule: Rule, past: Past, step: int | None) -> None:
+        self.layer, self.rule, self.step = layer, rule, step
+        # atoms of this step have no past
+        self.members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
         self.sums = RunningSums(layer, past)
         self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
         # Members by slot. Those of the past never leave, and so neither do its atoms.
@@ -179,10 +160,7 @@ class _Table:
     def seat_first(self, client: int) -> None:
         """Make every unit of the first client an atom of its own."""
         new = np.ones(self.layer.widths[client], bool)
-        slots = np.arange(len(new))
-        self._join(client, slots, new)
-        self.sums.open(slots)
-        self.sums.change(np.add, client, slots)
+        self._seat_at(client, np.arange(len(new)), new)
 
     def seat(self, client: int) -> None:
         """Assign a client's units to atoms, given all other clients' assignments."""
@@ -191,6 +169,9 @@ class _Table:
         slots = np.empty_like(columns)
         slots[~new] = self.order[columns[~new]]
         slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
+        self._seat_at(client, slots, new)
+
+    def _seat_at(self, client: int, slots: Ints, new: np.ndarray) -> None:
         self._join(client, slots, new)
         self.sums.open(slots[new])
         self.sums.change(np.add, client, slots)
@@ -198,8 +179,8 @@ class _Table:
     def visit(self, client: int) -> None:
         """Remove a client's units from their atoms, and assign the units again.
 
-        Atoms left empty are deleted. If no other client has moved since this client's last visit,
-        the units return to their atoms; only the order of the atoms changes.
+        If no other client has moved since this client's last visit, the units return to their
+        atoms; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -208,12 +189,9 @@ class _Table:
             return
         self.sums.change(np.subtract, client, old_slots)
         self.seat(client)
-        new_slots = self.slots[client]
-        shared = ~alone
-        joined = self.counts[new_slots] > 1
-        if not (
-            np.array_equal(joined, shared) and np.array_equal(new_slots[shared], old_slots[shared])
-        ):
+        new_slots, shared = self.slots[client], ~alone
+        stays = np.array_equal(self.counts[new_slots] > 1, shared)
+        if not (stays and np.array_equal(new_slots[shared], old_slots[shared])):
             self.settled[:] = False
         self.settled[client] = True
 
@@ -238,13 +216,14 @@ class _Table:
 
     def _best(self, client: int) -> Ints:
         """Return the best atom for each unit of a client: existing atoms in order, then new."""
-        counts = self.counts[self.order]
-        rewards = reward_matrix(
-            self.sums.gains(client, self.order, counts),
-            self.popular(client, self.order, counts),
-            self.sums.fresh[client],
-            self.novel(self._columns(client)),
-        )
+        rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
+        gains = self.sums.gains(client, self.order, counts)
+        if self.step is None:
+            popular = popularity(counts, clients, rule.popularity, rule.count_cap)
+        else:
+            popular = habit(self.members[client, self.order], self.step, rule.popularity)
+        novel = novelty(self._columns(client), (self.step or 1) * clients, rule.gamma0)
+        rewards = reward_matrix(gains, popular, self.sums.fresh[client], novel)
         kept = useful_columns(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
@@ -252,7 +231,7 @@ class _Table:
 
     def _columns(self, client: int) -> int:
         """Return how many new atoms a client may add: one per unit, up to a cap."""
-        width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
+        width, atoms, cap = self.layer.widths[client], len(self.order), self.rule.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
             raise FedreproError(
@@ -342,8 +321,8 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) must match the units of one hidden layer, 0 being the lowest. `shares` (J,
-    K) are precisions of clients' weights to classes. Source: supplement of PFNM, Algorithm 1.
+    matched(layer, units) matches those of one layer, 0 being the lowest. Source: supplement of
+    PFNM, Algorithm 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -376,9 +355,8 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    Outgoing weights lead to the atoms of `above`, the matching of the next layer; to those that a
-    client lacks they are 0 with full precision, as in the authors' code, so they draw the average
-    towards 0. `layer` counts from 0, the lowest. Source: PFNM, section 3.2.
+    These lead to the atoms of `above`; to those that a client lacks they are 0 with full precision,
+    as in the authors' code, so they draw the average towards 0. Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -407,10 +385,9 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from atoms of each hidden layer, lowest first.
+    """Build the global network from atoms of each hidden layer, lowest first, and an output bias.
 
-    `bias` (K,) is the output bias, `inputs` the number of inputs. Weights into a layer are the
-    outgoing weights of the atoms below.
+    Weights into a layer are the outgoing weights of the atoms below.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
@@ -425,8 +402,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    `shares` (J, K) are precisions in units of 1 / sigma2; there are `depth` hidden layers. As in
-    the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden layer.
+    As in the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden
+    layer.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
@@ -438,9 +415,8 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
     """Return a network's posterior means as if none of its units were matched with another's.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
-    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with p = 1 / sigma2 of the layer below
-    the weight (of the lowest hidden layer for weights from the inputs). The output bias does not
-    change. Source: PFNM, Proposition 1, equation (5).
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer below. The
+    output bias does not change. Source: PFNM, Proposition 1, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

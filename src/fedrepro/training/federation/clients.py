@@ -178,49 +178,43 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        tasks = self._tasks(rng, chosen, lr, steps)
-        if done is not None:
-            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
-        more = {"reference": reference, "memory": memory, "keep_gradients": keep_gradients}
-        return self._fitted(train, tasks, chosen, epochs, start, terms, private, **more)
+        how: dict[str, Any] = {"chosen": chosen, "lr": lr, "steps": steps, "done": done}
+        how |= {"terms": terms, "private": private, "reference": reference, "memory": memory}
+        how["keep_gradients"] = keep_gradients
+        return self._fitted(train, start, rng, epochs=epochs, **how)
 
     def average(
+        self, start: dict[str, np.ndarray], rng: RngKey, weights: Sequence[float], **options: Any
+    ) -> Averaged:
+        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
+
+        `options` are `epochs` and, if wanted, `chosen`, `lr`, `steps`, `terms` and `private` of
+        `train`. Models that are not finite are left out, and the result has the sum of the others'
+        weights.
+        """
+        return self._fitted(average, start, rng, weights=weights, **options)
+
+    def _fitted(
         self,
-        start: dict[str, np.ndarray],
+        fit: Callable[..., Fitted],
+        start: Arrays,
         rng: RngKey,
-        weights: Sequence[float],
         *,
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
+        done: int | None = None,
         terms: Terms = (),
-        private: Arrays | None = None,
-    ) -> Averaged:
-        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
-
-        Models that are not finite are left out, and the result has the sum of the others' weights.
-        """
-        tasks = self._tasks(rng, chosen, lr, steps)
-        more = {"weights": weights}
-        return self._fitted(average, tasks, chosen, epochs, start, terms, private, **more)
-
-    def _fitted(
-        self,
-        fit: Callable[..., Fitted],
-        tasks: list[Task],
-        chosen: Sequence[int] | None,
-        epochs: int,
-        start: Arrays,
-        terms: Terms,
-        private: Arrays | None,
         **more: Any,
     ) -> Fitted:
-        terms, settings = with_prior(self.network, terms), replace(self.settings, epochs=epochs)
+        tasks, settings = self._tasks(rng, chosen, lr, steps), replace(self.settings, epochs=epochs)
+        if done is not None:
+            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
+        terms = with_prior(self.network, terms)
         with self.ledger.timed():
             examples, tasks = self._at_hand(tasks)
-            more |= {"terms": terms, "private": private}
-            fitted = fit(self.network, examples, tasks, settings, start, **more)
+            fitted = fit(self.network, examples, tasks, settings, start, terms=terms, **more)
         self._note(self._members(chosen), fitted.loss, fitted.finite)
         return fitted
 
