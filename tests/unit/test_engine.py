@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
+from plain import train
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.aligned_buffers import PAD
@@ -20,7 +21,7 @@ from fedrepro.networks.network import Network
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
-from fedrepro.training.engine import average, train
+from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.flat_models import Layout

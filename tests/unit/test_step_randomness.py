@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from plain import train
 from scipy import stats
 
 from fedrepro.core.errors import FedreproError
@@ -17,7 +18,6 @@ from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.autograd_trainer import BlockNoise, Crops, noise_of
-from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import (

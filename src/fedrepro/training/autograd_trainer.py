@@ -76,25 +76,19 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of models by torch's automatic differentiation, in groups that train together.
 
-    `block` is how many models train together, by default as many as fit in memory. The tensor
-    `flat` (models, size) has a model of the present group per row: the network's weights, then
-    tensors that loss terms train.
+    The tensor `flat` (models, size) has a model of the present group per row: the network's
+    weights, then tensors that loss terms train.
     """
 
     def __init__(
-        self,
-        procedure: Procedure,
-        examples: Examples,
-        tasks: Sequence[Task],
-        keep_gradients: bool,
-        block: int | None,
+        self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
     ) -> None:
         self.procedure, self.examples, self.keep = procedure, examples, keep_gradients
         self.network, self.settings = procedure.network, procedure.settings
         self.device, self.dtype = examples.inputs.device, examples.dtype
         self.inner, self.outer = Layout(self.network.shapes), Layout(procedure.private)
         self.size = self.inner.size + self.outer.size
-        self.block = block or block_size(procedure, self.device, len(tasks))
+        self.block = block_size(procedure, self.device, len(tasks))
         self.crops = Crops(self.network) if self.settings.augment != "none" else None
         # a variational network has the same weights in all pieces of a step
         self.fresh = not any(isinstance(layer, Variational) for layer in self.network.layers)

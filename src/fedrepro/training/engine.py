@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
 from fedrepro.training.examples import Arrays, Examples
-from fedrepro.training.loss_terms import Correction, Term, Terms, compiled_kind
+from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
@@ -113,16 +113,13 @@ def train(
     reference: Arrays | None = None,
     memory: Arrays | None = None,
     keep_gradients: bool = False,
-    block: int | None = None,
-    path: StepPath | None = None,
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
     tensors (n, *shape), or (1, *shape) for a shared start. `terms` and what follows are as of
-    `Clients.train`. `block` is how many models train together, by default as many as memory allows;
-    `path` is as of `choose_path`. A model that diverges changes no other; `Outcome.checked` raises
-    an error if one has.
+    `Clients.train`. A model that diverges changes no other; `Outcome.checked` raises an error if
+    one has.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -137,9 +134,7 @@ def train(
                 value[part.chosen[~finite]] = np.nan
 
     given = InitialTensors(start, private or {}, reference)
-    outcome, memory = _run(
-        procedure, examples, tasks, given, keep, memory, keep_gradients, block, path
-    )
+    outcome, memory = _run(procedure, examples, tasks, given, keep, memory, keep_gradients)
     return Trained(**vars(outcome), tensors=tensors, gradients=summed, memory=memory)
 
 
@@ -153,8 +148,6 @@ def average(
     *,
     terms: Terms = (),
     private: Arrays | None = None,
-    block: int | None = None,
-    path: StepPath | None = None,
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
@@ -181,7 +174,7 @@ def average(
 
     given = InitialTensors(start, private or {})
     procedure = Procedure(network, settings, terms)
-    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False, block, path)
+    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False)
     went_in = math.fsum(np.array(weights)[outcome.finite])
     for value in most.values():
         value *= went_in
@@ -212,8 +205,6 @@ def _run(
     take: Callable[[TrainedModels, np.ndarray], None],
     memory: Arrays | None,
     keep_gradients: bool,
-    block: int | None,
-    path: StepPath | None,
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
     """Train the models of `tasks`; pass each group that finishes to take(part, which are finite).
 
@@ -221,17 +212,15 @@ def _run(
     """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
-    path = choose_path(procedure, examples.inputs.device.type, path)
     trainer: CompiledTrainer | AutogradTrainer
-    if path == "compiled":
+    if is_compiled(procedure, examples.inputs.device.type):
         from fedrepro.training.compiled_trainer import CompiledTrainer
 
         trainer = CompiledTrainer(procedure, examples, keep_gradients)
     else:
         from fedrepro.training.autograd_trainer import AutogradTrainer
 
-        block = 1 if path == "loop" else block
-        trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
+        trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     if kept == {}:  # it is zero to begin with
@@ -293,31 +282,15 @@ def check_tasks(
     procedure.require_pieces()
 
 
-StepPath = Literal["compiled", "grouped", "loop"]
-
-
-def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
-    """Return how to compute gradients on `device` "cpu" or "cuda", if not by `wanted`.
-
-    "compiled", on the CPU: layers and terms whose gradients are written out, one model after
-    another. Others are differentiated automatically: "loop", on the CPU one after another, or
-    "grouped", on a GPU in a stacked forward pass.
-    """
-    known = not procedure.perturbations and is_compiled(procedure.network, procedure.losses)
-    if wanted == "compiled" and not (known and device == "cpu"):
-        raise FedreproError(
-            f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"
-        )
-    return wanted or ("grouped" if device == "cuda" else "compiled" if known else "loop")
-
-
-def is_compiled(network: Network, terms: Sequence[Term]) -> bool:
-    """Return whether compiled code knows the layers of `network` and all loss terms `terms`."""
-    named = [compiled_kind(term) for term in terms]
+def is_compiled(procedure: Procedure, device: str) -> bool:
+    """Return whether compiled steps train on `device`: on "cpu", known layers and terms."""
+    network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)
     return (
-        parts is not None
+        device == "cpu"
+        and parts is not None
+        and not procedure.perturbations
         and all(kind in known for kind in named)
         and named.count(known[1]) <= 1
         # matching looks at activations as they are before dropout

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import step_digests
 import torch
+from plain import train
 from test_networks import (
     check,
     chosen,
@@ -32,7 +33,6 @@ from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Pass
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching, _centred
-from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
