@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -42,32 +42,28 @@ def checked_weights(
             f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
             "and a column for each client"
         )
-    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
-        raise FedreproError(
-            f"{who} has the weight {weights[i, j]:g} in the row of node {i}, column {j}: weights "
-            "are 0 or above"
-        )
     sums, hears = weights.sum(1), weights > 0
-    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
-        raise FedreproError(
-            f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
-        )
-    for edges, phrase in (
-        (hears.T, "nothing of node 0 reaches node {}"),
-        (hears, "nothing of node {} reaches node 0"),
-    ):
-        for node in np.flatnonzero(steps_from(edges, 0) < 0):
-            raise FedreproError(
-                f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
-                "neighbours"
-            )
-    length = period(weights)
-    if length > 1:
-        raise FedreproError(
-            f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
-            "only, so that beliefs never settle; add self-loops"
-        )
+    for fault in _faults(weights, sums, hears):
+        raise FedreproError(f"{who}{fault}")
     return np.asarray(weights / sums[:, None])
+
+
+def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterator[str]:
+    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
+        own = f"the weight {weights[i, j]:g} in the row of node {i}, column {j}"
+        yield f" has {own}: weights are 0 or above"
+    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
+        yield f": the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
+    apart = " is not strongly connected: nothing of node {} reaches node {}; give weights to "
+    for node in np.flatnonzero(steps_from(hears.T, 0) < 0):
+        yield apart.format(0, node) + "further neighbours"
+    for node in np.flatnonzero(steps_from(hears, 0) < 0):
+        yield apart.format(node, 0) + "further neighbours"
+    if (length := period(weights)) > 1:
+        yield (
+            f" is periodic: what a node sends comes back after multiples of {length} rounds only, "
+            "so that beliefs never settle; add self-loops"
+        )
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
