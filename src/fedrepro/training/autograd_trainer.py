@@ -96,11 +96,7 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`, from the tensors `given`; yield results by group.
-
-        `memory` has all models' optimiser state, and is updated in place; by default it starts at
-        zero.
-        """
+        """Train a model for each of `tasks`; yield results by group, update `memory` in place."""
         steps = [task.total(self.settings.batch_size, self.settings.epochs) for task in tasks]
         whole = self.settings.batch_size is None
         pieces = [-(-len(task.rows) // self.procedure.rows) if whole else 1 for task in tasks]
@@ -168,10 +164,7 @@ class AutogradTrainer:
         return self.inner.views(flat[:, :inner]), self.outer.views(flat[:, inner:])
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all steps of the group of models; return losses (steps, models), steps (models,).
-
-        A loss is zero at steps after the end of its model's training.
-        """
+        """Run all steps of the group; return losses (steps, models), 0 after the end, and steps."""
         stopping = EarlyStopping(self.tasks, self.settings)
         kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
@@ -269,11 +262,7 @@ class AutogradTrainer:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return a step's gradient (A, size), changed by perturbations such as that of SAM.
-
-        Each computes a second gradient at moved weights, and returns a weighted mean of both.
-        Weights and running statistics are then restored.
-        """
+        """Return a step's gradient (A, size), mixed with one at moved weights, as by SAM."""
         count, inner = len(x), self.inner.size
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
@@ -311,20 +300,13 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return each model's sum of its examples' cross-entropies, weighted by `weight` (A, B): (A,).
-
-    `logits` are (A, B, K), `y` labels (A, B) or class probabilities (A, B, K).
-    """
+    """Return models' sums of cross-entropies times `weight` (A, B); `y` are labels or shares."""
     each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
     return (each.view(weight.shape) * weight).sum(1)
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Count the correctly classified examples: int64 (…) for `logits` (…, B, K) of B examples.
-
-    `y` has labels (…, B), or class probabilities (…, B, K) whose largest counts as the label.
-    Examples of zero `weight` (…, B) are not counted.
-    """
+    """Count the right predictions, int64 (…), of `logits` (…, B, K) whose `weight` is not zero."""
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
     return count
@@ -376,10 +358,7 @@ SEEDS = 2**64  # of a GPU's generator, which is counter-based too
 def noise_of(
     tasks: Sequence[Task], batch_size: int | None, device: torch.device
 ) -> ModelNoise | BlockNoise:
-    """Return random generators, by the keys of `tasks`, of models that train together.
-
-    On a CPU each model has its own; on a GPU one serves all models.
-    """
+    """Return random generators: one for each model on a CPU, one for all on a GPU."""
     return (ModelNoise if device.type == "cpu" else BlockNoise)(tasks, batch_size, device)
 
 
@@ -391,10 +370,7 @@ class ModelNoise:
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Move the generators of the first `models` models to the start of training step `step`.
-
-        If a full-batch step is computed in parts, each `piece` has random numbers of its own.
-        """
+        """Move the generators of the first `models` to the start of step `step`, or its `piece`."""
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
@@ -418,10 +394,9 @@ class ModelNoise:
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
-        """Fill the array `out` (n,) with the next standard normal numbers of model number `model`.
+        """Fill `out` (n,) with the next standard normal numbers of a model, of `normal_pairs`.
 
-        Parts of an array, of lengths that are multiples of eight, get the numbers of one call. Each
-        16 random bits are an index into the table `normal_pairs`.
+        Parts of an array, of lengths that are multiples of eight, get the numbers of one call.
         """
         pairs = -(-len(out) // 2)
         places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]

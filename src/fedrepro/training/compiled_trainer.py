@@ -79,11 +79,7 @@ class CompiledTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`; yield its results, which those of the next overwrite.
-
-        `memory` has all models' optimiser state, and is updated in place; by default it starts at
-        zero.
-        """
+        """Train a model for each of `tasks`, in the same arrays; yield results, update `memory`."""
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
@@ -126,10 +122,7 @@ class CompiledTrainer:
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers on the minibatches of `task`, after `taken` earlier steps.
-
-        Returns the losses (steps,) of the steps that ran, and how many steps the model keeps.
-        """
+        """Train the model in the buffers; return losses of steps that ran, and how many count."""
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
@@ -224,11 +217,7 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Return which activations representation matching compares, and factors in the gradient.
-
-        They are (source, target), numbered from the network's input, and factors on f(source) -
-        target.
-        """
+        """Return which activations matching compares, (source, target), and factors on the gaps."""
         images = (math.prod(shape) for _, shape, _ in self.layers.convolutions)
         sizes = [*images, *self.layers.sizes]
         for term in self.procedure.losses:

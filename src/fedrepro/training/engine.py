@@ -206,10 +206,7 @@ def _run(
     memory: Arrays | None,
     keep_gradients: bool,
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; pass each group that finishes to take(part, which are finite).
-
-    Returns also the optimiser's state if `memory` is given.
-    """
+    """Train the models of `tasks`; pass groups that finish to take(part, which are finite)."""
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
     trainer: CompiledTrainer | AutogradTrainer

@@ -60,10 +60,7 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return the outputs (N, units) of all inputs by the layers `hidden` as a data set.
-
-        `tensors` (1, *shape) are the weights. Targets are unchanged.
-        """
+        """Return the outputs (N, units) of layers `hidden` for all inputs, with equal targets."""
         import torch
 
         from fedrepro.networks.layers import Pass

@@ -40,8 +40,7 @@ class TermInputs:
 class Term(Protocol):
     """A loss term that a method adds to the clients' cross-entropy.
 
-    additive: whether a minibatch's loss is the sum of its parts' losses, so that a full-batch step
-    can be computed part by part.
+    additive: whether a full-batch step can be computed part by part, as its loss is a sum.
     """
 
     @property
@@ -181,10 +180,10 @@ class GaussianPrior(Term):
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return A variational models' KL divergences from their priors, times `look.share`: (A,).
+        """Return A models' divergences from their priors N(m, s²), times `look.share`: (A,).
 
-        It sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over weights, posterior N(μ, σ²), prior N(m,
-        s²).
+        A divergence is the sum of log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights N(μ,
+        σ²).
         """
         import torch
         from torch.nn.functional import softplus

@@ -102,8 +102,7 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 class Visits:
     """Consecutive minibatches of one model's training; step s uses rows[ends[s] : ends[s + 1]].
 
-    epochs: for each epoch of the minibatches, (its number, first step within the epoch, number of
-    steps).
+    epochs: (number, first step in it, number of steps) of each epoch of the minibatches.
     """
 
     rows: np.ndarray
@@ -111,10 +110,9 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the random keys, uint64 (epochs, 2), and places, int64 (steps, 2), of the steps.
+        """Return keys, uint64 (epochs, 2), and places of the steps' random numbers for `purpose`.
 
-        A place is (index of the epoch's key, number of the step in the epoch). `purpose`, such as
-        dropout, names what the numbers are for.
+        A place, int64 (2,), is (index of the epoch's key, number of the step in the epoch).
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [

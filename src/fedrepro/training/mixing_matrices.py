@@ -67,10 +67,7 @@ def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterato
 
 
 def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Return the fewest steps along edges from node `start` to each node: int64 (N,), -1 if none.
-
-    edges[i, j], bool (N, N), is whether an edge leads from i to j.
-    """
+    """Return the fewest steps along edges[i, j], i to j, from `start`: int64 (N,), -1 if none."""
     distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
     front, steps = np.zeros(len(edges), bool), 0
     front[start] = True
@@ -124,10 +121,7 @@ def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
-
-    `hears` is the adjacency matrix, bool (N, N). Without self-loops a node averages its neighbours.
-    """
+    """Return weights by which a node averages neighbours, and itself, equally: float64 (N, N)."""
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)
@@ -161,11 +155,8 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of W's eigenvalues, by which each averaging shrinks errors.
-
-    It is the largest one of W - 1v' (v: `stationary`), whose eigenvalues are those of W, but 0 for
-    1.
-    """
+    """Return the second largest modulus of W's eigenvalues, by which averaging shrinks errors."""
+    # W - 1v' has the eigenvalues of W, but 0 for 1
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 

@@ -158,10 +158,10 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """The costs of clients' work, outside of training but for traffic and seconds.
+    """Costs of clients' work, outside of training but for traffic and seconds.
 
-    exchanges: how often the server let clients compute a statistic of their data. passes: how often
-    clients read all their examples.
+    exchanges: how often clients computed a statistic. passes: how often they read all their
+    examples.
     """
 
     traffic: Traffic = field(default_factory=Traffic)

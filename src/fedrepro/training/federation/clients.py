@@ -133,11 +133,7 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return a copy of the clients in which each trains on a part of its examples.
-
-        positions(client, n) returns which of the client's n examples remain, in the order of
-        minibatches.
-        """
+        """Return clients that each train on positions(client, n), int (k,), of their n examples."""
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
 
@@ -398,10 +394,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights of a model for each random key in `places`: float32 (models, *shape).
-
-    If `settings.shared_init`, all models of one trial get equal weights.
-    """
+    """Draw initial weights for each key of `places`, or equal ones: float32 (models, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {

@@ -65,11 +65,7 @@ class BodyMoments:
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum the second moments a aᵀ of inputs a of the convolutions with indices `wanted`.
-
-        Each example last given to `look` adds its mean over positions. Returns matrices (D, D) by
-        convolution index.
-        """
+        """Sum second moments a aᵀ (D, D) of the convolutions `wanted`, mean over positions."""
         found = {}
         for layer in wanted:
             kernel, shape, _ = self.parts.convolutions[layer]
@@ -134,10 +130,9 @@ OF_MODULE = 100  # of a module, all of whose layers may be convolutions
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on `count` (n) examples: its matrix, inputs and outputs.
+    """A layer after a forward pass on `count` (n) examples.
 
-    rows: a function that returns the inputs (n, L, D). outs: the outputs of each call, by which
-    gradients are computed.
+    rows: returns the inputs (n, L, D). outs: the outputs of each call, for gradients by them.
     """
 
     matrix: LayerMatrix

@@ -21,11 +21,7 @@ MEAN, VARIANCE = "running_mean", "running_var"
 
 
 def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
-    """Average clients' buffers b_j, such as running statistics, by `share` p: (1, *shape).
-
-    The result is sum_j p_j b_j, or for integer counts the largest b_j. Clients of weight 0 are left
-    out.
-    """
+    """Average clients' buffers, or take the largest of counts, by `share` (J,): (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:
@@ -84,11 +80,7 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Combine the clients' results of `running_statistics` into those of all examples together.
-
-    A pooled variance is the mean variance within clients plus the variance of their means. Returns
-    float32 (1, *shape) by name.
-    """
+    """Combine results of `running_statistics` to those of all examples: float32 (1, *shape)."""
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
     each = {
@@ -100,6 +92,7 @@ def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     for name, values in each.items():
         mean = np.tensordot(share, values, 1)
         if name.endswith(VARIANCE):
+            # the mean within clients, plus the variance of their means
             means = each[name.removesuffix(VARIANCE) + MEAN]
             mean += np.tensordot(share, (means - np.tensordot(share, means, 1)) ** 2, 1)
         made[name] = (mean if values.ndim > 1 else values.max(axis=0))[None].astype(np.float32)
