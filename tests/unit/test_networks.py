@@ -434,8 +434,8 @@ def test_products_are_weights_times_the_places_they_are_laid_on(model, values, s
 
 def test_beliefs_are_compiled_on_the_cpu_alone():
     net = network("variational")
-    assert chosen(net, "cpu", [GaussianPrior(), Entropy()]) == "compiled"
-    assert chosen(net, "cuda", [GaussianPrior()]) == "grouped"
+    assert chosen(net, "cpu", [GaussianPrior(), Entropy()])
+    assert not chosen(net, "cuda", [GaussianPrior()])
     assert "compiled" not in ways(net, (), "cuda")
     assert "compiled" not in ways(net, [GaussianPrior(), GaussianPrior()])
     mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
