@@ -227,12 +227,13 @@ class RunningSums:
             prior.classed[None] / prior.variance,
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
-        # Room for every unit alone; memory is touched only as far as slots are used.
-        self.used, self.sums = len(before.natural), _with_room(before.natural, len(natural))
+        self.used = len(before.natural)
         lengths = np.einsum("ad,ad->a", before.natural, before.natural)
-        self.lengths = _with_room(lengths, len(natural))
-        self.classed = _with_room(before.classed, len(natural))
-        self.classed_precision = _with_room(before.classed_precision, len(natural))
+        # Room for every unit alone; memory is touched only as far as slots are used.
+        self.sums, self.lengths, self.classed, self.classed_precision = (
+            np.concatenate([taken, np.empty((len(natural), *taken.shape[1:]))])
+            for taken in (before.natural, lengths, before.classed, before.classed_precision)
+        )
         # What a new atom is worth to each unit does not depend on the others.
         products = natural @ origin
         self.fresh = [
@@ -279,7 +280,3 @@ class RunningSums:
             self.unit_classed[units],
             self.client_precision[client][None],
         )
-
-
-def _with_room(taken: Array, free: int) -> Array:
-    return np.concatenate([taken, np.empty((free, *taken.shape[1:]))])
