@@ -4,11 +4,24 @@ must equal. Networks are described again here, from tensors and torch.nn.functio
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch.nn import functional
 
-from fedrepro.training.augmentation_and_noise import noise_of
+from fedrepro.training import autograd_trainer, engine
+from fedrepro.training.autograd_trainer import noise_of
 from fedrepro.training.minibatches import epoch_order
+
+
+def train(*given, path=None, block=None, **more):
+    """By the engine: compiled, grouped by automatic differentiation, or so in a loop."""
+    together = 1 if path == "loop" else block
+    with pytest.MonkeyPatch.context() as patch:
+        if path is not None:
+            patch.setattr(engine, "is_compiled", lambda *_: path == "compiled")
+        if together is not None:
+            patch.setattr(autograd_trainer, "block_size", lambda *_: together)
+        return engine.train(*given, **more)
 
 
 def mlp(w, x, noise, layers, dropout=0.0, batch=8):

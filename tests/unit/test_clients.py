@@ -24,9 +24,13 @@ from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import SharedPreparation
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.client_queries import evaluated, gradients_at, size_of
+from fedrepro.training.federation.client_queries import (
+    evaluated,
+    gradients_at,
+    models_sent,
+    size_of,
+)
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.federation.cost_counter import models_sent
 from fedrepro.training.loss_terms import Proximal
 from fedrepro.training.minibatches import Task
 

@@ -38,7 +38,7 @@ def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
     memory = 80 * 2**30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, memory))
     given = procedure(model, (3, 32, 32))
-    size = Layout(given.shapes).size
+    size = Layout(given.network.shapes).size
     for share in (1, 8):
         monkeypatch.setenv("FEDREPRO_GPU_JOBS", str(share))
         found = block_size(given, GPU, models)

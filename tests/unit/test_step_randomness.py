@@ -8,28 +8,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from plain import train
 from scipy import stats
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
-from fedrepro.training.augmentation_and_noise import (
-    CROPS,
-    KINDS,
-    MARGIN,
-    SHIFTS,
-    BlockNoise,
-    Crops,
-    kinds,
-    noise_of,
-    normal_pairs,
-)
-from fedrepro.training.engine import train
+from fedrepro.training.autograd_trainer import BlockNoise, Crops, noise_of
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.minibatches import Task, schedule, whole_steps
+from fedrepro.training.minibatches import (
+    CROPS,
+    KINDS,
+    Task,
+    kinds,
+    normal_pairs,
+    schedule,
+    whole_steps,
+)
 from fedrepro.training.training_settings import settings_of
 
 SHAPE, CLASSES = (2, 8, 7), 3

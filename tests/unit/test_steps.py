@@ -20,9 +20,7 @@ from hypothesis import strategies as st
 
 from fedrepro.core.portable_ops import (
     compiled_math,
-    cpu_instructions,
     elementary_functions,
-    philox,
 )
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.core.registry import parse_token
@@ -130,13 +128,13 @@ def test_functions_that_only_compiled_code_calls_get_no_machine_code_of_their_ow
 
 @numba.njit
 def _halve(values):
-    before = cpu_instructions.flush()
+    before = elementary_functions.flush()
     for k in range(len(values)):
         values[k] *= np.float32(0.5)
-    cpu_instructions.restore(before)
+    elementary_functions.restore(before)
 
 
-@pytest.mark.skipif(not cpu_instructions.X86, reason="counts them on x86-64 only")
+@pytest.mark.skipif(not elementary_functions.X86, reason="counts them on x86-64 only")
 def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
     """Weights of pixels that are never lit decay to them, and they take a processor long."""
     smallest = np.finfo(np.float32).tiny
@@ -218,7 +216,7 @@ def test_logarithms_to_the_last_bits(values):
 
 @numba.njit
 def drawn(key, inside, piece, first, out):
-    philox.words(key, inside, piece, first, out)
+    elementary_functions.words(key, inside, piece, first, out)
 
 
 @given(st.integers(0, 2**128 - 1), st.integers(0, 99), st.integers(0, 9), st.integers(0, 50))

@@ -1,9 +1,7 @@
 """The CPU kernels of numerical libraries: those of AVX2, so that all such processors agree.
 
 A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
-variables once; the processes that it starts inherit them. `import fedrepro` selects nothing.
-Compiled code needs none of this: its bytes do not depend on the width of vectors
-(`core/portable_ops/compiled_math.py`).
+variables once; its child processes inherit them. `import fedrepro` selects nothing.
 """
 
 from __future__ import annotations
@@ -30,11 +28,10 @@ _taken = NOT_PINNED
 
 
 def pin(cpu: str = "/proc/cpuinfo") -> str:
-    """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs compute equal bytes.
+    """Make NumPy and PyTorch use AVX2 kernels, by environment variables that are not set yet.
 
-    Sets environment variables that the libraries read when they are loaded; variables that are set
-    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. `cpu`
-    is the file that lists the processor's features. Returns a description, as `active_mode` does.
+    Changes nothing on a processor without AVX2, or after a library was loaded. `cpu` is the file
+    that lists the processor's features. Returns what `active_mode` does.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -48,8 +45,8 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    A text after 'portable' lists kernels that the user selected. Two processes that are both
-    'portable' compute equal bytes, whatever their processors.
+    A text behind 'portable' lists kernels that the user selected. Two 'portable' processes compute
+    equal bytes, whatever their processors.
     """
     return _taken
 

@@ -42,16 +42,15 @@ ANSWERED: dict[str, Any] = {
 
 
 def network_like(clients: LocalModels) -> Network:
-    """Return the layers and shapes of the clients' architecture, a network without weights."""
+    """Return the clients' architecture, a network without weights."""
     return network_of(clients.model, clients.shape, clients.classes)
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a function by which a method asks each client for statistics of its data.
+    """Return a function, for `prepare` of `api.method`, that asks each client for statistics.
 
-    It serves as `prepare` of `api.method`, and returns a reply per client. `question` names a
-    function of `federation.fisher_and_input_moments`, such as input_moments, that each client
-    evaluates at its own model, with these `options`.
+    `question` names a function of `federation.fisher_and_input_moments` that each client evaluates
+    at its own model, with these `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -72,8 +71,8 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) must merge the clients' weight matrices (J, D, K) of the layer `name` to
-    one (D, K). Other tensors, such as those of normalisation, are averaged with weights `share`.
+    layer(name, matrices) must merge the clients' matrices (J, D, K) of the layer `name` to one (D,
+    K). Other tensors are averaged by `share`.
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -85,10 +84,7 @@ def merge_layers(
 def mean_of_rest(
     clients: LocalModels, share: np.ndarray, made: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Complete the merged tensors `made` by the weighted mean over clients of all other tensors.
-
-    `share` (J,) are the clients' weights. Returns all tensors, float32 (1, *shape) by name.
-    """
+    """Complete merged tensors by the mean of all others by `share` (J,): float32 (1, *shape)."""
     network = network_like(clients)
     tensors = dict(made)
     for name in network.shapes:
@@ -99,10 +95,7 @@ def mean_of_rest(
 
 
 def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel) -> GlobalModel:
-    """Set the buffers (running statistics) of a merged torch module, `made`, to the clients' mean.
-
-    `share` (J,) are the clients' weights. Other models have no buffers and do not change.
-    """
+    """Set buffers (running statistics) of a merged torch module to the clients' mean by `share`."""
     if MODULE not in clients.model.component.meta:
         return made
     network = network_like(clients)
@@ -110,10 +103,9 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep only the clients that have the most common architecture (or layer widths).
+    """Keep only the clients of the most common architecture (or widths), the first of several.
 
-    It is for methods that average weights. Of several equally common architectures the first stays.
-    Returns the models of the clients that stay, and `info` reduced to these clients.
+    It is for methods that average weights. Returns their models, and `info` reduced to them.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -147,10 +139,7 @@ def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarra
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Return merged tensors (1, *shape) as a model of the clients' architecture.
-
-    `left`, if given, is the residual of the equation that was solved; it becomes a metric.
-    """
+    """Return tensors (1, *shape) as a model; `left`, the residual of its equation, is a metric."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
 
@@ -174,7 +163,8 @@ def regression_mean(weights: Array, inputs: Array, share: Array, ridge: float = 
     """
     start = mean_of(weights, share)
     whole = mean_of(inputs, share)
-    apart = [p * a @ (w - start) for p, a, w in zip(share, _double(inputs), weights, strict=True)]
+    moments = inputs.astype(np.float64)
+    apart = [p * a @ (w - start) for p, a, w in zip(share, moments, weights, strict=True)]
     whole[np.diag_indices_from(whole)] += ridge * np.trace(whole) / len(whole)
     return np.asarray(start + _solved(whole, np.sum(apart, axis=0)))
 
@@ -198,7 +188,7 @@ def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) ->
 
     The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or
     equal G_i; FedLPA starts its gradient descent there. `inputs` are A_i (J, D, D), `errors` G_i
-    (J, K, K), `share` p (J,), `pull` sum_i p_i A_i W_i G_i (D, K).
+    (J, K, K), `share` p (J,).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -243,11 +233,8 @@ def plain_descent(
 
 
 def applied_of(inputs: Array, errors: Array, share: Array) -> Callable[[Array], Array]:
-    """Return the function W -> sum_i p_i A_i W G_i, the left side of the equation for merging.
-
-    A_i are `inputs` (J, D, D), G_i `errors` (J, K, K), p_i `share` (J,).
-    """
-    a, g = _double(inputs), _double(errors)
+    """Return the function W -> sum_i p_i A_i W G_i, of `inputs` A, `errors` G and `share` p."""
+    a, g = inputs.astype(np.float64), errors.astype(np.float64)
 
     def applied(value: Array) -> Array:
         parts = (p * (left @ value @ right) for p, left, right in zip(share, a, g, strict=True))
@@ -261,9 +248,9 @@ def conjugate_gradients(
 ) -> tuple[Array, float]:
     """Solve a symmetric semi-definite linear system by conjugate gradients from `start`.
 
-    `applied` is the system's left side as a function, `residual` the right side minus
-    applied(start), of any shape. Stops after `steps`, or when the residual's length is `tolerance`
-    times its first length. Returns the solution, and the residual's last length over its first.
+    `applied` is the system's left side, `residual` the right side minus applied(start). Stops after
+    `steps`, or when the residual's length is `tolerance` times its first length. Returns the
+    solution, and the residual's last length over its first.
     """
     x, direction = start.copy(), residual.copy()
     first = square = float((residual * residual).sum())
@@ -279,10 +266,6 @@ def conjugate_gradients(
         before, square = square, float((residual * residual).sum())
         direction = residual + square / before * direction
     return x, float(np.sqrt(square / first)) if first > 0 else 0.0
-
-
-def _double(values: Array) -> Array:
-    return values.astype(np.float64)
 
 
 def fisher_mean(weights: Array, information: Array, share: Array, floor: float = 0.0) -> Array:
@@ -321,10 +304,7 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the number of units in each hidden layer of the merged network, lowest layer first.
-
-    It is `units` in every layer, or if `units` is None that of the clients' networks.
-    """
+    """Return the merged network's units per hidden layer, lowest first: `units`, or as clients'."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 

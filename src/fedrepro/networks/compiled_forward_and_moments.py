@@ -9,7 +9,6 @@ import numpy as np
 
 from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
-    cpu_instructions,
     elementary_functions,
     implicit_convolution,
     sparse_products,
@@ -24,8 +23,7 @@ from fedrepro.core.portable_ops.compiled_math import (
     padded_to,
     row_of,
 )
-from fedrepro.core.portable_ops.cpu_instructions import flush, restore
-from fedrepro.core.portable_ops.elementary_functions import scaled
+from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm, convolution_layout
 from fedrepro.networks.compiled_convolutions import (
@@ -65,7 +63,6 @@ CALLS = (
     elementary_functions,
     implicit_convolution,
     sparse_products,
-    cpu_instructions,
     compiled_convolutions,
     convolution_layout,
 )
@@ -203,7 +200,7 @@ def _copy_inputs(
 
 # forward_body(body, weights, inputs, rows, scale, crops, room, x) writes to x, (rows, numbers)
 # flat: outputs of the body of a network for these rows of the inputs (N, D). scale: divisor and its
-# inverse. crops: how each image is moved (`training/augmentation_and_noise.py`), or empty.
+# inverse. crops: how each image is moved (`training/minibatches.py`), or empty.
 forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: _forward_letters})
 
 

@@ -38,8 +38,8 @@ from fedrepro.stages.job_log import Failures, log
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
+from fedrepro.training.federation.client_queries import ClientCost, CostCounter
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.federation.cost_counter import ClientCost, CostCounter
 from fedrepro.training.federation.norm_statistics import (
     pooled_statistics,
     require_norms,

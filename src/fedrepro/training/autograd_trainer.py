@@ -2,24 +2,38 @@
 
 On the CPU one model trains after another, on a GPU blocks of as many as its memory holds. Models
 are ordered by number of steps, so that the ones that still train are the first ones of a block.
+Imports torch: the engine imports this module when it needs it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
+from torch.nn import functional
 
 from fedrepro.core.diagnostics.machine_facts import slots
-from fedrepro.networks.layers import Convolution2d, Pass, Variational
+from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variational
+from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
-from fedrepro.training.augmentation_and_noise import Crops, noise_of
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.flat_models import Layout, descend
 from fedrepro.training.loss_terms import TermInputs
-from fedrepro.training.minibatches import Chunk, Task
+from fedrepro.training.minibatches import (
+    CROPS,
+    KINDS,
+    NOISE,
+    Chunk,
+    Task,
+    kinds,
+    normal_pairs,
+    require_images,
+    schedule,
+    whole_steps,
+)
 from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,
@@ -27,9 +41,6 @@ from fedrepro.training.training_settings import (
     Procedure,
     TrainedModels,
 )
-
-if TYPE_CHECKING:
-    import torch
 
 BUFFERS = 5  # weights, gradients and three optimiser states
 # activations wait for the backward pass with their gradients, and kernels need room of their own
@@ -39,15 +50,13 @@ SEEN_AT_ONCE = 3
 def block_size(procedure: Procedure, device: torch.device, models: int) -> int:
     """Return how many of `models` models to train at once: 1 on a CPU, as memory allows on a GPU.
 
-    Weights and activations of the network in `procedure` may fill half of this process's share of
-    the GPU's memory, whether or not that memory is free, so a resumed run gets the same number. All
-    groups have nearly equal sizes.
+    Weights and activations may fill half of this process's share of the GPU's memory, whether or
+    not it is free, so a resumed run gets the same number. Groups have nearly equal sizes.
     """
-    import torch
-
     if device.type != "cuda":
         return 1
-    each = 4 * (BUFFERS * Layout(procedure.shapes).size + SEEN_AT_ONCE * activations(procedure))
+    size = Layout({**procedure.network.shapes, **procedure.private}).size
+    each = 4 * (BUFFERS * size + SEEN_AT_ONCE * activations(procedure))
     _, memory = torch.cuda.mem_get_info(device)
     most = max(1, memory // slots() // 2 // each)
     return -(-models // -(-models // most))
@@ -67,79 +76,75 @@ def activations(procedure: Procedure) -> int:
 class AutogradTrainer:
     """A trainer of models by torch's automatic differentiation, in groups that train together.
 
-    tasks: one training per model. block: how many models train together, by default as many as fit
-    in memory. keep_gradients: whether to sum each model's gradients over its steps.
+    The tensor `flat` (models, size) has a model of the present group per row: the network's
+    weights, then tensors that loss terms train.
     """
 
     def __init__(
-        self,
-        procedure: Procedure,
-        examples: Examples,
-        tasks: Sequence[Task],
-        keep_gradients: bool,
-        block: int | None,
+        self, procedure: Procedure, examples: Examples, tasks: Sequence[Task], keep_gradients: bool
     ) -> None:
         self.procedure, self.examples, self.keep = procedure, examples, keep_gradients
-        self.inner, self.outer = Layout(procedure.network.shapes), Layout(procedure.private)
+        self.network, self.settings = procedure.network, procedure.settings
+        self.device, self.dtype = examples.inputs.device, examples.dtype
+        self.inner, self.outer = Layout(self.network.shapes), Layout(procedure.private)
         self.size = self.inner.size + self.outer.size
-        self.block = block or block_size(procedure, examples.inputs.device, len(tasks))
-        crop = procedure.settings.augment != "none"
-        self.crops = Crops(procedure.network) if crop else None
+        self.block = block_size(procedure, self.device, len(tasks))
+        self.crops = Crops(self.network) if self.settings.augment != "none" else None
+        # a variational network has the same weights in all pieces of a step
+        self.fresh = not any(isinstance(layer, Variational) for layer in self.network.layers)
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, np.ndarray] | None
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`, from the tensors `given`; yield results by group.
-
-        `memory` has all models' optimiser moments and step counts, and is updated in place; with
-        None every optimiser starts from zero.
-        """
-        settings = self.procedure.settings
-        steps = [task.total(settings.batch_size, settings.epochs) for task in tasks]
-        pieces = [self.procedure.pieces(task) for task in tasks]
+        """Train a model for each of `tasks`; yield results by group, update `memory` in place."""
+        steps = [task.total(self.settings.batch_size, self.settings.epochs) for task in tasks]
+        whole = self.settings.batch_size is None
+        pieces = [-(-len(task.rows) // self.procedure.rows) if whole else 1 for task in tasks]
         order = np.lexsort((np.negative(pieces), np.negative(steps)))
         # the fused kernel of an optimiser knows one number of steps
         alike = memory is None or len(set(memory["steps"].tolist())) == 1
         length = self.block if alike else 1
         for at in range(0, len(order), length):
-            yield _Block(self, tasks, order[at : at + length], given, memory).trained()
+            chosen = order[at : at + length]
+            self._begin([tasks[i] for i in chosen], chosen, given, memory)
+            losses, taken = self._all_steps()
+            if memory is not None:
+                for name in self.settings.remembered:
+                    memory[name][chosen] = self.moments[name].cpu().numpy()
+            weights, private = self._views(self.flat)
+            yield TrainedModels(
+                chosen,
+                losses,
+                taken,
+                torch.isfinite(self.flat).all(1).cpu().numpy(),
+                LazyGpuTensors(weights) if self.device.type != "cpu" else _arrays(weights),
+                _arrays(private),
+                _arrays(self._views(self.summed)[0]) if self.keep else None,
+            )
 
-
-class _Block:
-    """A group of models that train together: their weights, optimiser moments, random numbers.
-
-    The tensor `flat` (models, size) has a model per row: the network's weights, then tensors that
-    loss terms train.
-    """
-
-    def __init__(
-        self,
-        trainer: AutogradTrainer,
-        tasks: Sequence[Task],
-        chosen: np.ndarray,
-        given: InitialTensors,
-        memory: Mapping[str, np.ndarray] | None,
+    def _begin(
+        self, tasks: list[Task], chosen: np.ndarray, given: InitialTensors, memory: Arrays | None
     ) -> None:
-        import torch
+        """Set weights, optimiser state and random numbers of the group of models `chosen`."""
 
-        self.trainer, self.procedure, self.examples = trainer, trainer.procedure, trainer.examples
-        self.chosen, self.tasks, self.memory = chosen, [tasks[i] for i in chosen], memory
-        self.device, self.dtype = self.examples.inputs.device, self.examples.dtype
-        settings, network = self.procedure.settings, self.procedure.network
-        self.flat = torch.zeros(len(chosen), trainer.size, dtype=self.dtype, device=self.device)
-        inner = self.network_part(self.flat)
-        inner.copy_(self._packed(given.start))
+        def packed(tensors: Arrays) -> torch.Tensor:
+            shared = len(next(iter(tensors.values()))) == 1
+            own = tensors if shared else {name: value[chosen] for name, value in tensors.items()}
+            return torch.from_numpy(self.inner.pack(own))
+
+        self.tasks, settings, inner = tasks, self.settings, self.inner.size
+        self.flat = torch.zeros(len(chosen), self.size, dtype=self.dtype, device=self.device)
+        self.flat[:, :inner].copy_(packed(given.start))
         if given.private:
             private = {name: value[chosen] for name, value in given.private.items()}
-            self.flat[:, trainer.inner.size :] = torch.from_numpy(trainer.outer.pack(private))
+            self.flat[:, inner:] = torch.from_numpy(self.outer.pack(private))
         self.start = self.flat.clone()  # what terms compare the weights with
         if given.reference is not None:
-            self.network_part(self.start).copy_(self._packed(given.reference))
-        self.summed = torch.zeros_like(self.flat) if trainer.keep else None
-        self.rates = [settings.lr if task.lr is None else task.lr for task in self.tasks]
-        self.shares = torch.tensor(
-            self.procedure.shares(self.tasks), dtype=self.dtype, device=self.device
-        )
+            self.start[:, :inner].copy_(packed(given.reference))
+        self.summed = torch.zeros_like(self.flat if self.keep else self.flat[:0])
+        self.rates = [settings.lr if task.lr is None else task.lr for task in tasks]
+        shares = self.procedure.shares(tasks)
+        self.shares = torch.tensor(shares, dtype=self.dtype, device=self.device)
         self.moments = {
             name: torch.zeros_like(self.flat)
             if memory is None
@@ -148,63 +153,34 @@ class _Block:
         }
         taken = 0 if memory is None else int(memory["steps"][chosen[0]])
         self.moments["steps"] = torch.full((), float(taken), device=self.device)
-        noise = noise_of(self.tasks, settings.batch_size, self.device)
-        self.noise = noise if network.draws else None
-        # a variational network has the same weights in all pieces of a step
-        self.fresh_pieces = not any(isinstance(layer, Variational) for layer in network.layers)
-        weights = trainer.inner.views(inner)
-        self.buffers = [weights[name] for name in network.buffers]
+        noise = noise_of(tasks, settings.batch_size, self.device)
+        self.noise = noise if self.network.draws else None
+        weights, _ = self._views(self.flat)
+        self.buffers = [weights[name] for name in self.network.buffers]
 
-    def _packed(self, tensors: Mapping[str, np.ndarray]) -> torch.Tensor:
-        import torch
-
-        shared = len(next(iter(tensors.values()))) == 1
-        own = tensors if shared else {name: value[self.chosen] for name, value in tensors.items()}
-        return torch.from_numpy(self.trainer.inner.pack(own))
-
-    def network_part(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat[:, : self.trainer.inner.size]
-
-    def trained(self) -> TrainedModels:
-        """Train this group of models to the end; return their weights, losses and step counts."""
-        import torch
-
-        losses, taken = self._all_steps()
-        if self.memory is not None:
-            for name in self.procedure.settings.remembered:
-                self.memory[name][self.chosen] = self.moments[name].cpu().numpy()
-        trainer, summed = self.trainer, self.summed
-        weights = trainer.inner.views(self.network_part(self.flat))
-        private = trainer.outer.views(self.flat[:, trainer.inner.size :])
-        gradients = None if summed is None else trainer.inner.views(self.network_part(summed))
-        return TrainedModels(
-            self.chosen,
-            losses,
-            taken,
-            torch.isfinite(self.flat).all(1).cpu().numpy(),
-            LazyGpuTensors(weights) if self.device.type != "cpu" else _arrays(weights),
-            _arrays(private),
-            None if gradients is None else _arrays(gradients),
-        )
+    def _views(self, flat: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """View models as tensors by name: the network's, and those of loss terms."""
+        inner = self.inner.size
+        return self.inner.views(flat[:, :inner]), self.outer.views(flat[:, inner:])
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all steps of the group of models; return losses (steps, models), steps (models,).
-
-        A loss is zero at steps after the end of its model's training.
-        """
-        stopping = EarlyStopping(self.tasks, self.procedure.settings)
-        kept = [self.flat] if self.summed is None else [self.flat, self.summed]
+        """Run all steps of the group; return losses (steps, models), 0 after the end, and steps."""
+        stopping = EarlyStopping(self.tasks, self.settings)
+        kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
-        for chunk in self.procedure.plan(self.tasks):
+        size, epochs = self.settings.batch_size, self.settings.epochs
+        rows = self.procedure.rows  # of a part of a full batch
+        whole = whole_steps(self.tasks, rows, epochs)
+        for chunk in whole if size is None else schedule(self.tasks, size, epochs):
             losses = self._steps(chunk, stopping, kept)
             each.append(losses)
             lost |= ~np.isfinite(losses).all(0) & stopping.running
             if (lost | ~stopping.running).all():
                 break
         stopping.put_back(kept)
-        whole = np.concatenate(each)
-        whole[np.arange(len(whole))[:, None] >= stopping.taken] = 0
-        return whole, stopping.taken
+        losses = np.concatenate(each)
+        losses[np.arange(len(losses))[:, None] >= stopping.taken] = 0
+        return losses, stopping.taken
 
     def _steps(
         self, chunk: Chunk, stopping: EarlyStopping, kept: Sequence[torch.Tensor]
@@ -215,9 +191,6 @@ class _Block:
         parts, over all of a client's examples; padding has weight 0. Ends early if all models have
         stopped. `kept` are tensors (models, …) that are saved for a model when `stopping` stops it.
         """
-        import torch
-
-        network, crops = self.procedure.network, self.trainer.crops
         index = torch.from_numpy(chunk.index).to(self.device)
         size = torch.from_numpy(chunk.size).to(self.device).unsqueeze(-1)
         counts = torch.arange(index.shape[-1], device=self.device) < size
@@ -225,7 +198,7 @@ class _Block:
         if chunk.whole is not None:
             size = torch.from_numpy(chunk.whole).to(self.device).unsqueeze(-1)
         weights = counts.to(self.dtype) / size.clamp_min(1)
-        moves = None if crops is None else crops.drawn(chunk, self.tasks).to(self.device)
+        moves = None if self.crops is None else self.crops.drawn(chunk, self.tasks).to(self.device)
         losses = weights.new_zeros(1 if whole else len(index), len(self.tasks))
         right = torch.zeros(len(self.tasks), dtype=torch.int64, device=self.device)
         total = torch.zeros_like(self.flat) if whole else self.flat
@@ -235,14 +208,14 @@ class _Block:
                 return losses[:step].cpu().numpy()
             weight = weights[piece, :count]
             x, y = self.examples.gathered(index[piece, :count])
-            if crops is not None and moves is not None:
-                x = crops.moved(x, moves[piece, :count])
-            y = network.asked(x, y)
-            drawn = piece if whole and self.fresh_pieces else 0
+            if self.crops is not None and moves is not None:
+                x = self.crops.moved(x, moves[piece, :count])
+            y = self.network.asked(x, y)
+            drawn = piece if whole and self.fresh else 0
             loss, logits, gradient = self._gradient(chunk.first + step, drawn, x, y, weight)
             losses[step, :count] += loss
             if stopping.patience:
-                right[:count] += right_predictions(logits, y, network.weighed(weight))
+                right[:count] += right_predictions(logits, y, self.network.weighed(weight))
             if whole:
                 total[:count] += gradient
                 if piece + 1 < len(chunk.active):
@@ -263,15 +236,11 @@ class _Block:
 
         `weight` (A, B) weighs the examples; `step` and `piece` (part of a full-batch step) select
         random numbers. Returns cross-entropies (A,), not finite where an added loss term is not;
-        logits; and gradients (A, size) of the whole loss. Also updates running statistics, such as
-        BatchNorm's.
+        logits; and gradients (A, size) of the whole loss. Also updates running statistics.
         """
-        import torch
-
-        trainer, network, terms = self.trainer, self.procedure.network, self.procedure.losses
-        count, inner = len(x), trainer.inner.size
+        network, terms, count = self.network, self.procedure.losses, len(x)
         leaf = self.flat[:count].detach().requires_grad_()
-        tensors = trainer.inner.views(leaf[:, :inner])
+        tensors, private = self._views(leaf)
         gpu = self.device.type == "cuda"
         run = Pass("unfolded" if gpu else "grouped", self.noise, keep=bool(terms))
         if self.noise is not None:
@@ -281,10 +250,9 @@ class _Block:
         logits, weight = network.forward(tensors, x, run), network.weighed(weight)
         losses = total = cross_entropy(logits, y, weight)
         if terms:
-            tensors |= trainer.outer.views(leaf[:, inner:])
-            start = trainer.inner.views(self.start[:count, :inner])
-            start |= trainer.outer.views(self.start[:count, inner:])
-            look = TermInputs(network, tensors, start, x, weight, run, self.shares[:count])
+            start, begun = self._views(self.start[:count])
+            tensors, start, share = tensors | private, start | begun, self.shares[:count]
+            look = TermInputs(network, tensors, start, x, weight, run, share)
             for term in terms:
                 total = total + term.loss(look)
         (gradient,) = torch.autograd.grad(total.sum(), leaf)
@@ -294,13 +262,8 @@ class _Block:
         self, gradient: torch.Tensor, step: int, x: torch.Tensor, y: torch.Tensor,
         weight: torch.Tensor,
     ) -> torch.Tensor:  # fmt: skip
-        """Return a step's gradient (A, size), changed by perturbations such as that of SAM.
-
-        Each perturbation computes a second gradient at moved weights, on the minibatch `x`, `y`,
-        `weight` of step number `step`, and returns a weighted mean of both gradients. Weights and
-        running statistics are then restored.
-        """
-        count, inner = len(x), self.trainer.inner.size
+        """Return a step's gradient (A, size), mixed with one at moved weights, as by SAM."""
+        count, inner = len(x), self.inner.size
         for term in self.procedure.perturbations:
             flat, kept = self.flat[:count], [value[:count].clone() for value in self.buffers]
             weights = flat.clone()
@@ -314,14 +277,17 @@ class _Block:
 
     def _descend(self, gradient: torch.Tensor) -> None:
         """Update the first A models by a step along loss gradients (A, size), penalties added."""
-        count = len(gradient)
+        count, inner = len(gradient), self.inner.size
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
-        if self.summed is not None:
+        if self.keep:
             self.summed[:count] += gradient
-        for pull in self.procedure.weight_penalties:
-            parts = (self.network_part(part) for part in (gradient, flat, self.start[:count]))
-            pull.add(*parts)
-        descend(flat, gradient, self.moments, self.procedure.settings, self.rates)
+        start, slope = self.start[:count, :inner], gradient[:, :inner]
+        for term in self.procedure.weight_penalties:
+            if term.pull:
+                slope.add_(flat[:, :inner], alpha=term.pull).sub_(start, alpha=term.pull)
+            if term.shift:
+                slope.add_(start, alpha=term.shift)
+        descend(flat, gradient, self.moments, self.settings, self.rates)
         self._put_back(kept)
 
     def _put_back(self, kept: Sequence[torch.Tensor]) -> None:
@@ -334,25 +300,161 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return each model's sum of its examples' cross-entropies, weighted by `weight` (A, B): (A,).
-
-    A models have B examples each: `logits` (A, B, K), `y` labels (A, B) or class probabilities (A,
-    B, K).
-    """
-    from torch.nn import functional
-
-    each = functional.cross_entropy(
-        logits.flatten(0, 1), y.flatten() if y.dim() == 2 else y.flatten(0, 1), reduction="none"
-    )
+    """Return models' sums of cross-entropies times `weight` (A, B); `y` are labels or shares."""
+    each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
     return (each.view(weight.shape) * weight).sum(1)
 
 
 def right_predictions(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Count the correctly classified examples: int64 (…) for `logits` (…, B, K) of B examples.
-
-    `y` has labels (…, B), or class probabilities (…, B, K) whose largest counts as the label.
-    Examples with zero `weight` (…, B) only fill up a minibatch and are not counted.
-    """
+    """Count the right predictions, int64 (…), of `logits` (…, B, K) whose `weight` is not zero."""
     labels = y if y.dim() < logits.dim() else y.argmax(-1)
     count: torch.Tensor = ((logits.argmax(-1) == labels) & (weight > 0)).sum(-1)
     return count
+
+
+class Crops:
+    """Data augmentation of training images of several models: random crops, mirror images."""
+
+    def __init__(self, network: Network) -> None:
+        require_images(network)
+        self.channels, height, width = network.shape
+        places = np.arange(height * width).reshape(height, width)
+        around = np.pad(places, MARGIN, constant_values=height * width)
+        sources = []  # each output pixel's source pixel for each flip and shift
+        for kind in range(KINDS):
+            flip, shift = divmod(kind, SHIFTS**2)
+            down, right = divmod(shift, SHIFTS)
+            crop = around[down : down + height, right : right + width]
+            sources.append((crop[:, ::-1] if flip else crop).reshape(-1))
+        self.sources = torch.from_numpy(np.stack(sources))
+
+    def drawn(self, chunk: Chunk, tasks: Sequence[Task]) -> torch.Tensor:
+        """Draw a code of flip and shift for each image of `chunk`: int64 (steps, models, batch)."""
+        moves = np.zeros_like(chunk.index)
+        for i, task in enumerate(tasks):
+            epochs = chunk.epoch[:, i]
+            for epoch in np.unique(epochs[chunk.size[:, i] > 0]):
+                key = task.rng.at(epoch=int(epoch)).key(CROPS)
+                steps = epochs == epoch
+                moves[steps, i] = kinds(key, chunk.index[steps, i])
+        return torch.from_numpy(moves)
+
+    def moved(self, x: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        """Flip and shift images `x` (A, B, D) of A models by codes (A, B), with zeros around."""
+        pixels = functional.pad(x.reshape(-1, self.channels, x.shape[-1] // self.channels), (0, 1))
+        self.sources = self.sources.to(x.device)
+        source = self.sources[kind.reshape(-1)]
+        taken = pixels.gather(2, source.unsqueeze(1).expand(-1, self.channels, -1))
+        return taken.view(x.shape)
+
+
+# normal numbers at a time, words included they stay in the cache; whole 64-bit words, so that a
+# part of them is the same as the whole
+CHUNK = 2**15
+STRIDE = 0x9E3779B97F4A7C15  # of Weyl sequences: consecutive steps get seeds far apart
+SEEDS = 2**64  # of a GPU's generator, which is counter-based too
+
+
+def noise_of(
+    tasks: Sequence[Task], batch_size: int | None, device: torch.device
+) -> ModelNoise | BlockNoise:
+    """Return random generators: one for each model on a CPU, one for all on a GPU."""
+    return (ModelNoise if device.type == "cpu" else BlockNoise)(tasks, batch_size, device)
+
+
+class ModelNoise:
+    """Random numbers for training steps on the CPU, with one random generator per model."""
+
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
+        self.streams = [Words(task.rng) for task in tasks]
+        self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
+
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """Move the generators of the first `models` to the start of step `step`, or its `piece`."""
+        for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
+            stream.at(*divmod(done + step, per_epoch), piece)
+
+    def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
+        """Draw a dropout mask of the shape of `like` (A, …): 1 with probability `share`, else 0."""
+        drawn, below = _contiguous(like), round(share * 2**32)
+        for part, stream in zip(drawn.numpy(), self.streams, strict=False):
+            part.reshape(-1)[...] = stream.take(part.size) < below
+        return drawn
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        """Draw standard normal numbers for A models, shaped as `like` (A, …)."""
+        drawn = _contiguous(like)
+        for model, part in enumerate(drawn.numpy()):
+            for at in range(0, part.size, CHUNK):
+                self.write(model, part.reshape(-1)[at : at + CHUNK])
+        return drawn
+
+    def seeds(self, models: int) -> list[int]:
+        """Draw a 64-bit seed for each of the first `models` models, for users' own torch layers."""
+        return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
+
+    def write(self, model: int, out: np.ndarray) -> None:
+        """Fill `out` (n,) with the next standard normal numbers of a model, of `normal_pairs`.
+
+        Parts of an array, of lengths that are multiples of eight, get the numbers of one call.
+        """
+        pairs = -(-len(out) // 2)
+        places = self.streams[model].take(-(-pairs // 2)).view(np.uint16)[:pairs]
+        table = normal_pairs(out.dtype)
+        if len(out) % 2:
+            out[...] = np.take(table, places).view(out.dtype)[: len(out)]
+        else:  # checking each place would copy the result
+            np.take(table, places, out=out.view(table.dtype), mode="wrap")
+
+
+class Words:
+    """A generator of random 32-bit integers for one model, which can jump to any training step."""
+
+    def __init__(self, rng: RngKey) -> None:
+        self.rng, self.epoch = rng, -1
+
+    def at(self, epoch: int, inside: int, piece: int = 0) -> None:
+        """Move the generator to part `piece` of minibatch number `inside` of epoch `epoch`."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.philox = np.random.Philox(key=self.rng.at(epoch=epoch).key(NOISE))
+            self.state = self.philox.state
+        # the lowest of the counter's four words counts within a step, the others steps and pieces
+        self.state["state"]["counter"][1:3] = inside, piece
+        self.philox.state = self.state
+
+    def take(self, count: int) -> np.ndarray:
+        """Draw the next `count` random integers of the current training step: uint32 (count,)."""
+        return self.philox.random_raw(-(-count // 2)).view(np.uint32)[:count]
+
+
+class BlockNoise:
+    """Random numbers for training steps on a GPU, from one generator for all models."""
+
+    def __init__(self, tasks: Sequence[Task], batch_size: int | None, device: torch.device) -> None:
+        self.rng, self.per_epoch = tasks[0].rng, tasks[0].per_epoch(batch_size)
+        self.done, self.generator = tasks[0].done, torch.Generator(device)
+        self.epoch, self.key = -1, 0
+
+    def at(self, step: int, models: int, piece: int = 0) -> None:
+        """Set the generator to the beginning of part `piece` of training step `step`."""
+        epoch, inside = divmod(self.done + step, self.per_epoch)
+        if epoch != self.epoch:
+            self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)
+        # a step in pieces is the only one of its epoch
+        self.generator.manual_seed((self.key + (inside + piece) * STRIDE) % SEEDS)
+
+    def kept(self, like: torch.Tensor, share: float) -> torch.Tensor:
+        return _contiguous(like).bernoulli_(share, generator=self.generator)
+
+    def normal(self, like: torch.Tensor) -> torch.Tensor:
+        return _contiguous(like).normal_(generator=self.generator)
+
+    def seeds(self, models: int) -> list[int]:
+        device = self.generator.device
+        drawn = torch.randint(2**62, (models,), generator=self.generator, device=device)
+        return list(drawn.tolist())
+
+
+def _contiguous(like: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(like, memory_format=torch.contiguous_format)

@@ -3,10 +3,9 @@
 A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
 `compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows padded with
 zeros to `row_of(m)`. Activations (P, m) and their errors (gradients of the loss) lie likewise. All
-arrays of numbers are of one dtype, float32 or float64, except the inputs.
-
-The body below the affine maps is nothing, convolutions, or recurrent layers, by the type of
-`NetArrays.body`; each is compiled by itself, so nobody waits for code of the other two.
+arrays of numbers are float32 or all float64, except the inputs. The body below the affine maps is
+nothing, convolutions or recurrent layers, by the type of `NetArrays.body`; each is compiled by
+itself.
 """
 
 from __future__ import annotations
@@ -22,19 +21,14 @@ from fedrepro.core.portable_ops.compiled_math import (
     compiled,
     fma,
     inner,
+    nothing,
     padded_to,
     row_of,
 )
-from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of
-from fedrepro.core.portable_ops.philox import words
-from fedrepro.networks.compiled_convolutions import (
-    learn_kernels,
-)
+from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of, words
+from fedrepro.networks.compiled_convolutions import learn_kernels
 from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
-from fedrepro.networks.convolution_layout import (
-    Convolutions,
-    Images,
-)
+from fedrepro.networks.convolution_layout import Convolutions, Images
 from fedrepro.training.compiled_representation_matching import (
     Maps,
     MatchBuffers,
@@ -46,16 +40,15 @@ SGD, ADAM, AMSGRAD = range(3)
 
 
 class Nothing(NamedTuple):
-    """An empty record in place of a part, such as convolutions, that a network lacks."""
+    """An empty record in place of a part that a network lacks."""
 
     size: int = 0
 
 
 class Data(NamedTuple):
-    """The data set for compiled training: inputs (N, D), uint8 or floating, and targets.
+    """The data set: inputs (N, D), uint8 or floating, and targets, labels (N,) or shares (N, K).
 
-    Networks get inputs times `inverse` = 1 / `scale`. targets: labels (N,), or class probabilities
-    (N, K).
+    Networks get inputs times `inverse` = 1 / `scale`.
     """
 
     inputs: Array
@@ -65,12 +58,11 @@ class Data(NamedTuple):
 
 
 class StepOrder(NamedTuple):
-    """The minibatches of one compiled training: step s uses examples rows[ends[s] : ends[s + 1]].
+    """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
-    A minibatch of more than `piece` rows is computed in parts. Random numbers of a step are
-    generated from `keys`, uint64 (epochs, 2), one per epoch, and `places`, int64 (steps, 2): index
-    of the step's key, number of the step in the epoch. crops: int64 per row, a code of how an image
-    is flipped and shifted (`augmentation_and_noise.kinds`), or empty.
+    More than `piece` rows are computed in parts. Random numbers of a step come from `keys` and
+    `places`, as of `Visits.words`. crops: int64 per row, how an image is moved
+    (`minibatches.kinds`), or empty.
     """
 
     rows: Array
@@ -82,17 +74,15 @@ class StepOrder(NamedTuple):
 
 
 class NetArrays(NamedTuple):
-    """A network's architecture for compiled training: convolutions or LSTMs, then L affine maps.
+    """A network's architecture: the body, then L affine maps.
 
-    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each map begins
-    in the vector of all weights; biased: whether maps have biases. activations (L,): where each
-    map's outputs begin in their buffer, which holds `rows` predictions, `each` per example.
-    Representation matching predicts target from source activations by J maps f_j: pairs (J, 2),
-    numbers of source and target; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
-    gradient; given: the maps f_j of images. kept: probability that dropout keeps a unit. entropies:
-    the entropy terms of the loss. tensors (T, 3): begin, rows and columns of random (variational)
-    weights; table: normal numbers to draw from. size: length of the vector, or of the means in it.
-    by: address of the compiled matrix product.
+    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each begins
+    among all weights. activations (L,): where its outputs begin, of `rows` predictions, `each` per
+    example. Representation matching has J maps f_j: pairs (J, 2), numbers of source and target
+    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
+    those of images. kept: probability that dropout keeps a unit. entropies: terms of the loss.
+    tensors (T, 3): begin, rows and columns of random (variational) weights; table: normal numbers.
+    size: of the vector, or of the means in it. by: address of the matrix product.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -115,12 +105,10 @@ class NetArrays(NamedTuple):
 
 
 class StepNumbers(NamedTuple):
-    """The constants of an optimiser for compiled training, in the dtype of the model.
+    """The constants of an optimiser, in the dtype of the model.
 
-    kind: SGD, ADAM or AMSGRAD. direct: whether plain SGD changes weights without storing a
-    gradient. pull and shift: pull · (w - start) + shift · start is added to the gradient of weights
-    w, with `start` the weights that the client received (FedProx has pull). share: factor of the KL
-    divergence of variational weights in a minibatch's loss.
+    direct: whether plain SGD changes weights without storing a gradient. pull · (w - start) + shift
+    · start is added to the gradient, with `start` as received. share: factor of the KL divergence.
     """
 
     kind: int
@@ -137,12 +125,11 @@ class StepNumbers(NamedTuple):
 
 
 class Model(NamedTuple):
-    """The buffers of one model in compiled training: weights (S,), gradient, received weights.
+    """The buffers of one model: weights (S,), gradient, received weights.
 
-    summed: sum of gradients over steps, or empty. moments: three arrays of the optimiser, (S,) or
-    empty. used: the weights that a step computes with: `weights`, or for a variational network a
-    random draw. Then `weights` are means, followed by standard deviations before softplus, each (S
-    / 2,), and deviation, prior (means) and prior_deviation, (S / 2,), are used too.
+    summed: sum of gradients over steps, or empty. moments: of the optimiser, (S,) or empty. used:
+    the weights that a step computes with, for a variational network a random draw. Then `weights`
+    are means, followed by standard deviations before softplus, each (S / 2,), as are the prior's.
     """
 
     weights: Array
@@ -159,10 +146,9 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    body: for convolutions or LSTMs. given: for representation matching of images. x: inputs of the
-    affine maps (P, n). activations, errors: outputs of all affine maps, and the loss's gradients by
-    them. For matching, theirs: activations of the received network; back: outputs of a map f_j.
-    turned, below: transposed errors.
+    x: inputs of the affine maps (P, n). activations, errors: their outputs, and gradients by them.
+    For matching, theirs: activations of the received network; back: outputs of f_j. turned, below:
+    transposed errors.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -208,12 +194,11 @@ def _draw(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
     return net.size
 
 
-def _drawn_not(net: Any, model: Any, order: Any, step: Any, room: Any) -> Any:
+def _drawn_not(*_: Any) -> Any:
     return 0
 
 
-# draw(net, model, order, step, room) draws the weights of a step, where they are drawn, and returns
-# how many numbers lie before the spreads, or 0.
+# draws the weights of a step, if they are random; returns how many numbers lie before the spreads
 draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 
 
@@ -221,11 +206,9 @@ draw = by_type(_draw, {Nothing: _drawn_not}, "tensors")
 def scatter_normals(
     places: Array, table: Array, columns: int, first: int, count: int, out: Array
 ) -> None:
-    """Write `count` normal random numbers into the tensor `out`, from its entry number `first` on.
+    """Write `count` normal numbers, of `table` at `places`, into the tensor `out` from `first` on.
 
-    The tensor lies in rows of `columns` numbers, each followed by padding. The numbers are real and
-    imaginary parts of table[places[0]], table[places[1]], …; `table` is that of `normal_pairs`,
-    `places` are random indices.
+    The tensor lies in rows of `columns` numbers, each followed by padding.
     """
     row = row_of(columns)
     if row == columns and count % 2 == 0:
@@ -255,13 +238,8 @@ def _gradients_of_draws(net: Any, model: Any, first: Any, last: Any, share: Any)
         at_spreads[k] = fma(g, at_spreads[k], pull) * exp_of(spreads[k] - s)
 
 
-def _as_they_are(net: Any, model: Any, first: Any, last: Any, share: Any) -> None:
-    pass
-
-
-# variational_gradients(net, model, first, last, share) turns the gradient at drawn weights, and the
-# noise, into gradients of means and spreads.
-variational_gradients = by_type(_gradients_of_draws, {Nothing: _as_they_are}, "tensors")
+# turns the gradient at drawn weights, and the noise, into gradients of means and spreads
+variational_gradients = by_type(_gradients_of_draws, {Nothing: nothing}, "tensors")
 
 
 @compiled
@@ -273,8 +251,7 @@ def softplus(spread: Array, out: Array) -> None:
 
 @inner
 def label_of(values: Array) -> int:
-    """Return the index of the largest value of (K,); of several largest ones the first."""
-    best = 0
+    best = 0  # the index of the largest value; of several the first
     for k in range(1, len(values)):
         if values[k] > values[best]:
             best = k
@@ -289,11 +266,9 @@ def label_in(targets: Array, row: int) -> Any:
 
 @inner
 def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tuple[float, int]:
-    """Compute the cross-entropies of the examples `rows`, and their gradients by the logits.
+    """Write the gradients of cross-entropies by the logits in `room.activations` to `room.errors`.
 
-    Logits are read from `room.activations`, labels from `targets`; gradients of the examples' sum
-    are written to `room.errors`. Returns the sum of cross-entropies, and the count of right
-    predictions.
+    Returns the sum of cross-entropies of the examples `rows`, and the count of right predictions.
     """
     classes, at = net.sizes[-1], net.activations[-1]
     width, row = padded_to(classes), row_of(classes)
@@ -334,9 +309,8 @@ def at_outputs(targets: Array, rows: Array, net: NetArrays, room: Scratch) -> tu
 def add_entropy(net: NetArrays, rows: int, term: Array, room: Scratch) -> None:
     """Add the gradient of coefficient · max(0, least - H), H an entropy, to the logits' gradients.
 
-    The logits' gradients are in `room`, for a sum over `rows` examples. `term` is (coefficient,
-    least, whether H is the minibatch's mean entropy rather than each example's). For logits t and
-    predicted probabilities p, dH/dt_k = -p_k (log p_k + H).
+    `term` is (coefficient, least, whether H is the minibatch's mean rather than each example's).
+    For logits t and probabilities p, dH/dt_k = -p_k (log p_k + H).
     """
     classes, at = net.sizes[-1], net.activations[-1]
     row = row_of(classes)
@@ -389,13 +363,8 @@ def _judge_letters(net: Any, data: Any, rows: Any, room: Any) -> Any:
     return loss / net.body.steps, hits
 
 
-# evaluate_rows(net, data, rows, room) writes the errors of the logits, and returns the sum of the
-# losses, and how many predictions are right.
+# writes the errors of the logits; returns the sum of the losses, and how many are right
 evaluate_rows = by_type(_judge, {Recurrent: _judge_letters}, "body")
-
-
-def _learn(net: Any, model: Any, rows: Any, room: Any) -> None:
-    pass
 
 
 def _learn_images(net: Any, model: Any, rows: Any, room: Any) -> None:
@@ -406,12 +375,13 @@ def _learn_letters(net: Any, model: Any, rows: Any, room: Any) -> None:
     backpropagate_through_time(net.body, model.weights, model.gradient, rows, room.body, room.below)
 
 
-# learn_body(net, model, rows, room) adds the gradients of the body over `rows` examples;
-# room.below: errors of room.x.
-learn_body = by_type(_learn, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
+# adds the gradients of the body over `rows` examples; room.below: errors of room.x
+learn_body = by_type(nothing, {Convolutions: _learn_images, Recurrent: _learn_letters}, "body")
 
 
-def _nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+def _match_no_images(
+    net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any
+) -> Any:
     return room.x, room.x
 
 
@@ -423,7 +393,6 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
     return room.given.x, room.given.shown
 
 
-# match_images(net, model, to, add, rows, step, room) matches representations of images, below the
-# affine layers: it writes the error of each, and updates the maps between the two networks. Returns
-# what the received network passes to its affine layers, and the same in the order of inputs.
-match_images = by_type(_nothing, {Maps: _match}, "given")
+# writes errors of images by representation matching, and updates its maps f_j; returns what the
+# received network passes to its affine layers, and the same in the order of inputs
+match_images = by_type(_match_no_images, {Maps: _match}, "given")

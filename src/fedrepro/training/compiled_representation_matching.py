@@ -3,8 +3,9 @@
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
 (`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
-over. The output image is replaced by the loss's gradient by it, from which the gradients of source
-and kernel are computed. This goes image by image, which stays in the cache.
+over. Then the output image is replaced by the loss's gradient by it. This goes image by image,
+which stays in the cache. `p` is a map's row of `Maps.table`, `c` the record of the convolution
+whose output it reads, its source.
 """
 
 from __future__ import annotations
@@ -19,10 +20,7 @@ from fedrepro.core.portable_ops.aligned_buffers import aligned
 from fedrepro.core.portable_ops.compiled_math import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
-from fedrepro.networks.compiled_convolutions import (
-    features,
-    gives,
-)
+from fedrepro.networks.compiled_convolutions import features, gives
 from fedrepro.networks.convolution_layout import (
     BELOW,
     CHANNELS,
@@ -54,14 +52,11 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Maps(NamedTuple):
-    """The maps f_j of representation matching that start from images, as arrays for compiled steps.
+    """The maps f_j from images, transposed convolutions, as arrays for compiled steps.
 
-    A map is a transposed convolution: from an image-shaped activation of the network in training
-    (its source) it predicts an activation of the network received from the server. table: int64 (J,
-    FIELDS), sizes and offsets of each map. places: int64, indices of the kernels' numbers, turned
-    by 180°, in the vector of all weights. shares (J,): factors of the maps' squared errors in the
-    loss. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the kernel,
-    first number in the row).
+    table: int64 (J, FIELDS). places: where the kernels' numbers, turned by 180°, are among all
+    weights. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the kernel,
+    first number in it). shares (J,): factors in the loss.
     """
 
     table: Array
@@ -73,14 +68,13 @@ class Maps(NamedTuple):
 class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
-    x: activations of the received network, (pixel, channel); shown: x transposed, (channel, pixel);
-    images: buffers of the received network's convolutions. laid: the map's kernel, a strip for each
-    source channel and kernel row; moved: the kernel's gradient. image: output of the map, then the
-    loss's gradient by this output. bias: the bias, repeated along a row of the output; summed: the
-    bias's gradient. The source's nonzero numbers are listed by pixel: firsts and ends (of each
-    list), corners (where in the output the kernel is added), which (rows of laid), amounts; and by
-    channel: seats (positions in the output), own (amounts), cells (positions in the source). sums:
-    partial sums of gradients.
+    x: activations of the received network, (pixel, channel); shown: x transposed; images: buffers
+    of its convolutions. laid: the kernel, a strip for each source channel and kernel row; moved:
+    its gradient. image: output of the map, then the gradient by it. bias: repeated along a row of
+    the output; summed: its gradient. The source's nonzero numbers are listed by pixel: firsts and
+    ends (of each list), corners (where the kernel is added), which (rows of laid), amounts; and by
+    channel: seats (in the output), own (amounts), cells (in the source). sums: partial sums of
+    gradients.
     """
 
     x: Array
@@ -113,9 +107,8 @@ def maps_of(
 ) -> Maps:
     """Build the record `Maps` of the matching maps f_j that predict from images.
 
-    `pairs` are the (source, target) layers of each map. `parts` and `convs` describe the network's
-    convolutions. `shapes` and `offsets` give, by name, the shape of each tensor of the maps, and
-    where it begins in the vector of all weights; `shares` (J,) are factors of the squared errors.
+    `pairs` are the (source, target) layers of each map. `shapes` and `offsets` are those of the
+    maps' tensors, by name; `shares` (J,) are factors of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -151,10 +144,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut the rows of a square kernel into tiles that the CPU's vector registers hold.
+    """Cut `side` rows of `wide` numbers into tiles of registers of `lanes`, as listed in `Maps`.
 
-    Each of `side` rows has `wide` numbers, each register `lanes`. Returns the padded length of a
-    row, and the tiles as (kind, kernel row, first number in the row).
+    Returns the padded length of a row, and the tiles.
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -170,9 +162,8 @@ def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, 
 def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
     """Return the first and last row of a matching target that a map's output covers, and a shift.
 
-    An output of `size` rows, by a kernel of side `side`, is cropped or padded with zeros, equally
-    at both ends, to `target` rows. Row i of the target is row i + shift of the output's buffer,
-    which includes the edges that kernels reach over.
+    An output of `size` rows is cropped or padded with zeros, equally at both ends, to `target`
+    rows. Row i of the target is row i + shift of the output's buffer.
     """
     padding = side // 2
     convolved = size + 2 * padding - side + 1
@@ -181,11 +172,7 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate the work buffers of representation matching of images.
-
-    `convs` and `maps` are the layouts of convolutions and matching maps, `images` the convolutions'
-    buffers, `x` the number of inputs of the affine maps.
-    """
+    """Allocate the work buffers of representation matching; the affine maps have `x` inputs."""
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -197,32 +184,25 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
         edges = int(p[HIGH] * p[ALONG] * p[UNITS])
         image, row = max(image, edges), max(row, int((p[RIGHT] - p[LEFT]) * p[UNITS]))
 
-    def floats(size: int) -> Array:
-        return aligned(size, dtype)
-
-    def whole(size: int) -> Array:
-        return np.zeros(size, np.int64)
-
-    theirs = images._replace(images=floats(images.images.size), chosen=np.zeros_like(images.chosen))
+    floats = {
+        "x": x, "shown": x, "laid": laid, "moved": laid, "image": image + lanes, "bias": row,
+        "summed": row, "amounts": listed, "own": cells + 1, "sums": cells * lanes,
+    }  # fmt: skip
+    whole = dict.fromkeys(("firsts", "ends", "corners"), NOWHERE * cells)
+    whole |= {"which": listed, "seats": cells + 1, "cells": cells + 1}
+    theirs = aligned(images.images.size, dtype)
     return MatchBuffers(
-        x=floats(x), shown=floats(x), images=theirs, laid=floats(laid), moved=floats(laid),
-        image=floats(image + lanes), bias=floats(row), summed=floats(row),
-        firsts=whole(NOWHERE * cells), ends=whole(NOWHERE * cells),
-        corners=whole(NOWHERE * cells), which=whole(listed), amounts=floats(listed),
-        seats=whole(cells + 1), own=floats(cells + 1), cells=whole(cells + 1),
-        sums=floats(cells * lanes),
-    )  # fmt: skip
+        images=images._replace(images=theirs, chosen=np.zeros_like(images.chosen)),
+        **{name: aligned(size, dtype) for name, size in floats.items()},
+        **{name: np.zeros(size, np.int64) for name, size in whole.items()},
+    )
 
 
 @inner
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions on a minibatch, for targets of the matching loss.
-
-    `weights` are all its weights in one array; the minibatch of `rows` examples is read from
-    `mine`. Outputs are written to room.x, (rows, pixel, channel), and transposed to room.shown.
-    """
+    """Run the received convolutions on the minibatch in `mine`; outputs in room.x and shown."""
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -240,12 +220,10 @@ def matching_gradients(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
     mine: Images, x: Array, room: MatchBuffers,
 ) -> None:  # fmt: skip
-    """Compute the representation matching loss's gradients by image activations and all maps f_j.
+    """Compute the representation matching loss's gradients, times `step`, of images.
 
-    `weights` has all weights in one array, `to` is the array of their gradients, overwritten or, if
-    `add`, added to. Gradients by the trained network's activations (`mine`, x) of `rows` examples
-    are written to mine.extra. `step` is a factor on all gradients. x are the inputs of the affine
-    maps.
+    Gradients by `weights` are written, or if `add` added, to `to`; those by the network's
+    activations (`mine`, and x, the inputs of the affine maps) to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -262,12 +240,7 @@ def matching_gradients(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy kernel and bias of matching map f_j to the buffers `room`, before a minibatch.
-
-    f_j is a transposed convolution. The kernel is turned by 180°; buffers of gradients are set to
-    zero. `p` is the map's row of `maps.table`, `c` the record of the convolution whose output the
-    map reads; `weights` has all weights in one array.
-    """
+    """Copy kernel and bias of map f_j to the buffers `room`, and set their gradients to zero."""
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -282,11 +255,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or add, if `add`) the gradient of matching map f_j to the array of gradients `to`.
-
-    The gradient, of the map's kernel and bias, is read from the buffers `room`. `p` is the map's
-    row of `maps.table`, `c` the record of the convolution whose output the map reads.
-    """
+    """Write (or add, if `add`) the gradient of map f_j, from `room`, to the array `to`."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -299,12 +268,7 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return the place in memory of the activation that matching map f_j reads, for example `b`.
-
-    Returns (array, offset of the activation, offset of the recorded positions that max pooling
-    chose). `p` is the map's row of `Maps.table`, x the inputs of the affine maps, `mine` the
-    activations of convolutions.
-    """
+    """Return (array, offset of the activation of example `b` that f_j reads, of its `chosen`)."""
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
     if p[SOURCE] + 1 < len(convs.layers):
@@ -315,11 +279,7 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List in `room` the nonzero numbers of the activation that matching map f_j reads, by pixel.
-
-    Returns how many pixels have any; the map's kernel is added only at these. `p` is the map's row
-    of `Maps.table`; `source` comes from `source_of`.
-    """
+    """List in `room` the nonzero numbers that map f_j reads, by pixel; return how many pixels."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     kernel = p[SIDE] * p[LONG]
@@ -348,10 +308,9 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBu
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in matching map f_j's output at which the kernel is added for a pixel.
+    """Return the offset in f_j's output at which the kernel is added for its input pixel (i, j).
 
-    (i, j) is the pixel of the map's input, `p` the map's row of `Maps.table`. If 2 × 2 pooling is
-    undone, `spot` is the number of the pixel that was the largest of its window.
+    If 2 × 2 pooling is undone, `spot` is the number of the largest pixel of the window.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -362,11 +321,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
-    """List in `room` the nonzero numbers of one channel of the activation that map f_j reads.
-
-    Returns the list's length. `k` is the channel, `p` the map's row of `Maps.table`; `source` comes
-    from `source_of`.
-    """
+    """List in `room` the nonzero numbers of channel `k` that map f_j reads; return how many."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -388,11 +343,7 @@ def of_channel(
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
-    """Compute the output of a matching map, a transposed convolution, into room.image.
-
-    `count` is what `sort` returned, the number of pixels at which the map's kernel is added; `p` is
-    the map's row of `maps.table`.
-    """
+    """Compute the output of map f_j, of `count` pixels listed by `sort`, into room.image."""
     row, long = p[ALONG] * p[UNITS], p[LONG]
     clear(room.image, 0, p[HIGH] * row)
     for tile in range(p[TILES], p[BEYOND]):
@@ -405,11 +356,10 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
-    """Replace a matching map's output, in room.image, by the gradient (output - target) · `each`.
+    """Replace a map's output, in room.image, by the gradient (output - target) · `each`.
 
-    The target is the received network's activation for example `b`; `p` is the map's row of
-    `Maps.table`, `each` the map's factor in the loss. The gradient is zero at edges and where a
-    ReLU gave zero; its sums, for the bias, are added to room.summed.
+    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero; its
+    sums, for the bias, are added to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -443,11 +393,9 @@ def lift_up(
     to: int,
     room: MatchBuffers,
 ) -> None:
-    """Backpropagate the gradient in room.image through matching map f_j, to its input and kernel.
+    """Backpropagate the gradient in room.image through map f_j, to its input and kernel.
 
-    Gradients by the input's nonzero numbers are written to mine.extra from offset `to` on; the
-    kernel's gradient is added to room.moved. `p` is the map's row of `maps.table`; `source` comes
-    from `source_of`.
+    Gradients by the input's nonzero numbers go to mine.extra[to:], the kernel's to room.moved.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

@@ -1,9 +1,10 @@
 """Minibatch descent of one network, compiled by Numba: forward pass, backward pass, optimiser step.
 
 Every operation is written out and none reordered, so the bytes of a model are the same on every
-processor (`portable_ops`) and do not depend on other models. Layers are counted at run time: one
-compilation serves networks of any depth and width. `compiled_records_and_losses.py` says how a
-model lies in memory.
+processor. Layers are counted at run time: one compilation serves networks of any depth and width.
+`compiled_records_and_losses.py` says how a model lies in memory. `of` is a layer's (offset in the
+weights, n, m); matrices are (array, offset, row stride); `net.by` is the address of the matrix
+product; `room` has work buffers.
 """
 
 from __future__ import annotations
@@ -13,14 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import compiled_math as products
-from fedrepro.core.portable_ops import (
-    cpu_instructions,
-    elementary_functions,
-    implicit_convolution,
-    philox,
-    sparse_products,
-)
 from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.compiled_math import (
     PLAIN,
@@ -35,14 +28,8 @@ from fedrepro.core.portable_ops.compiled_math import (
     row_of,
     transpose,
 )
-from fedrepro.core.portable_ops.cpu_instructions import fetch, flush, restore
-from fedrepro.core.portable_ops.philox import words
-from fedrepro.networks import (
-    compiled_convolutions,
-    compiled_forward_and_moments,
-    compiled_lstm,
-    convolution_layout,
-)
+from fedrepro.core.portable_ops.elementary_functions import fetch, flush, restore, words
+from fedrepro.networks import compiled_forward_and_moments, compiled_lstm
 from fedrepro.networks.compiled_forward_and_moments import forward_body
 from fedrepro.training import compiled_records_and_losses, compiled_representation_matching
 from fedrepro.training.compiled_records_and_losses import (
@@ -66,14 +53,7 @@ from fedrepro.training.compiled_records_and_losses import (
 )
 
 CALLS = (
-    products,
-    elementary_functions,
-    philox,
-    implicit_convolution,
-    sparse_products,
-    cpu_instructions,
-    compiled_convolutions,
-    convolution_layout,
+    *compiled_forward_and_moments.CALLS,
     compiled_forward_and_moments,
     compiled_lstm,
     compiled_representation_matching,
@@ -92,11 +72,9 @@ def train(
     taken: int,
     losses: Array,
 ) -> int:
-    """Train one model on all minibatches of `order`; return how many predictions were right.
+    """Train one model in place on the minibatches `order`; return how many predictions were right.
 
-    The weights in `model` are updated in place; each step's loss is written to `losses` (steps,).
-    `data` are the training examples, `net` is the architecture, `descent` the optimiser's
-    constants, `room` work buffers; `taken` counts the optimiser's steps before this call.
+    Each step's loss is written to `losses` (steps,). `taken` counts the optimiser's earlier steps.
     """
     before = flush()
     right = spreads = 0
@@ -141,11 +119,10 @@ def train(
 
 @inner
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
-    """Update all weights of `model` by one step of the optimiser, in strips that fit the cache.
+    """Update all weights of `model` by step number `step`, in strips that fit the cache.
 
-    `step` counts the optimiser's steps from 1. `spreads` is how many weights of a variational
-    network have a standard deviation of their own, which lies behind the means; 0 for other
-    networks.
+    `spreads` is how many weights of a variational network have a standard deviation of their own,
+    which lies behind the means.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -180,12 +157,7 @@ def forward(
     activations: Array,
     kept: Any,
 ) -> None:
-    """Compute the outputs of all affine layers for a batch of inputs `x`, with ReLU between layers.
-
-    The outputs are written to `activations`. `rows` is the number of examples, `weights` has all
-    weights in one array, `room` is work memory. Dropout keeps a hidden unit with probability
-    `kept`.
-    """
+    """Write the outputs of all affine layers, ReLU and dropout between them, to `activations`."""
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -204,12 +176,7 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
 ) -> None:
-    """Compute out (rows, m) = bias + inputs (rows, n) @ weight for one layer.
-
-    `of` is (offset of the layer in `weights`, n, m); `inputs` and `out` are (array, offset, row
-    length); `biased` is whether there is a bias; `by` is the address of the compiled matrix
-    product.
-    """
+    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer."""
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
@@ -227,11 +194,7 @@ def relu(values: Array) -> None:
 
 @inner
 def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
-    """Apply dropout in place to the activations `hidden` (rows, m), by the random integers `drawn`.
-
-    `drawn` has rows · m integers of 32 bits. A unit is kept with probability `kept`, and is then
-    divided by `kept`; else it is set to zero.
-    """
+    """Zero units `hidden` (rows, m) whose integers `drawn` are not below `kept`; scale others."""
     row, below = row_of(m), np.uint32(np.rint(np.float64(kept) * 2.0**32))
     nothing, larger = hidden.dtype.type(0), hidden.dtype.type(1) / kept
     for i in range(len(hidden) // row):
@@ -241,8 +204,7 @@ def drop(hidden: Array, m: int, drawn: Array, kept: Any) -> None:
 
 
 def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
-    # errors of activations, and each f_j learns; an activation is counted from the input of the
-    # affine maps, 0
+    # an activation is counted from the input of the affine maps, 0
     last, across, number = len(net.maps), padded_to(rows), room.errors.dtype.type
     x, lowest = match_images(net, model, to, add, rows, step, room)
     forward(net, model.received, rows, room, x, room.theirs, number(1))
@@ -268,22 +230,21 @@ def _match(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: 
     return True
 
 
-def _match_nothing(net: Any, model: Any, to: Any, add: Any, rows: Any, step: Any, room: Any) -> Any:
+def _match_nothing(*_: Any) -> Any:
     return False
 
 
-# match(net, model, to, add, rows, step, room) is representation matching (the methods of RM): it
-# writes errors of activations and updates the maps f_j; returns whether there are any.
+# writes errors of activations by representation matching, and updates its maps f_j; returns whether
+# there are any
 match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 
 
 @inner
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
-    """Replace `back`, the output of a representation matching map, by the loss's gradient.
+    """Replace `back`, the output of a representation matching map, by the gradient (rows, m).
 
-    `theirs` is the target: an activation of the network received from the server. Both arrays are
-    (rows, m), given as (array, offset, row length). `each` is the map's factor in the loss. If
-    `hidden`, the gradient is zero where the output was not positive (ReLU).
+    `theirs` is the target, `each` the map's factor. If `hidden`, the gradient is zero where a ReLU
+    gave zero.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -299,11 +260,10 @@ def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> N
 def backward(
     net: NetArrays, model: Model, to: Array, add: bool, rows: int, room: Scratch, matched: bool
 ) -> None:
-    """Backpropagate the gradients of the logits; write the gradients of all affine maps to `to`.
+    """Backpropagate the gradients of the logits; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units are read from and written to `room.errors`, for `rows` examples; they are
-    zero where ReLU or dropout set the unit to zero. With `add` the maps' gradients are added to
-    `to`; `matched` adds those of representation matching, a loss on hidden activations.
+    Gradients by units are in `room.errors`; if `matched`, hidden units have some already. They are
+    zero where ReLU or dropout set the unit to zero.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -330,12 +290,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute the loss's gradients by a layer's inputs: room.below = weight @ errorsᵀ.
-
-    `errors` (rows, m) are the loss's gradients by the layer's outputs, as (array, offset, row
-    length). `of` is (offset of the layer in `weights`, n, m), `by` the address of the matrix
-    product; the result is transposed, (n, padded rows).
-    """
+    """Compute gradients by a layer's inputs, transposed: room.below = weight @ errorsᵀ."""
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
@@ -347,13 +302,7 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Compute a layer's weight gradient, inputsᵀ @ errors, and bias gradient, into the array `to`.
-
-    With `add` gradients are added to `to`, else written over it. `errors` are the loss's gradients
-    by the layer's outputs, `of` is (offset of the layer, n, m), `rows` the number of examples, `by`
-    the address of the matrix product. In plain SGD `to` are the weights themselves, and errors
-    already contain the step size.
-    """
+    """Write a layer's gradients to `to`, or `add` them: inputsᵀ @ errors, and those of the bias."""
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)
@@ -386,9 +335,8 @@ def descend(
 ) -> None:
     """Update weights number `first` to `last` of a model by one step of SGD, Adam or AMSGrad.
 
-    `descent` has the optimiser's constants, `rates` are (step size, factor on second moments).
-    `received`: whether to add the gradient of penalties on the distance from the weights received
-    from the server, which concern the network's weights, not parameters of the loss.
+    `rates` are (step size, factor on second moments). `received`: whether penalties on the distance
+    from the received weights concern these.
     """
     rate, root = rates
     weights, gradient = model.weights[first:last], model.gradient[first:last]
@@ -397,12 +345,11 @@ def descend(
         summed = model.summed[first:last]
         for k in range(len(gradient)):
             summed[k] += gradient[k]
+    start = model.received[first:last]
     if received and descent.pull != 0:
-        start = model.received[first:last]
         for k in range(len(gradient)):
             gradient[k] += descent.pull * (weights[k] - start[k])
     if received and descent.shift != 0:
-        start = model.received[first:last]
         for k in range(len(gradient)):
             gradient[k] += descent.shift * start[k]
     moment, square, largest = model.moments
@@ -434,5 +381,4 @@ def descend(
 
 @inner
 def decayed(l2: Any, weight: Any, gradient: Any) -> Any:
-    """Return `gradient` plus l2 · `weight`, the gradient of the penalty l2/2 · weight²."""
-    return gradient if l2 == 0 else fma(l2, weight, gradient)
+    return gradient if l2 == 0 else fma(l2, weight, gradient)  # of the penalty l2/2 · weight²

@@ -1,4 +1,7 @@
-"""Training on the CPU by compiled code (`compiled_steps.py`), one model after another."""
+"""Training on the CPU by compiled code (`compiled_steps.py`), one model after another.
+
+Imports Numba, which takes half a second: the engine imports this module when it needs it.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,28 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
+from fedrepro.core.portable_ops.compiled_math import Array, multiplier
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
-from fedrepro.networks.network import Network
-from fedrepro.training.augmentation_and_noise import (
+from fedrepro.training import compiled_records_and_losses as compiled
+from fedrepro.training import compiled_steps
+from fedrepro.training.compiled_representation_matching import maps_of, room_of
+from fedrepro.training.examples import Arrays, Examples
+from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind
+from fedrepro.training.minibatches import (
     CROPS,
     NOISE,
+    Task,
     kinds,
     normal_pairs,
     require_images,
+    visits,
 )
-from fedrepro.training.loss_terms import Entropy, GaussianPrior, MatchingTerm, compiled_kind
-from fedrepro.training.minibatches import visits
 from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,
@@ -31,58 +39,18 @@ from fedrepro.training.training_settings import (
     TrainedModels,
 )
 
-if TYPE_CHECKING:
-    from fedrepro.training.examples import Examples
-    from fedrepro.training.minibatches import Task
-
-Array = np.ndarray[Any, Any]
 log = logging.getLogger(__name__)
-NO_KEYS, NO_PLACES = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
-NO_CROPS = np.empty(0, np.int64)
-
-
-def _train_logged(*arguments: Any) -> int:
-    """Return `compiled_steps.train(*arguments)`; log how long any compilation took."""
-    # Numba takes half a second to import, so only who trains so waits
-    from fedrepro.training import compiled_steps
-
-    train: Any = compiled_steps.train
-    known, began = len(train.stats.cache_misses), time.perf_counter()
-    right: int = train(*arguments)
-    if len(train.stats.cache_misses) > known:
-        log.info("training was compiled for this machine: %.0f s", time.perf_counter() - began)
-    return right
-
-
-def is_compiled(network: Network, terms: Sequence[object]) -> bool:
-    """Return whether compiled code knows the layers of `network` and all loss terms `terms`."""
-    named = [compiled_kind(term) for term in terms]
-    known = ("entropy", "divergence" if network.kind == "variational" else "matching")
-    parts = parts_of(network.of_means if network.all_drawn else network)
-    return (
-        parts is not None
-        and all(kind in known for kind in named)
-        and named.count(known[1]) <= 1
-        # matching looks at activations as they are before dropout
-        and not ("matching" in named and (network.dropout or parts.recurrent))
-    )
+train: Any = compiled_steps.train
+NOTHING: Any = compiled.Nothing()
 
 
 class CompiledTrainer:
-    """A trainer of models on the CPU by compiled code, one after another in shared buffers.
-
-    procedure: network, settings and loss terms. keep_gradients: whether to sum each model's
-    gradients over its steps.
-    """
+    """A trainer of models on the CPU by compiled code, one after another in shared buffers."""
 
     def __init__(self, procedure: Procedure, examples: Examples, keep_gradients: bool) -> None:
-        from fedrepro.training import compiled_records_and_losses
-
         network = procedure.network
-        self.compiled: Any = compiled_records_and_losses  # which imports Numba
-        self.procedure, self.drawn = procedure, network.all_drawn
+        self.procedure, self.drawn, self.dtype = procedure, network.all_drawn, examples.kind
         self.dense = network.of_means if self.drawn else network
-        self.dtype = examples.kind
         layers = parts_of(self.dense)
         assert layers is not None
         self.layers = layers
@@ -91,13 +59,11 @@ class CompiledTrainer:
         if procedure.settings.augment != "none":
             require_images(network)
         self.rows = Rows({**shapes, **spreads, **procedure.private}, turned_in(self.dense, layers))
-        self.direct = procedure.can_fuse_update(keep_gradients) and not (
-            self.drawn or layers.recurrent
-        )
+        indirect = self.drawn or layers.recurrent
+        self.direct = procedure.can_fuse_update(keep_gradients) and not indirect
         scale = self.dtype.type(examples.scale)
-        self.data = self.compiled.Data(
-            examples.inputs.numpy(), examples.targets.numpy(), scale, 1 / scale
-        )
+        inputs, targets = examples.inputs.numpy(), examples.targets.numpy()
+        self.data = compiled.Data(inputs, targets, scale, 1 / scale)
         self.net, body = self._net()
         self.model = self._model(keep_gradients)
         self.room = self._room(body)
@@ -111,13 +77,10 @@ class CompiledTrainer:
         return self.rows.size
 
     def parts(
-        self, tasks: Sequence[Task], given: InitialTensors, memory: Mapping[str, Array] | None
+        self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`, from the tensors `given`; yield each model's results.
-
-        Results are overwritten by the next model. `memory` has all models' optimiser moments and
-        step counts, and is updated in place; with None every optimiser starts at zero.
-        """
+        """Train a model for each of `tasks`, in the same arrays; yield results, update `memory`."""
+        shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
             taken = 0 if memory is None else int(memory["steps"][place])
@@ -130,59 +93,58 @@ class CompiledTrainer:
                 losses[:, None],
                 np.array([steps_taken]),
                 np.array([bool(np.isfinite(self.model.weights).all())]),
-                _whole(self.weights, self.procedure.network.shapes),
+                _whole(self.weights, shapes),
                 _whole(self.weights, self.procedure.private),
-                None if self.summed is None else _whole(self.summed, self.procedure.network.shapes),
+                None if self.summed is None else _whole(self.summed, shapes),
             )
 
-    def _begin(self, place: int, given: InitialTensors, memory: Mapping[str, Array] | None) -> None:
+    def _begin(self, place: int, given: InitialTensors, memory: Arrays | None) -> None:
         """Load weights, prior and optimiser state of model number `place` into the buffers."""
-        self.model.weights[:] = 0  # what fills up rows may not be a number any more
+        model = self.model
+        model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
-            value = given.start.get(name)
-            value = given.private[name] if value is None else value
-            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
+            _load(view, given.start if name in given.start else given.private, name, place)
             if self.received:
                 self.received[name][...] = view
-        for name, value in (given.reference or {}).items():
-            view = self.received[name]
-            view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
+        for name in given.reference or {}:
+            _load(self.received[name], given.reference or {}, name, place)
         if self.drawn:  # the prior of the divergence: as received, or the same for all weights
-            model, size = self.model, self.net.size
+            size = self.net.size
             term = next((t for t in self.procedure.losses if isinstance(t, GaussianPrior)), None)
             sd = 1 if term is None else term.sd
             if sd is None:
                 model.prior[:] = model.received[:size]
-                self.compiled.softplus(model.received[size:], model.prior_deviation)
+                compiled.softplus(model.received[size:], model.prior_deviation)
             else:
                 model.prior[:], model.prior_deviation[:] = 0, sd
-        self.model.summed[:] = 0
+        model.summed[:] = 0
         for k, name in enumerate(self.procedure.settings.remembered):
-            self.model.moments[k][:] = 0 if memory is None else memory[name][place]
+            model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers on the minibatches of `task`, after `taken` earlier steps.
-
-        Returns the losses (steps,) of the steps that ran, and the number of steps that the model
-        keeps, which early stopping may make smaller.
-        """
+        """Train the model in the buffers; return losses of steps that ran, and how many count."""
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0
         for some in visits(task, settings.batch_size, settings.epochs, bool(settings.patience)):
-            losses, keys, places, crops = np.empty(len(some.ends) - 1), NO_KEYS, NO_PLACES, NO_CROPS
+            losses, crops = np.empty(len(some.ends) - 1), np.empty(0, np.int64)
+            keys, places = np.empty((0, 2), np.uint64), np.empty((0, 2), np.int64)
             if self.procedure.network.draws:
                 keys, places = some.words(task.rng, NOISE)
             if settings.augment != "none":
                 crops = some.per_row(
                     lambda epoch, rows: kinds(task.rng.at(epoch=epoch).key(CROPS), rows)
                 )
-            order = self.compiled.StepOrder(
+            order = compiled.StepOrder(
                 some.rows, some.ends, self.procedure.rows, keys, places, crops
             )
-            right = _train_logged(
+            known, began = len(train.stats.cache_misses), time.perf_counter()
+            right = train(
                 self.data, order, self.net, descent, self.model, self.room, taken + done, losses
             )
+            if len(train.stats.cache_misses) > known:
+                took = time.perf_counter() - began
+                log.info("training was compiled for this machine: %.0f s", took)
             loss_parts.append(losses)
             done += len(losses)
             if stopping is not None:
@@ -194,12 +156,9 @@ class CompiledTrainer:
 
     def _descent(self, task: Task) -> Any:
         settings, number = self.procedure.settings, self.dtype.type
-        adam = self.compiled.AMSGRAD if settings.amsgrad else self.compiled.ADAM
-        kind = self.compiled.SGD if settings.optimiser == "sgd" else adam
-        pull = sum(term.pull for term in self.procedure.weight_penalties)
-        shift = sum(term.shift for term in self.procedure.weight_penalties)
-        return self.compiled.StepNumbers(
-            kind,
+        adam = compiled.AMSGRAD if settings.amsgrad else compiled.ADAM
+        return compiled.StepNumbers(
+            compiled.SGD if settings.optimiser == "sgd" else adam,
             self.direct,
             number(settings.lr if task.lr is None else task.lr),
             number(settings.l2),
@@ -207,20 +166,16 @@ class CompiledTrainer:
             settings.beta1,
             settings.beta2,
             number(settings.eps),
-            number(pull),
-            number(shift),
+            number(sum(term.pull for term in self.procedure.weight_penalties)),
+            number(sum(term.shift for term in self.procedure.weight_penalties)),
             number(self.procedure.shares([task])[0]),
         )
 
     def _net(self) -> tuple[Any, Any]:
         """Return the network's `NetArrays`, and buffers for its convolutions or LSTMs."""
-        from fedrepro.core.portable_ops.compiled_math import multiplier
-        from fedrepro.training.compiled_representation_matching import maps_of
-
         network, layers, at, rows = self.dense, self.layers, self.rows.offsets, self.procedure.rows
-        sizes, below = layers.sizes, layers.below
-        body: Any = (nothing := self.compiled.Nothing())
-        buffers: Any = nothing
+        sizes, below, private = layers.sizes, layers.below, self.procedure.private
+        body = buffers = given = NOTHING
         if below:
             matched = any(compiled_kind(term) == "matching" for term in self.procedure.losses)
             body, buffers = body_of(network, layers, at, rows, self.dtype, matched)
@@ -228,9 +183,7 @@ class CompiledTrainer:
         ends = np.cumsum([0, *(row_of(m) for m in sizes[1:-1])])
         pairs, shares = self._pairs()
         images = sum(source <= len(layers.convolutions) for source, _ in pairs)
-        given: Any = nothing
         if images:
-            private = self.procedure.private
             given = maps_of(layers, body, pairs[:images], shares[:images], private, at, self.dtype)
         tensors = [
             (at[name], math.prod(shape[:-1]), shape[-1]) for name, shape in network.shapes.items()
@@ -240,7 +193,7 @@ class CompiledTrainer:
             for term in self.procedure.losses
             if isinstance(term, Entropy)
         ]
-        net = self.compiled.NetArrays(
+        net = compiled.NetArrays(
             body,
             np.array(sizes, np.int64),
             np.array([at[f"weight{below + k}"] for k in range(len(sizes) - 1)], np.int64),
@@ -248,13 +201,13 @@ class CompiledTrainer:
             rows,
             network.predictions,
             layers.biased,
-            np.array(pairs[images:], np.int64) - len(layers.convolutions) if pairs else nothing,
+            np.array(pairs[images:], np.int64) - len(layers.convolutions) if pairs else NOTHING,
             np.array([at[f"match{j}_weight"] for j in range(images, len(pairs))], np.int64),
             np.array(shares[images:], np.float64),
             given,
             self.dtype.type(1 - network.dropout),
             np.array(entropies, np.float64).reshape(-1, 3),
-            np.array(tensors, np.int64) if self.drawn else nothing,
+            np.array(tensors, np.int64) if self.drawn else NOTHING,
             normal_pairs(self.dtype)
             if self.drawn
             else np.empty(0, np.result_type(self.dtype, "c8")),
@@ -264,32 +217,26 @@ class CompiledTrainer:
         return net, buffers
 
     def _pairs(self) -> tuple[list[tuple[int, int]], list[float]]:
-        """Return which activations representation matching compares, and factors in the gradient.
-
-        The result is a list of (source, target), numbered from the network's input, and a list of
-        factors on f(source) - target; both are empty without matching.
-        """
-        layers = self.layers
-        images = [math.prod(shape) for _, shape, _ in layers.convolutions]
-        sizes, pairs, shares = [*images, *layers.sizes], [], []
+        """Return which activations matching compares, (source, target), and factors on the gaps."""
+        images = (math.prod(shape) for _, shape, _ in self.layers.convolutions)
+        sizes = [*images, *self.layers.sizes]
         for term in self.procedure.losses:
             if compiled_kind(term) == "matching":
-                gaps = cast(MatchingTerm, term)
-                pairs = gaps.pairs(len(sizes))
-                shares = [
-                    2 * gaps.coefficient / (sizes[to] if gaps.reduction == "mean" else 1)
-                    for _, to in pairs
-                ]
-        return pairs, shares
+                matching: Any = term
+                pairs = matching.pairs(len(sizes))
+                mean = matching.reduction == "mean"
+                each = [2 * matching.coefficient / (sizes[to] if mean else 1) for _, to in pairs]
+                return pairs, each
+        return [], []
 
     def _room(self, body: Any) -> Any:
         sizes, rows = self.net.sizes.tolist(), self.net.rows
-        across, matching = padded_to(rows), not isinstance(self.net.pairs, self.compiled.Nothing)
+        across, matching = padded_to(rows), self.net.pairs is not NOTHING
         hidden = sum(map(row_of, sizes[1:])) * rows
         widest = max(map(row_of, sizes if matching else sizes[1:]))
         deep = max(sizes if self.net.maps[0] else sizes[1:])
         word_count = sum(-(-rows * m // 2) for m in sizes[1:-1]) if self.dense.dropout else 0
-        word_count = self.compiled.DRAWN // 8 if self.drawn else word_count
+        word_count = compiled.DRAWN // 8 if self.drawn else word_count
         numbers = {
             "x": rows * sizes[0] + PAD,  # vectors of channels go over the end
             "activations": hidden,
@@ -303,12 +250,10 @@ class CompiledTrainer:
             "zeros": max(widest, across),
         }
         buffers = {name: aligned(size, self.dtype) for name, size in numbers.items()}
-        words, given = np.zeros(word_count, np.uint64), cast(Any, self.compiled.Nothing())
+        given = NOTHING
         if self.layers.convolutions and matching:
-            from fedrepro.training.compiled_representation_matching import room_of
-
             given = room_of(self.net.body, self.net.given, body, buffers["x"].size)
-        return self.compiled.Scratch(body, given, **buffers, words=words)
+        return compiled.Scratch(body, given, **buffers, words=np.zeros(word_count, np.uint64))
 
     def _model(self, keep_gradients: bool) -> Any:
         # a step of the optimiser goes through several at once: where these lie equally in their
@@ -320,7 +265,7 @@ class CompiledTrainer:
 
         means, weights = self.net.size, flat(True)
         kept = len(self.procedure.settings.remembered)
-        return self.compiled.Model(
+        return compiled.Model(
             weights,
             flat(True, int(self.net.maps[0])) if self.direct else flat(True),
             flat(bool(self.procedure.terms)),
@@ -331,5 +276,10 @@ class CompiledTrainer:
         )
 
 
-def _whole(views: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
+def _load(view: Array, tensors: Arrays, name: str, place: int) -> None:
+    value = tensors[name]
+    view[...] = value[place if len(value) > 1 else 0].reshape(view.shape)
+
+
+def _whole(views: Arrays, shapes: Mapping[str, Shape]) -> dict[str, Array]:
     return {name: views[name].reshape(1, *shape) for name, shape in shapes.items()}

@@ -11,17 +11,16 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.memory_layout import parts_of
 from fedrepro.networks.network import Network
-from fedrepro.training.autograd_trainer import AutogradTrainer
-from fedrepro.training.compiled_trainer import CompiledTrainer, is_compiled
-from fedrepro.training.examples import Examples
-from fedrepro.training.loss_terms import Correction, Term, WeightTerm
+from fedrepro.training.examples import Arrays, Examples
+from fedrepro.training.loss_terms import Correction, Terms, compiled_kind
 from fedrepro.training.minibatches import Task
 from fedrepro.training.training_settings import (
     InitialTensors,
@@ -34,21 +33,19 @@ from fedrepro.training.training_settings import (
 if TYPE_CHECKING:
     import torch
 
+    from fedrepro.training.autograd_trainer import AutogradTrainer
+    from fedrepro.training.compiled_trainer import CompiledTrainer
+
 
 @dataclass(frozen=True)
 class Outcome:
     """The results of training n models, besides their weights, with one entry per model.
 
-    Attributes:
-        private: tensors that loss terms train and clients keep, (n, *shape) by name; unchanged for
-            a model that is not finite.
-        finite: bool (n,), whether all losses and final weights of a model are finite.
-        failed_at: int (n,), the first step with a loss that is not finite, from 0; -1 if none.
-        loss: float64 (n,), mean cross-entropy over minibatches, without added terms; NaN for a
-            model that is not finite.
-        steps: int (n,), steps taken; fewer than asked for where a model stopped early.
-        seconds: elapsed time, for all models together.
-        places: the random key of each model (seed, trial, client, round).
+    private: tensors that loss terms train, (n, *shape); unchanged for a model that is not finite.
+    finite: bool (n,), whether all losses and final weights are. failed_at: int (n,), the first step
+    with a loss that is not finite, from 0; -1 if none. loss: float64 (n,), mean cross-entropy over
+    minibatches, without added terms, or NaN. steps: int (n,), steps taken. seconds: for all models
+    together. places: each model's random key.
     """
 
     private: dict[str, np.ndarray]
@@ -60,11 +57,7 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these training results if all models are finite, for methods that allow no others.
-
-        Raises:
-            FedreproError: a model diverged; the error names its client, trial and step.
-        """
+        """Return these results; raise a FedreproError that names the client if a model diverged."""
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next
@@ -81,9 +74,8 @@ class Outcome:
 class Trained(Outcome):
     """Weights of n trained models: `tensors` (n, *shape) by name; NaN for a model that diverged.
 
-    gradients: if asked for, the sum over steps of the loss's minibatch gradients (without L2 and
-    proximal terms), shaped as `tensors`. memory: if asked for, each model's optimiser state, arrays
-    (n, …), to continue training with.
+    gradients: if asked for, the sum over steps of minibatch gradients, without L2 and proximal
+    terms. memory: if asked for, each model's optimiser state, (n, …), to go on with.
     """
 
     tensors: dict[str, np.ndarray]
@@ -93,29 +85,20 @@ class Trained(Outcome):
     def averaged(self, weights: np.ndarray) -> Averaged:
         """Return the sum of weights[i] · (trained model i) over all models that are finite."""
         share = np.where(self.finite, weights, 0.0)
-        tensors = {
-            name: np.tensordot(share, np.nan_to_num(value.astype(float)), 1)[None].astype(
-                value.dtype
-            )
-            for name, value in self.tensors.items()
-        }
+        tensors = {}
+        for name, value in self.tensors.items():
+            summed = np.tensordot(share, np.nan_to_num(value.astype(float)), 1)
+            tensors[name] = summed[None].astype(value.dtype)
         same = {item.name: getattr(self, item.name) for item in fields(Outcome)}
         return Averaged(**same, tensors=tensors, weight=float(share.sum()))
 
 
 @dataclass(frozen=True)
 class Averaged(Outcome):
-    """The weighted sum of trained models that are finite: `tensors`, (1, *shape) by name.
-
-    weight: sum of the weights of the models in it; left_out: how many models diverged.
-    """
+    """The sum of finite trained models, and of their weights: `tensors`, (1, *shape) by name."""
 
     tensors: dict[str, np.ndarray]
     weight: float
-
-    @property
-    def left_out(self) -> int:
-        return int((~self.finite).sum())
 
 
 def train(
@@ -123,45 +106,24 @@ def train(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    start: Mapping[str, np.ndarray],
+    start: Arrays,
     *,
-    terms: Sequence[Term | WeightTerm] = (),
-    private: Mapping[str, np.ndarray] | None = None,
-    reference: Mapping[str, np.ndarray] | None = None,
-    memory: Mapping[str, np.ndarray] | None = None,
+    terms: Terms = (),
+    private: Arrays | None = None,
+    reference: Arrays | None = None,
+    memory: Arrays | None = None,
     keep_gradients: bool = False,
-    block: int | None = None,
-    path: StepPath | None = None,
 ) -> Trained:
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
-    A model that diverges changes no other; `Outcome.checked` raises an error if one has.
-
-    Args:
-        network: architecture of all models.
-        examples: data set that the tasks' rows index.
-        tasks: one for each model: its examples' rows, random key and number of steps.
-        settings: optimiser, batch size and other settings of local training.
-        start: tensors (n, *shape), or (1, *shape) for a shared start.
-        terms: added to the loss.
-        private: tensors of the terms, (n, *shape), trained with the network's.
-        reference: weights that terms compare the network with, by default `start`; such as the mean
-            and standard deviation of a prior.
-        memory: the optimiser's state from an earlier training, or {} to get the state returned; by
-            default the optimiser starts from zero and its state is dropped.
-        keep_gradients: return each model's sum of gradients over the steps.
-        block: how many models train together, by default as many as memory allows; without
-            influence on a CPU's results.
-        path: "compiled", "loop" or "grouped" (see `choose_path`), by default the fastest.
-
-    Raises:
-        FedreproError: a client has no examples or steps, or private tensors are missing or of
-            another shape.
+    `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
+    tensors (n, *shape), or (1, *shape) for a shared start. `terms` and what follows are as of
+    `Clients.train`. A model that diverges changes no other; `Outcome.checked` raises an error if
+    one has.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
         raise FedreproError("a correction of every step needs `reference`: what is added to it")
-    given = InitialTensors(start, private or {}, reference)
     tensors = {k: np.empty((len(tasks), *v), examples.kind) for k, v in network.shapes.items()}
     summed = {k: np.empty_like(v) for k, v in tensors.items()} if keep_gradients else None
 
@@ -171,10 +133,9 @@ def train(
                 value[part.chosen] = made[name]
                 value[part.chosen[~finite]] = np.nan
 
-    outcome, memory = _run(
-        procedure, examples, tasks, given, keep, memory, keep_gradients, block, path
-    )
-    return Trained(**outcome, tensors=tensors, gradients=summed, memory=memory)
+    given = InitialTensors(start, private or {}, reference)
+    outcome, memory = _run(procedure, examples, tasks, given, keep, memory, keep_gradients)
+    return Trained(**vars(outcome), tensors=tensors, gradients=summed, memory=memory)
 
 
 def average(
@@ -182,20 +143,17 @@ def average(
     examples: Examples,
     tasks: Sequence[Task],
     settings: Settings,
-    start: Mapping[str, np.ndarray],
+    start: Arrays,
     weights: Sequence[float],
     *,
-    terms: Sequence[Term | WeightTerm] = (),
-    private: Mapping[str, np.ndarray] | None = None,
-    block: int | None = None,
-    path: StepPath | None = None,
+    terms: Terms = (),
+    private: Arrays | None = None,
 ) -> Averaged:
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
-    The arguments are those of `train`. Models that are not finite are left out; the result has the
-    sum of the other models' weights, by which the caller can divide. An integer buffer, such as
-    BatchNorm's count of batches, becomes this sum times the largest count. Models are added as they
-    finish, so memory does not grow with their number.
+    Models that are not finite are left out, and the result has the sum of the others' weights. An
+    integer buffer becomes this sum times the largest. Memory does not grow with the number of
+    models.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -216,11 +174,11 @@ def average(
 
     given = InitialTensors(start, private or {})
     procedure = Procedure(network, settings, terms)
-    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False, block, path)
-    went_in = math.fsum(w for w, whole in zip(weights, outcome["finite"], strict=True) if whole)
+    outcome, _ = _run(procedure, examples, tasks, given, fold, None, False)
+    went_in = math.fsum(np.array(weights)[outcome.finite])
     for value in most.values():
         value *= went_in
-    return Averaged(**outcome, tensors=total, weight=went_in)
+    return Averaged(**vars(outcome), tensors=total, weight=went_in)
 
 
 def _add_on_gpu(
@@ -233,11 +191,10 @@ def _add_on_gpu(
     import torch
 
     for name, value in tensors.items():
+        if len(models) < len(value):
+            value = value[torch.from_numpy(models).to(value.device)]
         share = torch.from_numpy(weights).to(value)
-        some = (
-            value if len(models) == len(value) else value[torch.from_numpy(models).to(value.device)]
-        )
-        total[name][0] += torch.tensordot(share, some, dims=1).cpu().numpy()
+        total[name][0] += torch.tensordot(share, value, dims=1).cpu().numpy()
 
 
 def _run(
@@ -246,26 +203,21 @@ def _run(
     tasks: Sequence[Task],
     given: InitialTensors,
     take: Callable[[TrainedModels, np.ndarray], None],
-    memory: Mapping[str, np.ndarray] | None,
+    memory: Arrays | None,
     keep_gradients: bool,
-    block: int | None,
-    path: StepPath | None,
-) -> tuple[dict[str, Any], dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; pass finished ones to `take`, and return the remaining results.
-
-    take(part, finite) is called with each group of trained models, and bool (m,), which of them are
-    finite. Returns the fields of `Outcome` by name, and the optimiser's state if `memory` is given.
-    """
+) -> tuple[Outcome, dict[str, np.ndarray] | None]:
+    """Train the models of `tasks`; pass groups that finish to take(part, which are finite)."""
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
-    path = choose_path(procedure, examples.inputs.device.type, path)
     trainer: CompiledTrainer | AutogradTrainer
-    if path == "compiled":
+    if is_compiled(procedure, examples.inputs.device.type):
+        from fedrepro.training.compiled_trainer import CompiledTrainer
+
         trainer = CompiledTrainer(procedure, examples, keep_gradients)
     else:
-        block = 1 if path == "loop" else block
-        trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients, block)
-    # those of a model that is not finite stay as they were given
+        from fedrepro.training.autograd_trainer import AutogradTrainer
+
+        trainer = AutogradTrainer(procedure, examples, tasks, keep_gradients)
     private = {k: np.array(given.private[k], examples.kind) for k in procedure.private}
     kept = None if memory is None else {k: v.copy() for k, v in memory.items()}
     if kept == {}:  # it is zero to begin with
@@ -288,27 +240,14 @@ def _run(
         for name, value in part.private.items():
             private[name][chosen[whole]] = value[whole]
         take(part, whole)
-    outcome = {
-        "private": private,
-        "finite": finite,
-        "failed_at": failed_at,
-        "loss": loss,
-        "steps": steps,
-        "seconds": time.perf_counter() - began,
-        "places": tuple(task.rng for task in tasks),
-    }
-    return outcome, kept
+    places, seconds = tuple(task.rng for task in tasks), time.perf_counter() - began
+    return Outcome(private, finite, failed_at, loss, steps, seconds, places), kept
 
 
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Raise FedreproError for trainings without examples or steps, or with tensors that do not fit.
-
-    `tasks` are the trainings, `given` their initial tensors; `remembers` is whether clients keep
-    optimiser state between trainings, which excludes early stopping, as does starting within an
-    epoch.
-    """
+    """Raise FedreproError for trainings without examples or steps, or whose tensors do not fit."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):
@@ -340,29 +279,17 @@ def check_tasks(
     procedure.require_pieces()
 
 
-# compiled: on the CPU, networks and terms whose gradients are written out, one model after another.
-# Other networks and terms are differentiated automatically, on the CPU one model after another
-# (loop), on a GPU in a stacked forward pass (grouped).
-StepPath = Literal["compiled", "grouped", "loop"]
-
-
-def choose_path(procedure: Procedure, device: str, wanted: StepPath | None = None) -> StepPath:
-    """Return how gradients are computed: in compiled code, or by automatic differentiation.
-
-    "compiled" is chosen on the CPU if compiled code knows the network's layers and loss terms, else
-    "loop" (models one after another); "grouped" (many at once) on a GPU. `wanted` overrides the
-    choice; `device` is "cpu" or "cuda".
-
-    Raises:
-        FedreproError: the wanted way cannot train this network.
-    """
-    known = not procedure.perturbations and is_compiled(procedure.network, procedure.losses)
-    if wanted == "compiled" and not (known and device == "cpu"):
-        raise FedreproError(
-            f"path 'compiled' cannot train this {procedure.network.kind} network; use grouped, loop"
-        )
-    if wanted is not None:
-        return wanted
-    if device == "cuda":
-        return "grouped"
-    return "compiled" if known else "loop"
+def is_compiled(procedure: Procedure, device: str) -> bool:
+    """Return whether compiled steps train on `device`: on "cpu", known layers and terms."""
+    network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
+    known = ("entropy", "divergence" if network.kind == "variational" else "matching")
+    parts = parts_of(network.of_means if network.all_drawn else network)
+    return (
+        device == "cpu"
+        and parts is not None
+        and not procedure.perturbations
+        and all(kind in known for kind in named)
+        and named.count(known[1]) <= 1
+        # matching looks at activations as they are before dropout
+        and not ("matching" in named and (network.dropout or parts.recurrent))
+    )

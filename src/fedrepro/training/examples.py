@@ -13,6 +13,8 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 
+Arrays = Mapping[str, np.ndarray]  # by the names of tensors
+
 if TYPE_CHECKING:
     import torch
 
@@ -41,7 +43,7 @@ class Examples:
 
     @property
     def kind(self) -> np.dtype:
-        """Return the NumPy type in which networks compute: that of floating inputs, or float32."""
+        """Return `dtype` as a NumPy type."""
         return np.dtype(str(self.dtype).removeprefix("torch."))
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
@@ -49,11 +51,7 @@ class Examples:
         return self.inputs[rows].to(self.dtype) / self.scale
 
     def gathered(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B).
-
-        `rows` are row numbers in this data set. Targets are labels (A, B) or class probabilities
-        (A, B, K).
-        """
+        """Read minibatches of A models: scaled inputs (A, B, D) and targets, of `rows` (A, B)."""
         flat = rows.reshape(-1)
         x = self.inputs.index_select(0, flat).to(self.dtype)
         if self.scale != 1.0:
@@ -61,12 +59,8 @@ class Examples:
         y = self.targets.index_select(0, flat)
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
-    def above(self, hidden: Network, tensors: Mapping[str, np.ndarray]) -> Examples:
-        """Return the outputs (N, units) of hidden layers as a data set, to train a head on.
-
-        `hidden` is the network of these layers, `tensors` (1, *shape) are its weights; all N inputs
-        are run through it. Targets are unchanged.
-        """
+    def above(self, hidden: Network, tensors: Arrays) -> Examples:
+        """Return the outputs (N, units) of layers `hidden` for all inputs, with equal targets."""
         import torch
 
         from fedrepro.networks.layers import Pass
@@ -83,11 +77,7 @@ class Examples:
         return Examples(torch.cat(activations), self.targets)
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Return a data set with the examples of some clients, and their row indices in it.
-
-        `rows` has an int64 array of row indices per client. This class returns itself and `rows`
-        unchanged; `GeneratedExamples` builds a data set of these clients alone.
-        """
+        """Return a data set with the examples `rows` of some clients, and their rows in it."""
         return self, rows
 
 
@@ -104,11 +94,7 @@ class GeneratedExamples(Examples):
     device: str
 
     def of(self, rows: Sequence[np.ndarray]) -> tuple[Examples, Sequence[np.ndarray]]:
-        """Generate all examples of the clients that own `rows`, each client once.
-
-        Returns a data set of these clients' examples, and for each array of `rows`, int64 (n,), the
-        same rows' indices in that data set.
-        """
+        """Generate the examples of the clients that own `rows`, each client once."""
         wanted, ends = np.concatenate([np.empty(0, np.int64), *rows]), self.population.all_rows.ends
         owners = np.searchsorted(ends, wanted, side="right") - 1
         clients, place = np.unique(owners, return_inverse=True)
@@ -119,11 +105,7 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate and return the examples of all clients.
-
-        Raises:
-            FedreproError: the examples take more than MOST_BYTES.
-        """
+        """Generate the examples of all clients; FedreproError if they take over MOST_BYTES."""
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:

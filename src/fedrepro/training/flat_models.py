@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fedrepro.training.examples import Arrays
 from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ class Layout:
 
     @property
     def sizes(self) -> list[int]:
-        """Return the number of elements of each of the model's tensors, in the order of packing."""
         return [math.prod(shape) for shape in self.shapes.values()]
 
     @property
@@ -50,7 +50,7 @@ class Layout:
         named = zip(self.shapes.items(), parts, strict=True)
         return {name: part.view(len(flat), *shape) for (name, shape), part in named}
 
-    def pack(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    def pack(self, tensors: Arrays) -> np.ndarray:
         """Pack named tensors (models, *shape) into rows, one model each: (models, size)."""
         parts = [tensors[name].reshape(len(tensors[name]), -1) for name in self.shapes]
         return np.pad(np.concatenate(parts, axis=1), ((0, 0), (0, self.size - self.numbers)))
@@ -77,55 +77,40 @@ def descend(
     settings: Settings,
     rates: Sequence[float] = (),
 ) -> None:
-    """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
+    """Update weights `flat` (A, size) in place by one step of Adam, AMSGrad or SGD, with L2.
 
-    Args:
-        flat: weights (A, size) of A models.
-        gradient: the loss's gradients, (A, size); SGD overwrites them.
-        memory: the optimiser's state, first made by `new_memory`, of A or more models that have all
-            taken equally many steps; updated in place.
-        settings: the optimiser and its constants.
-        rates: step size of each model, by default that of the settings.
+    SGD overwrites the `gradient` (A, size). `memory`, first made by `new_memory`, is the
+    optimiser's state of A or more models that have all taken equally many steps; it is updated in
+    place. `rates` are each model's step size, by default that of the settings.
     """
+    import torch
+
     memory["steps"] += 1
     # the fused kernel knows one step size, and a model moves as it does without the others
     same = len(set(rates)) <= 1
     parts = [slice(len(flat))] if same else [slice(i, i + 1) for i in range(len(flat))]
     for part, rate in zip(parts, rates or (settings.lr,), strict=False):
-        own = {name: value[part] for name, value in memory.items() if name != "steps"}
-        if settings.optimiser == "adam":
-            _adam(flat[part], gradient[part], own, memory["steps"], settings, rate)
-            continue
         slope = gradient[part]
+        if settings.optimiser == "adam":
+            first, second, *largest = (memory[name][part] for name in settings.remembered)
+            torch._fused_adam_(
+                [flat[part]],
+                [slope],
+                [first],
+                [second],
+                largest,
+                [memory["steps"]],
+                lr=rate,
+                beta1=settings.beta1,
+                beta2=settings.beta2,
+                weight_decay=settings.l2,
+                eps=settings.eps,
+                amsgrad=settings.amsgrad,
+                maximize=False,
+            )
+            continue
         if settings.l2:
             slope.add_(flat[part], alpha=settings.l2)
-        if "velocity" in own:
-            slope = own["velocity"].mul_(settings.momentum).add_(slope)
+        if settings.remembered:
+            slope = memory["velocity"][part].mul_(settings.momentum).add_(slope)
         flat[part].add_(slope, alpha=-rate)
-
-
-def _adam(
-    flat: torch.Tensor,
-    gradient: torch.Tensor,
-    moments: Mapping[str, torch.Tensor],
-    steps: torch.Tensor,
-    settings: Settings,
-    rate: float,
-) -> None:
-    import torch
-
-    torch._fused_adam_(
-        [flat],
-        [gradient],
-        [moments["first"]],
-        [moments["second"]],
-        [moments["largest"]] if settings.amsgrad else [],
-        [steps],
-        lr=rate,
-        beta1=settings.beta1,
-        beta2=settings.beta2,
-        weight_decay=settings.l2,
-        eps=settings.eps,
-        amsgrad=settings.amsgrad,
-        maximize=False,
-    )

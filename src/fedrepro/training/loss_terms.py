@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 class TermInputs:
     """The inputs of a loss term in a training step of A models on B examples each.
 
-    tensors: current weights of the network, and tensors that the term trains; start: the weights
-    that clients received, or others to compare with; both (A, *shape) by name. x: inputs (A, B, D).
-    weight: (A, B), the examples' weights, which sum to one over a minibatch; zero for rows that
-    fill it up. run: the forward pass with its stored activations. share: (A,), factor of a KL
-    divergence.
+    tensors: the network's weights, and tensors that the term trains; start: received weights, or
+    others to compare with; both (A, *shape). x: (A, B, D). weight: (A, B), the examples' weights,
+    which sum to one over a minibatch; zero for rows that fill it up. run: the forward pass with its
+    stored activations. share: (A,), factor of a KL divergence.
     """
 
     network: Network
@@ -41,39 +40,17 @@ class TermInputs:
 class Term(Protocol):
     """A loss term that a method adds to the clients' cross-entropy.
 
-    additive: whether a minibatch's loss is the sum of its parts' losses, so that a full-batch step
-    can be computed part by part.
+    additive: whether a full-batch step can be computed part by part, as its loss is a sum.
     """
 
     @property
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Return the shapes of tensors that this loss term trains along with the network's weights.
-
-        These tensors are never sent: each client keeps its own from round to round. By default
-        none.
-        """
+        """Return shapes of tensors, none by default, that are trained with it and never sent."""
         return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
-
-
-class MatchingTerm(Protocol):
-    """The loss of representation matching: maps f_j between activations of two networks.
-
-    The loss is the squared distance between f_j of an activation of the network in training and an
-    activation of the network received from the server, as a "sum" or "mean" (`reduction`) over
-    elements. A class whose attribute `written` is "matching" runs in compiled code.
-    """
-
-    @property
-    def coefficient(self) -> float: ...
-    @property
-    def reduction(self) -> str: ...
-    def pairs(self, count: int) -> list[tuple[int, int]]:
-        """List the (source, target) activations that the maps connect, indices below `count`."""
-        ...
 
 
 class Perturbation(Protocol):
@@ -88,10 +65,7 @@ class Perturbation(Protocol):
     def share(self) -> float: ...
 
     def away(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
-        """Return the offset (A, size) from the weights at which the second gradient is computed.
-
-        `gradient`, weights `flat` and received weights `start` of A models are (A, size) too.
-        """
+        """Return the offset from the weights `flat` of A models, (A, size) as are all arguments."""
         ...
 
 
@@ -102,11 +76,7 @@ def perturbs(term: object) -> bool:
 
 @dataclass(frozen=True)
 class Ascent:
-    """SAM's perturbation: moves each model's weights along its gradient, by the distance `radius`.
-
-    share: weight of the gradient at the moved weights in the optimiser's step; 1 - share is the
-    weight of the gradient at the original weights.
-    """
+    """SAM's perturbation: moves a model's weights along its gradient, by the distance `radius`."""
 
     radius: float
     share: float = 1.0
@@ -120,8 +90,8 @@ class Ascent:
 def compiled_kind(term: object) -> str:
     """Return the name by which compiled code knows a loss term's gradient; "" if it knows none.
 
-    Names are "entropy", "divergence" and "matching". A derived class gets "", as it may compute
-    another gradient; terms without a name are differentiated automatically.
+    Names are "entropy", "divergence" and "matching", of representation matching. A derived class
+    gets "", as it may compute another gradient.
     """
     kind: str = vars(type(term)).get("written", "")
     return kind
@@ -142,13 +112,6 @@ class Proximal:
         """Return 2 · coefficient, the factor of w - start in the proximal penalty's gradient."""
         return 2 * self.coefficient
 
-    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the gradient of the penalty coefficient · |flat - start|² to `gradient` in place.
-
-        `gradient`, weights `flat` and received weights `start` are of A models, (A, size).
-        """
-        gradient.add_(flat, alpha=self.pull).sub_(start, alpha=self.pull)
-
 
 @dataclass(frozen=True)
 class Correction:
@@ -161,12 +124,9 @@ class Correction:
     pull = 0.0
     shift = 1.0
 
-    def add(self, gradient: torch.Tensor, flat: torch.Tensor, start: torch.Tensor) -> None:
-        """Add the clients' correction vectors, passed as `start`, to `gradient`: (A, size) each."""
-        gradient.add_(start)
-
 
 WeightTerm = Proximal | Correction  # terms on the weights alone
+Terms = Sequence[Term | WeightTerm]
 
 
 @dataclass(frozen=True)
@@ -204,10 +164,9 @@ class Entropy(Term):
 class GaussianPrior(Term):
     """The loss weight · KL(q ‖ prior) of a variational network's distribution q of its weights.
 
-    A minibatch's mean loss gets weight / n times the divergence. With `over` "client" n is the
-    number of a client's examples; with "run" it is the number of examples in all minibatches
-    between two exchanges of models. sd: the prior is N(0, sd²) for every weight; if None, the prior
-    is q as received. Source: P2P, eq. (8).
+    A minibatch's mean loss gets weight / n times the divergence. `over` "client": n is a client's
+    number of examples; "run": that of all minibatches between two exchanges of models. sd: the
+    prior is N(0, sd²) for every weight; if None, q as received. Source: P2P, eq. (8).
     """
 
     weight: float = 1.0
@@ -217,18 +176,14 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor weight / n of the KL divergence in a minibatch's mean loss.
-
-        n is `examples`, a client's number, or `minibatches` · `batch_size`, the examples seen
-        between two exchanges, as `over` says.
-        """
+        """Return the factor weight / n of the KL divergence in a minibatch's mean loss."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
-        """Return A variational models' KL divergences from their priors, times `look.share`: (A,).
+        """Return A models' divergences from their priors N(m, s²), times `look.share`: (A,).
 
-        A divergence sums log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights, for the
-        posterior N(μ, σ²) and the prior N(m, s²).
+        A divergence is the sum of log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights N(μ,
+        σ²).
         """
         import torch
         from torch.nn.functional import softplus
@@ -249,12 +204,8 @@ class GaussianPrior(Term):
         return look.share * total
 
 
-def with_prior(network: Network, terms: Sequence[Term | WeightTerm]) -> list[Term | WeightTerm]:
-    """Return `terms` with the KL divergence from weights to the network's prior, if it has one.
-
-    The divergence counts once for all of a client's examples. If `terms` has a divergence already,
-    nothing is added.
-    """
+def with_prior(network: Network, terms: Terms) -> list[Term | WeightTerm]:
+    """Return `terms` with the KL divergence from weights to the network's prior, if it has one."""
     if network.prior_sd is None or any(isinstance(term, GaussianPrior) for term in terms):
         return list(terms)
     return [*terms, GaussianPrior(over="client", sd=network.prior_sd)]

@@ -1,27 +1,36 @@
-"""Minibatch sequences that depend on (seed, trial, client, round, epoch) only."""
+"""Minibatches, crops and mirror images, dropout and variational noise, by random keys.
+
+Minibatches depend on (seed, trial, client, round, epoch) only; how an image is moved on these and
+its row in the data set. On the CPU every model has a counter-based generator of its own for noise,
+set to the step, so its numbers depend neither on models that train along nor on earlier steps. On a
+GPU one generator serves all models, because a kernel per model costs more than the step.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import SHIFTS
+from fedrepro.networks.network import Network
 
 CHUNK_BYTES = 16 * 2**20
 VISITED_ROWS = 2**16
-SEED = 2**64
 
 
 @dataclass(frozen=True)
 class Task:
     """The training of one model at one client: the client's examples, a random key, the step count.
 
-    rows: int64 (n,), indices of the client's examples in the data set. rng: the key by which each
-    epoch's order is drawn. lr and steps, if given, replace the learning rate and the epochs of the
-    general settings; steps beyond an epoch go on in the next one. done: how many minibatches the
-    client used in earlier rounds; training begins after them.
+    rows: int64 (n,), indices in the data set. rng: the key by which each epoch's order is drawn. lr
+    and steps, if given, replace the general learning rate and epochs; steps beyond an epoch go on
+    in the next one. done: minibatches of earlier rounds, after which training begins.
     """
 
     rows: np.ndarray
@@ -43,12 +52,11 @@ class Task:
 class Chunk:
     """Consecutive minibatches of models that train together, or one full-batch step.
 
-    first: number of the first step. index: int64 (steps, models, batch), the examples' row numbers
-    in the data set; short minibatches are filled up with their client's first row. size: int64
-    (steps, models), how many rows are not filling. active: for each step how many models still
-    train; models with most steps come first. epoch: int64 (steps, models). whole: int64 (models,),
-    each model's number of examples, only for a full-batch step; then the first axis of index and
-    size counts parts of the batch instead of steps.
+    first: number of the first step. index: int64 (steps, models, batch), row numbers; short
+    minibatches are filled up with their client's first row. size: int64 (steps, models), how many
+    rows are not filling. active: for each step how many models still train; models with most steps
+    come first. epoch: int64 (steps, models). whole: int64 (models,), each model's number of
+    examples in a full-batch step, whose index and size count parts instead of steps.
     """
 
     first: int
@@ -68,8 +76,8 @@ def epoch_order(task: Task, epoch: int) -> np.ndarray:
 def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Chunk]:
     """Yield all minibatches of models that train together, as `Chunk`s of consecutive steps.
 
-    `tasks` has one training per model, those with most steps first. Short minibatches are filled
-    up, so that shapes, and with them rounding, do not depend on which models train together.
+    `tasks` are those with most steps first. Short minibatches are filled up, so that shapes, and
+    with them rounding, do not depend on which models train together.
     """
     totals = [task.total(batch_size, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -94,8 +102,7 @@ def schedule(tasks: Sequence[Task], batch_size: int, epochs: int) -> Iterator[Ch
 class Visits:
     """Consecutive minibatches of one model's training; step s uses rows[ends[s] : ends[s + 1]].
 
-    rows: int64 (n,), row numbers in the data set; ends: int64 (steps + 1,); epochs: for each epoch
-    that the minibatches belong to, (its number, first step within the epoch, number of steps).
+    epochs: (number, first step in it, number of steps) of each epoch of the minibatches.
     """
 
     rows: np.ndarray
@@ -103,11 +110,9 @@ class Visits:
     epochs: list[tuple[int, int, int]]
 
     def words(self, rng: RngKey, purpose: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the random keys and step numbers from which compiled code draws random numbers.
+        """Return keys, uint64 (epochs, 2), and places of the steps' random numbers for `purpose`.
 
-        Keys are uint64 (epochs, 2). Step numbers, int64 (steps, 2), are (index of the epoch's key,
-        number of the step in the epoch). `rng` is the training's random key; `purpose` names what
-        the numbers are for, such as dropout, so that two purposes get different numbers.
+        A place, int64 (2,), is (index of the epoch's key, number of the step in the epoch).
         """
         keys = [rng.at(epoch=epoch).key(purpose) for epoch, _, _ in self.epochs]
         places = [
@@ -116,7 +121,7 @@ class Visits:
             for step in range(count)
         ]
         return (
-            np.array([(key % SEED, key // SEED) for key in keys], np.uint64),
+            np.array([(key & WORD, key >> 64) for key in keys], np.uint64),
             np.array(places, np.int64),
         )
 
@@ -131,10 +136,7 @@ class Visits:
 def visits(
     task: Task, batch_size: int | None, epochs: int, singly: bool = False
 ) -> Iterator[Visits]:
-    """Yield the minibatches of one model's training in order, several epochs at a time.
-
-    With `singly` each result is one epoch. If `batch_size` is None, a minibatch is a full batch.
-    """
+    """Yield the minibatches of one model's training, several epochs or `singly` one at a time."""
     per_epoch, step = task.per_epoch(batch_size), task.done
     together = 1 if singly else -(-VISITED_ROWS // len(task.rows))
     end = step + task.total(batch_size, epochs)
@@ -165,9 +167,8 @@ def _between(task: Task, batch_size: int | None, step: int, end: int) -> Visits:
 def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chunk]:
     """Yield full-batch steps of models that train together, one per `Chunk`, in parts.
 
-    Each step uses all examples of each client, in parts of `piece` examples whose gradients are
-    added; the parts' size, and so rounding, does not depend on which models train together. `tasks`
-    has one training per model, ordered by number of steps, then of parts, largest first.
+    Gradients of parts of `piece` examples are added, so that rounding does not depend on which
+    models train together. `tasks` have most steps, then most parts, first.
     """
     totals = [task.total(None, epochs) for task in tasks]
     assert totals == sorted(totals, reverse=True)
@@ -191,3 +192,63 @@ def whole_steps(tasks: Sequence[Task], piece: int, epochs: int) -> Iterator[Chun
 
 def _before(tasks: Sequence[Task], step: np.ndarray | int) -> np.ndarray:
     return np.asarray(step + np.array([task.done for task in tasks]))
+
+
+CROPS = "augmentation"
+KINDS = 2 * SHIFTS**2
+WORD = 2**64 - 1
+
+
+def kinds(key: int, rows: np.ndarray) -> np.ndarray:
+    """Draw whether to mirror each image and how far to shift it: int64 codes (n,), below KINDS.
+
+    A code is a hash of the image's row number and the 128-bit `key` of a client's epoch (finaliser
+    of SplitMix64; Steele, Lea and Flood, 2014), so it does not depend on the minibatch.
+    """
+    numbers = rows.astype(np.uint64)
+    for half in (key & WORD, key >> 64):
+        numbers = _mixed(numbers + np.uint64(half))
+    return (numbers % np.uint64(KINDS)).astype(np.int64)
+
+
+def _mixed(bits: np.ndarray) -> np.ndarray:
+    bits = bits * np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(bits ^ (bits >> np.uint64(31)))
+
+
+def require_images(network: Network) -> None:
+    """Raise FedreproError if a network's inputs are not images, which crops and flips need."""
+    if len(network.shape) != 3:
+        raise FedreproError(
+            f"augment~crop_flip moves images, but this {network.kind} network takes inputs of "
+            f"shape {network.shape}; choose a convolutional model, or augment~none"
+        )
+
+
+NOISE = "step-noise"
+PAIRS = 2**16
+# turns by this angle spread the points of a spiral evenly over all directions
+GOLDEN = math.pi * (3 - math.sqrt(5))
+
+
+@cache
+def normal_pairs(dtype: np.dtype) -> np.ndarray:
+    """Return a table of pairs of standard normal numbers, for fast random draws: complex (2¹⁶,).
+
+    An entry drawn uniformly gives two uncorrelated numbers. Entries lie on rings of equal
+    probability, four points a quarter turn apart on each, so that odd moments and the covariance
+    are zero; each ring is turned by the angle GOLDEN against the one before. Radii make variances
+    one. Fourth and sixth moments are off by 1e-4; no point is beyond 4.7.
+    """
+    rings = PAIRS // 4
+    ends = np.arange(1, rings + 1) / rings
+    # functions of the C library, which NumPy replaces on some processors by others
+    logs = np.array([math.log(end) for end in ends])
+    below = np.concatenate([[0], ends - ends * logs])  # the integral of -log
+    radius = np.sqrt(2 * rings * np.diff(below))
+    angles = [GOLDEN * ring + math.pi / 8 for ring in range(rings)]
+    ring = radius * [complex(math.cos(angle), math.sin(angle)) for angle in angles]
+    points = np.outer([1, 1j, -1, -1j], ring).reshape(-1)
+    return points.astype(np.result_type(dtype, np.complex64))

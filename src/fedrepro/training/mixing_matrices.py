@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +23,10 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
+    """Check a mixing matrix W, of the graph `who`, and return it as float64 (N, N).
 
-    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
-
-    Args:
-        rows: W, (N, N), with rows that sum to one except for rounding.
-        who: name of the graph in errors.
-        clients: N, the number of nodes that W must have.
-
-    Raises:
-        FedreproError: W violates a condition; names the first one.
+    Rows then sum to one exactly. W has to be for `clients` nodes, stochastic, strongly connected
+    and aperiodic, so that averaging by W converges; a FedreproError names what it is not.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -49,39 +42,32 @@ def checked_weights(
             f"{who} is for {len(weights)} nodes, and there are {clients} clients: give it a row "
             "and a column for each client"
         )
-    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
-        raise FedreproError(
-            f"{who} has the weight {weights[i, j]:g} in the row of node {i}, column {j}: weights "
-            "are 0 or above"
-        )
     sums, hears = weights.sum(1), weights > 0
-    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
-        raise FedreproError(
-            f"{who}: the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
-        )
-    for reached, phrase in (
-        (steps_from(hears.T, 0) >= 0, "nothing of node 0 reaches node {}"),
-        (steps_from(hears, 0) >= 0, "nothing of node {} reaches node 0"),
-    ):
-        for node in np.flatnonzero(~reached):
-            raise FedreproError(
-                f"{who} is not strongly connected: {phrase.format(node)}; give weights to further "
-                "neighbours"
-            )
-    length = period(weights)
-    if length > 1:
-        raise FedreproError(
-            f"{who} is periodic: what a node sends comes back after multiples of {length} rounds "
-            "only, so that beliefs never settle; add self-loops"
-        )
+    for fault in _faults(weights, sums, hears):
+        raise FedreproError(f"{who}{fault}")
     return np.asarray(weights / sums[:, None])
 
 
-def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
-    """Return the fewest steps along edges from node `start` to each node: int64 (N,), -1 if none.
+def _faults(weights: np.ndarray, sums: np.ndarray, hears: np.ndarray) -> Iterator[str]:
+    for i, j in np.argwhere(~(np.isfinite(weights) & (weights >= 0))):
+        own = f"the weight {weights[i, j]:g} in the row of node {i}, column {j}"
+        yield f" has {own}: weights are 0 or above"
+    for node in np.flatnonzero(np.abs(sums - 1) > TOLERANCE):
+        yield f": the row of node {node} sums to {sums[node]:.12g}, and rows sum to 1"
+    apart = " is not strongly connected: nothing of node {} reaches node {}; give weights to "
+    for node in np.flatnonzero(steps_from(hears.T, 0) < 0):
+        yield apart.format(0, node) + "further neighbours"
+    for node in np.flatnonzero(steps_from(hears, 0) < 0):
+        yield apart.format(node, 0) + "further neighbours"
+    if (length := period(weights)) > 1:
+        yield (
+            f" is periodic: what a node sends comes back after multiples of {length} rounds only, "
+            "so that beliefs never settle; add self-loops"
+        )
 
-    edges[i, j], bool (N, N), is whether an edge leads from i to j.
-    """
+
+def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
+    """Return the fewest steps along edges[i, j], i to j, from `start`: int64 (N,), -1 if none."""
     distances = np.full(len(edges), -1, np.int64)  # by hand: planning does not load scipy
     front, steps = np.zeros(len(edges), bool), 0
     front[start] = True
@@ -93,11 +79,11 @@ def steps_from(edges: np.ndarray, start: int) -> np.ndarray:
 
 
 def period(weights: np.ndarray) -> int:
-    """Return the period of a mixing matrix W: the greatest common divisor of all cycles' lengths.
+    """Return the greatest common divisor of all cycles' lengths of a strongly connected W.
 
-    Averaging by W converges only if the period is 1. W, (N, N), is strongly connected. Computed as
-    gcd of d_i + 1 - d_j over edges (i, j), where d counts steps from node 0. Source: Denardo,
-    Periods of connected networks and powers of nonnegative matrices, 1977.
+    Averaging converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps
+    from node 0. Source: Denardo, Periods of connected networks and powers of nonnegative matrices,
+    1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -112,10 +98,8 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
 
     `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
-    weight for what node j sends; random graphs are drawn by the key `rng`.
-
-    Raises:
-        FedreproError: averaging by W would not converge (see `checked_weights`).
+    weight for what node j sends; random graphs are drawn by the key `rng`. Errors are
+    `checked_weights`'.
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -124,26 +108,20 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
 def metropolis(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
     """Return Metropolis weights of a graph, W_ij = 1 / (1 + max(d_i, d_j)) for neighbours: (N, N).
 
-    `hears` is the graph's symmetric adjacency matrix, bool (N, N), d the degrees. W_ii is 1 minus
-    the rest of row i. Without `self_loops` W_ij = 1 / max(d_i, d_j). W is symmetric, so all nodes
-    weigh equally in the limit. Source: Xiao and Boyd, Fast linear iterations for distributed
-    averaging, 2004, section 4.2.
+    `hears` is the symmetric adjacency matrix, bool (N, N), d the degrees. Without `self_loops` W_ij
+    = 1 / max(d_i, d_j). All nodes weigh equally in the limit. Source: Xiao and Boyd, Fast linear
+    iterations for distributed averaging, 2004, section 4.2.
     """
     degrees = hears.sum(1)
     most = np.maximum(degrees[:, None], degrees[None, :]) + self_loops
     weights = np.where(hears, 1.0 / np.maximum(most, 1), 0.0)
-    # W_ii = 1 - the sum of the others (the paper leaves out the sum); rounding must not make it
-    # negative
+    # the paper leaves out the sum; rounding must not make it negative
     np.fill_diagonal(weights, np.maximum(0.0, 1.0 - weights.sum(1)))
     return weights
 
 
 def uniform(hears: np.ndarray, self_loops: bool = True) -> np.ndarray:
-    """Return weights by which a node averages itself and its neighbours equally, float64 (N, N).
-
-    `hears` is the graph's adjacency matrix, bool (N, N), with degrees d. Weights are 1 / (1 + d_i),
-    or without self-loops 1 / d_i.
-    """
+    """Return weights by which a node averages neighbours, and itself, equally: float64 (N, N)."""
     adjacency = hears.astype(np.float64)
     if self_loops or len(hears) == 1:
         np.fill_diagonal(adjacency, 1.0)
@@ -157,10 +135,7 @@ COLUMNS = 1 << 14  # numbers of a node that are summed at once: 64 nodes take 8 
 
 
 def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Average over graph neighbours: return sum_j W_ij x_j for each node i, (N, *shape).
-
-    `weights` is the mixing matrix W (N, N), `values` is x (N, *shape), whose dtype the result has.
-    """
+    """Average values x (N, *shape) over graph neighbours: sum_j W_ij x_j for each node i, as x."""
     flat = values.reshape(len(values), -1)
     sums = np.empty_like(flat)
     for start in range(0, flat.shape[1], COLUMNS):
@@ -170,7 +145,7 @@ def mixed(weights: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 ENOUGH = 1e-12  # of a sum, in what is left out of it
-LONG = 64  # nodes; up to this size, powers of the whole matrix are quick enough
+LONG = 64  # nodes: up to here powers of the whole matrix are quick enough
 
 
 def stationary(weights: np.ndarray) -> np.ndarray:
@@ -180,24 +155,18 @@ def stationary(weights: np.ndarray) -> np.ndarray:
 
 
 def second_modulus(weights: np.ndarray) -> float:
-    """Return the second largest modulus of the eigenvalues of the mixing matrix `weights`, W.
-
-    Repeated averaging converges at this rate: it multiplies errors by this number. For one node the
-    result is 0. Computed as the largest modulus of W - 1v' (v: `stationary`), whose eigenvalues are
-    those of W, except 0 instead of 1.
-    """
+    """Return the second largest modulus of W's eigenvalues, by which averaging shrinks errors."""
+    # W - 1v' has the eigenvalues of W, but 0 for 1
     return float(np.abs(np.linalg.eigvals(_transient(weights))).max())
 
 
 def mixing_sum(weights: np.ndarray) -> float:
     """Return S_W = max_i sum_{k >= 1} sum_j |(W^k)_ij - v_j|: how slowly averaging by W converges.
 
-    W is the mixing matrix `weights`, v its limit, as of `stationary`. Powers are added until the
-    rest, which shrinks by the second modulus, is below 1e-12 of the sum. If all rows of W are alike
-    up to a rotation, as on a ring, only row 0 is computed.
+    v is `stationary`. Powers are added until the rest is below 1e-12 of the sum. If all rows of W
+    are alike up to a rotation, as on a ring, only row 0 is computed.
     """
-    step = _transient(weights)
-    rate = second_modulus(weights)
+    step, rate = _transient(weights), second_modulus(weights)
     alike = np.array_equal(weights, np.roll(weights, (1, 1), (0, 1)))  # all nodes see the same
     if len(weights) > LONG and alike:
         return _sum_of_first_row(step, rate)
@@ -257,33 +226,27 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
-
-    Raises:
-        FedreproError: the file is missing, or a line is not numbers.
-    """
+    """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
     text = _bytes(path).decode(errors="replace")
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
         raise FedreproError(f"{path} is empty; write a line for each node, such as 0.25,0.75")
-    for number, line in enumerate(lines, start=1):
+    rows: list[list[float]] = []
+    for line in lines:
+        rows.append([])
         for cell in line:
             try:
-                float(cell)
+                rows[-1].append(float(cell))
             except ValueError:
                 raise FedreproError(
-                    f"{path}, line {number}: {shown(cell.strip())} is not a number; lines are "
+                    f"{path}, line {len(rows)}: {shown(cell.strip())} is not a number; lines are "
                     "numbers joined by commas"
                 ) from None
-    return [[float(cell) for cell in line] for line in lines]
+    return rows
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return "sha256:" and the checksum of a graph file, which identifies the file's content.
-
-    Raises:
-        FedreproError: the file cannot be read.
-    """
+    """Return "sha256:" and the checksum of a graph file; FedreproError if it cannot be read."""
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -13,8 +13,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.network import Init, Network
-from fedrepro.training.loss_terms import GaussianPrior, Perturbation, Term, WeightTerm, perturbs
-from fedrepro.training.minibatches import Chunk, Task, schedule, whole_steps
+from fedrepro.training.examples import Arrays
+from fedrepro.training.loss_terms import (
+    GaussianPrior,
+    Perturbation,
+    Term,
+    Terms,
+    WeightTerm,
+    perturbs,
+)
+from fedrepro.training.minibatches import Task
 
 if TYPE_CHECKING:
     import torch
@@ -27,9 +35,9 @@ class Settings:
     """The settings of local training at a client: optimiser ("adam" or "sgd"), batch size, epochs.
 
     weight_sd, bias, init: standard deviation and constant of initial weights, and the rule to draw
-    them. shared_init: whether all clients start from equal weights. batch_size: None uses all of a
-    client's examples in each step. augment: "crop_flip" trains on random crops and mirror images.
-    patience: after how many epochs without better training accuracy a client stops; 0: never.
+    them. shared_init: whether all clients start from equal weights. batch_size: None uses all
+    examples in each step. augment: "crop_flip" trains on random crops and mirror images. patience:
+    after how many epochs without better training accuracy a client stops; 0: never.
     """
 
     optimiser: str
@@ -76,17 +84,17 @@ class Procedure:
 
     network: Network
     settings: Settings
-    terms: Sequence[Term | WeightTerm] = ()
+    terms: Terms = ()
 
     @property
     def losses(self) -> list[Term]:
         """Return the loss terms that need a forward pass, such as an entropy term."""
-        rest = [term for term in self.terms if not isinstance(term, WeightTerm)]
-        return [term for term in rest if not perturbs(term)]
+        terms = (term for term in self.terms if not isinstance(term, WeightTerm))
+        return [term for term in terms if not perturbs(term)]
 
     @property
     def perturbations(self) -> list[Perturbation]:
-        """Return the training terms that compute gradients at other weights, such as SAM's."""
+        """Return the terms that compute gradients at other weights, such as SAM's."""
         return [term for term in self.terms if perturbs(term)]  # type: ignore[misc]
 
     @property
@@ -95,30 +103,19 @@ class Procedure:
         return [term for term in self.terms if isinstance(term, WeightTerm)]
 
     @property
-    def is_plain_descent(self) -> bool:
-        """Return whether a step is just w - lr · gradient of the loss: no momentum, no L2."""
-        settings = self.settings
-        bent = self.weight_penalties or self.perturbations
-        return settings.optimiser == "sgd" and not (settings.momentum or settings.l2 or bent)
-
-    @property
     def private(self) -> dict[str, Shape]:
         """Return shapes, by name, of tensors that loss terms train and clients never send."""
         return {
             name: shape for term in self.losses for name, shape in term.shapes(self.network).items()
         }
 
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        """Return shapes, by name, of all trained tensors: the network's, then loss terms'."""
-        return {**self.network.shapes, **self.private}
-
     def can_fuse_update(self, keep_gradients: bool) -> bool:
-        """Return whether compiled code may apply a layer's gradient without storing it.
-
-        This is so for plain SGD, unless `keep_gradients` asks for gradients summed over steps.
-        """
-        return self.is_plain_descent and not keep_gradients and self.settings.batch_size is not None
+        """Return whether a step is just w - lr · gradient, which need not be stored."""
+        settings = self.settings
+        if keep_gradients or settings.batch_size is None or settings.optimiser != "sgd":
+            return False
+        changed = settings.momentum or settings.l2 or self.weight_penalties or self.perturbations
+        return not changed
 
     def shares(self, tasks: Sequence[Task]) -> list[float]:
         """Return each training's factor of the loss term KL(weights ‖ prior); zeros without it."""
@@ -131,32 +128,14 @@ class Procedure:
     @property
     def rows(self) -> int:
         """Return how many examples are computed at once: a minibatch or part of a full batch."""
-        batch_size = self.settings.batch_size
-        if batch_size is not None:
-            return batch_size
+        if self.settings.batch_size is not None:
+            return self.settings.batch_size
         shapes = [layer.output(shape) for layer, shape, _ in self.network.places]
         each = sum(math.prod(shape) for shape in (self.network.shape, *shapes))
         return max(1, min(PIECE_ROWS, PIECE_FLOATS // each))
 
-    def pieces(self, task: Task) -> int:
-        """Return in how many parts a full-batch step on a client's examples is computed; else 1."""
-        return 1 if self.settings.batch_size else -(-len(task.rows) // self.rows)
-
-    def plan(self, tasks: Sequence[Task]) -> Iterator[Chunk]:
-        """Yield all training steps of several models, one per entry of `tasks`, as chunks.
-
-        `tasks` must be ordered by number of steps, then of full-batch parts, largest first.
-        """
-        settings = self.settings
-        if settings.batch_size is None:
-            return whole_steps(tasks, self.rows, settings.epochs)
-        return schedule(tasks, settings.batch_size, settings.epochs)
-
     def require_pieces(self) -> None:
-        """Raise FedreproError if full batches are computed in parts and a loss term cannot be.
-
-        If batch_size is None, a step uses all examples, in parts whose losses are added.
-        """
+        """Raise FedreproError if full batches are computed in parts and a loss term cannot be."""
         if self.settings.batch_size is None:
             whole = [term for term in self.losses if not term.additive]
             for term in (*whole, *self.perturbations):
@@ -168,39 +147,38 @@ class Procedure:
 
 @dataclass(frozen=True)
 class InitialTensors:
-    """The tensors that the training of n models starts from, by name.
+    """The tensors that the training of n models starts from, (n, *shape) by name.
 
-    start: the networks' weights, (n, *shape), or (1, *shape) for all. private: tensors that loss
-    terms train, (n, *shape). reference: weights that loss terms compare the network with, if not
-    `start`.
+    start: the networks', or (1, *shape) for all. private: those of loss terms. reference: what loss
+    terms compare the network with, if not `start`.
     """
 
-    start: Mapping[str, np.ndarray]
-    private: Mapping[str, np.ndarray]
-    reference: Mapping[str, np.ndarray] | None = None
+    start: Arrays
+    private: Arrays
+    reference: Arrays | None = None
 
 
 @dataclass(frozen=True)
 class TrainedModels:
     """Weights and losses of m models whose training has finished.
 
-    chosen: int (m,), the models' numbers in the list of trainings. losses: (steps, m), zero after a
-    model's last step. taken: int (m,), steps of each model. finite: bool (m,), whether all weights
-    are finite. tensors, private (of loss terms) and summed (gradients over steps): (m, *shape) by
-    name, valid until the trainer yields the next models.
+    chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
+    model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors,
+    private (of loss terms) and summed (gradients over steps): (m, *shape), valid until the next
+    models.
     """
 
     chosen: np.ndarray
     losses: np.ndarray
     taken: np.ndarray
     finite: np.ndarray
-    tensors: Mapping[str, np.ndarray]
+    tensors: Arrays
     private: dict[str, np.ndarray]
     summed: dict[str, np.ndarray] | None
 
 
 class LazyGpuTensors(dict[str, np.ndarray]):
-    """A dict from names to arrays of tensors on a GPU, each copied to the CPU when first read."""
+    """Arrays of tensors on a GPU by name, each copied to the CPU when first read."""
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
@@ -215,8 +193,8 @@ class EarlyStopping:
     """Decides which of several models still train, and keeps the weights of models that stopped.
 
     A model stops after `patience` epochs in a row without training accuracy above its best.
-    running: bool (models,), which still train. taken: int (models,), steps of each model. kept: for
-    a stopped model's index its rows of the buffers given to `see` (weights, summed gradients).
+    running: bool (models,), which still train. taken: int (models,), steps of each. kept: a stopped
+    model's rows of the buffers given to `see`.
     """
 
     def __init__(self, tasks: Sequence[Task], settings: Settings) -> None:
@@ -230,16 +208,12 @@ class EarlyStopping:
 
     @property
     def last(self) -> int:
-        """Return one more than the index of the last model that still trains; 0 if none does.
-
-        Models stop early one by one; a step computes the models before this index.
-        """
+        """Return one more than the index of the last model that still trains; 0 if none does."""
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Count correct predictions; at an epoch's end stop the models that no longer improve.
+        """Count `right` predictions (models,) up to step `end`; at an epoch's end stop some models.
 
-        `right`, int (models,), has the correct predictions since the last call, up to step `end`.
         If a model stops now, its rows of `buffers` (models, …) are saved for `put_back`.
         """
         self.right += right

@@ -12,25 +12,22 @@ PAD = 8
 
 
 def padded_to(columns: int) -> int:
-    """Round a number of columns up to a multiple of 8 (PAD), for code that computes 8 at a time."""
+    """Round a number of columns up to a multiple of 8 (PAD), which code computes at a time."""
     return -(-columns // PAD) * PAD
 
 
 def row_of(columns: int) -> int:
     """Return the distance in memory between the beginnings of two rows of a matrix, in numbers.
 
-    A row is padded to a multiple of 8 numbers. Rows at multiples of 2 KiB would share few sets of
-    the L1 cache, which makes products up to three times slower; then 16 numbers more are added.
+    It is a multiple of 8, but none of 2 KiB: such rows would share few sets of the L1 cache, which
+    makes products up to three times slower.
     """
     width = -(-columns // PAD) * PAD
     return width + 16 if width % 512 == 0 else width
 
 
 def aligned(size: int, dtype: Any, place: int = 0, unit: int = LINE) -> np.ndarray[Any, Any]:
-    """Return zeros (size,) whose memory address is `place` bytes after a multiple of `unit` bytes.
-
-    The default of `unit` is a cache line, 64 bytes, so that vector code reads whole cache lines.
-    """
+    """Return zeros (size,) whose address is `place` bytes after a multiple of `unit` bytes."""
     if not size:
         return np.zeros(0, dtype)
     count = size * np.dtype(dtype).itemsize

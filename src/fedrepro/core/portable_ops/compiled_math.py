@@ -1,18 +1,17 @@
 """Functions compiled by Numba, and matrix products: the same bits on every processor.
 
 A product is written in LLVM's vectors, which each machine maps to its registers. An element of the
-result is one chain of fused multiply-adds in a fixed order, whatever the width of the vectors and
-however many rows and columns are computed at a time. No library is called, whose version or choice
-of code could change a result. Nothing here allows `fastmath`.
+result is one chain of fused multiply-adds in a fixed order, however many are computed at a time. No
+library is called. Nothing here allows `fastmath`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -21,12 +20,16 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import types
 from numba.core import cgutils as untyped
 from numba.core import config
-from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from fedrepro.core.portable_ops import aligned_buffers, inner_functions
+from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compilation_cache import compiled_once, kept_by_content, one_process
+from fedrepro.core.portable_ops.compilation import (
+    OPTIONS,
+    compiled_once,
+    kept_by_content,
+    one_process,
+)
 
 Array = np.ndarray[Any, Any]
 cgutils: Any = untyped
@@ -37,18 +40,17 @@ Function = Callable[..., Any]
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
     """Append a hash of the source of the modules `calls` to a function's name.
 
-    Numba caches compiled code by name and by the function's own file alone. With the hash, a change
-    in a module that the function calls makes Numba compile the function again.
+    Numba caches compiled code by the function's name and own file alone, and so misses a change
+    there.
     """
     sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
 
 
 def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function:
-    """Compile a function to machine code by Numba, cached on disk where that can be written.
+    """Compile a function that calls compiled functions of the modules `calls`, cached on disk.
 
-    `calls` are the modules whose compiled functions `function` calls. Division by zero gives
-    infinity, as in NumPy, since a check for it would prevent vector code.
+    Division by zero gives infinity, as in NumPy, since a check for it would prevent vector code.
     """
     if calls:
         named_after(function, calls)
@@ -64,16 +66,14 @@ def compiled(function: Function, calls: Collection[ModuleType] = ()) -> Function
 
 def inner(function: Function) -> Any:
     """Compile a function that only compiled functions call; its code is cached within theirs."""
-    return numba.njit(**inner_functions.OPTIONS)(function)
+    return numba.njit(**OPTIONS)(function)
 
 
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that chooses what to call by its first argument's type.
 
-    Args:
-        plain: the function to call for all types that are not in `kinds`.
-        kinds: the function to call for each class of named tuple.
-        field: the field of the first argument whose type decides; '' for the argument's own type.
+    `kinds` has the function for each class of named tuple, `plain` serves all other types. `field`
+    names the field of the argument whose type decides, if it is not the argument's own.
     """
 
     def chosen(first: Any, *_: Any) -> Function:
@@ -83,8 +83,45 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
     def called(*_: Any) -> Any:
         raise NotImplementedError  # outside of compiled code
 
-    overload(called, jit_options=inner_functions.OPTIONS, strict=False)(chosen)
+    overload(called, jit_options=OPTIONS, strict=False)(chosen)
     return called
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing, for a type that there is nothing to do for."""
+
+
+class Code(NamedTuple):
+    """LLVM code that is being written, and the Numba types of the arguments of its function."""
+
+    context: Any
+    builder: Any
+    kinds: Any
+
+    def at(self, kind: Any, array: Any, at: Any) -> Any:
+        """Write code for the address of element `at` of an `array` of Numba type `kind`."""
+        if isinstance(kind, types.Array):
+            array = self.context.make_array(kind)(self.context, self.builder, array).data
+        return self.builder.gep(array, [at])
+
+
+def written(write: Function, result: Any = types.void) -> Any:
+    """Make a function of compiled code from the writer of its LLVM code.
+
+    write(code, *arguments) gets a `Code` and LLVM's values of the arguments, and returns that of
+    the result, of Numba type `result`; None stands for the type of the first argument's numbers.
+    """
+
+    def typed(typing: Any, *kinds: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = write(Code(context, builder, signature.args), *arguments)
+            return context.get_dummy_value() if value is None else value
+
+        return (result or getattr(kinds[0], "dtype", kinds[0]))(*kinds), generate
+
+    vars(typed)["__signature__"] = inspect.signature(write)
+    typed.__name__ = write.__name__
+    return intrinsic(typed)
 
 
 @inner
@@ -173,23 +210,15 @@ class Vectors:
         return self.builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), indices)
 
 
-def array_at(context: Any, builder: Any, kind: Any, array: Any, at: Any) -> Any:
-    """Write LLVM code for the address of element `at` of an `array` of Numba type `kind`."""
-    if isinstance(kind, types.Array):
-        array = context.make_array(kind)(context, builder, array).data
-    return builder.gep(array, [at])
-
-
 def _tile_of(
     typing: Any, columns: Any, rows: Any, terms: Any, out: Any, begin: Any, a: Any, b: Any, of: Any
 ) -> Any:
     """Write LLVM code for a tile (a small block) of out = begin + a @ b, summed in CPU registers.
 
-    An intrinsic of Numba, for up to ROWS rows and a literal number of columns. A row of a and a
-    column of b may lie in several stretches of memory: `terms` is (number of stretches, length of
-    each). out, begin: (array, offset, row stride). a, b: (array, offset, stride between stretches,
-    stride within one). of: the row stride of a, or (offsets of its rows, index of the first).
-    Returns the Numba signature and the function that writes the code.
+    It has up to ROWS rows and a literal number of columns. A row of a and a column of b may lie in
+    several stretches of memory: `terms` is (number of stretches, length of each). out, begin:
+    (array, offset, row stride). a, b: (array, offset, stride between stretches, stride within one).
+    of: the row stride of a, or (offsets of its rows, index of the first).
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -214,12 +243,10 @@ def _tile_of(
             return at if known else builder.asm(kind, "", "=r,0", [at], False)
 
         def across(pointer: Any, at: Any) -> list[Any]:
-            """Write LLVM code for pointers to the vectors of a row that starts at pointer + at."""
             starts = range(0, width, vector.lanes)
             return [builder.gep(pointer, [builder.add(at, constant(start))]) for start in starts]
 
         def load(pointers: list[Any]) -> list[Any]:
-            """Write code that loads a row's vectors; only the last may have fewer lanes."""
             *whole, last = pointers
             return [*(vector.load(vector.at(each)) for each in whole), vector.load_some(last, rest)]
 
@@ -233,11 +260,9 @@ def _tile_of(
             each = [row_of_a(r) for r in range(height)]
 
             def run(sums: list[Any], turn: Any) -> list[Any]:
-                """Write LLVM code that adds the terms of contiguous stretch `turn` to `sums`."""
                 a_at, b_at = builder.mul(turn, a_steps[0]), builder.mul(turn, b_steps[0])
 
                 def add(sums: list[Any], k: Any) -> list[Any]:
-                    """Write LLVM code that adds column k of a times row k of b to `sums`."""
                     at = place(builder.add(b_at, builder.mul(k, b_steps[1])))
                     values = load(across(b, at))
                     at, new = place(builder.add(a_at, builder.mul(k, a_steps[1]))), []
@@ -285,7 +310,7 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> tuple[list[Any], Any]:
     """Write LLVM code of a loop that sets values = body(values, k) for k in range(first, end).
 
-    Returns the last values and the last k (equal to `end`), which are LLVM values.
+    Returns the last values and the last k.
     """
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
@@ -315,8 +340,7 @@ def _multiply(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b block by block, so that sums stay in registers, data in caches.
 
-    out, begin (rows, columns), a (rows, length), b (length, columns) are pointers; *_row are
-    strides from row to row, and a_inner is the stride within a row of a.
+    Matrices are pointers; *_row are strides from row to row, a_inner is that within a row of a.
     """
     # what is read again and again should be the smaller one, or stay in the first cache
     panel = columns if length * columns <= FEW else PANEL
@@ -351,9 +375,9 @@ def _multiply(
 
 @cache
 def multiplier(dtype: str) -> Any:
-    """Compile the matrix product that `product` calls; `dtype` is "float32" or "float64".
+    """Compile the matrix product that `product` calls, for "float32" or "float64".
 
-    The product is the largest code by far, so it is compiled once and not with each of its callers.
+    It is the largest code by far, and so is compiled once and not with each of its callers.
     """
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
@@ -362,10 +386,7 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function` for a Numba signature, so that other code can call it by its `address`.
-
-    One process at a time compiles. `dtype`, the type of numbers, is a part of the lock file's name.
-    """
+    """Compile `function`, on numbers of `dtype`, for other code to call by its `address`."""
     try:
         with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
             return numba.cfunc(signature, cache=True)(function)
@@ -373,98 +394,75 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
         return numba.cfunc(signature)(function)
 
 
-# Compute out = begin + a @ b; `size` is (rows, inner, columns), columns a multiple of PAD.
-#
-# by: the address of the code that `multiplier` compiles. out and begin (rows, columns), b (inner,
-# columns): tuples (flat array, offset, row stride); a row stride 0 of `begin` gives all rows the
-# values of one. a (rows, inner) has its stride from column to column in addition. An element is
-# begin + a_0 b_0 + a_1 b_1 + …, added in this order, each rounded once.
-def _product(typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> Any:
-    return types.void(by, out, begin, a, b, size), call_address
+@written
+def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> None:
+    """Compute out = begin + a @ b; `size` is (rows, inner, columns), columns a multiple of PAD.
 
-
-def call_address(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """Write LLVM code that calls a compiled function by its memory address, the first argument.
-
-    Each of the other arguments is a tuple, whose items become arguments of the function; an array
-    and an offset at the beginning of a tuple become one pointer.
+    `by` is the address of the code that `multiplier` compiles; out, begin (rows, columns) and b
+    (inner, columns) are (flat array, offset, row stride), where a stride 0 of `begin` repeats a
+    row; a (rows, inner) has its stride from column to column in addition. An element is begin + a_0
+    b_0 + a_1 b_1 + …, added in this order, each rounded once.
     """
-    address, *tuples = arguments
-    values: list[Any] = []
-    for kind, value in zip(signature.args[1:], tuples, strict=True):
+    call_address(code, by, out, begin, a, b, size)
+
+
+def call_address(code: Code, address: Any, *tuples: Any) -> None:
+    """Write LLVM code that calls a compiled function by its memory address.
+
+    Items of the tuples become arguments of the function; an array and an offset at the beginning of
+    a tuple become one pointer.
+    """
+    builder, values = code.builder, []
+    for kind, value in zip(code.kinds[1:], tuples, strict=True):
         parts = cgutils.unpack_tuple(builder, value)
         if isinstance(kind[0], types.Array):
-            parts[:2] = [array_at(context, builder, kind[0], *parts[:2])]
+            parts[:2] = [code.at(kind[0], *parts[:2])]
         values += parts
     function = ir.FunctionType(ir.VoidType(), [value.type for value in values])
     builder.call(builder.inttoptr(address, function.as_pointer()), values)
-    return context.get_dummy_value()
 
 
-product: Any = intrinsic(_product)
+@partial(written, result=None)
+def fma(code: Code, a: Any, b: Any, c: Any) -> Any:
+    """Return a · b + c, rounded once: half the instructions, and the same bits on every machine."""
+    return code.builder.fma(a, b, c)
 
 
-def _fma(typing: Any, a: Any, b: Any, c: Any) -> Any:
-    if not a == b == c:
-        raise TypingError(f"fma takes three numbers of one type, not {a}, {b} and {c}")
+@written
+def turn_square(
+    code: Code, source: Any, at: Any, row: Any, to: Any, first: Any, apart: Any
+) -> None:
+    """Transpose the 8 × 8 numbers (SQUARE) that begin at `at` in `source`, by shuffles.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.fma(*arguments)
-
-    return a(a, b, c), generate
-
-
-# a · b + c, rounded once: half the instructions, and the same bits on every machine
-fma: Any = intrinsic(_fma)
-
-
-def _turn_square(
-    typing: Any, source: Any, at: Any, row: Any, to: Any, first: Any, apart: Any
-) -> Any:
-    """Write code that transposes the 8 × 8 numbers (SQUARE) at `at` in `source`, by shuffles.
-
-    An intrinsic of Numba: the result begins at `first` in `to`; `row` and `apart` are row strides.
+    The result begins at `first` in `to`; `row` and `apart` are row strides.
     """
+    builder, kinds = code.builder, code.kinds
+    lanes, size = range(SQUARE), SQUARE // 2
+    vector = Vectors(builder, kinds[0].dtype, SQUARE)
+    indices = ir.VectorType(ir.IntType(32), SQUARE)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        source, at, row, to, first, apart = arguments
-        kinds, lanes, size = signature.args, range(SQUARE), SQUARE // 2
-        vector = Vectors(builder, kinds[0].dtype, SQUARE)
-        indices = ir.VectorType(ir.IntType(32), SQUARE)
+    def pointers(kind: Any, array: Any, start: Any, step: Any) -> list[Any]:
+        begin = code.at(kind, array, start)
+        return [vector.at(begin, builder.mul(ir.Constant(step.type, r), step)) for r in lanes]
 
-        def pointers(kind: Any, array: Any, start: Any, step: Any) -> list[Any]:
-            begin = array_at(context, builder, kind, array, start)
-            return [vector.at(begin, builder.mul(ir.Constant(step.type, r), step)) for r in lanes]
+    def chosen(pair: tuple[Any, Any], which: list[int]) -> Any:
+        return builder.shuffle_vector(*pair, ir.Constant(indices, which))
 
-        def chosen(pair: tuple[Any, Any], which: list[int]) -> Any:
-            return builder.shuffle_vector(*pair, ir.Constant(indices, which))
-
-        rows = [vector.load(pointer) for pointer in pointers(kinds[0], source, at, row)]
-        while size:  # blocks of this side change places across the diagonal, then smaller ones
-            for r in lanes:
-                if not r & size:
-                    pair = rows[r], rows[r + size]
-                    rows[r] = chosen(pair, [n + (SQUARE - size) * bool(n & size) for n in lanes])
-                    rows[r + size] = chosen(
-                        pair, [n + (SQUARE if n & size else size) for n in lanes]
-                    )
-            size //= 2
-        for value, pointer in zip(rows, pointers(kinds[3], to, first, apart), strict=True):
-            vector.store(value, pointer)
-        return context.get_dummy_value()
-
-    return types.void(source, at, row, to, first, apart), generate
-
-
-turn_square: Any = intrinsic(_turn_square)
+    rows = [vector.load(pointer) for pointer in pointers(kinds[0], source, at, row)]
+    while size:  # blocks of this side change places across the diagonal, then smaller ones
+        for r in lanes:
+            if not r & size:
+                pair = rows[r], rows[r + size]
+                rows[r] = chosen(pair, [n + (SQUARE - size) * bool(n & size) for n in lanes])
+                rows[r + size] = chosen(pair, [n + (SQUARE if n & size else size) for n in lanes])
+        size //= 2
+    for value, pointer in zip(rows, pointers(kinds[3], to, first, apart), strict=True):
+        vector.store(value, pointer)
 
 
 @inner
 def transpose(source: Any, rows: int, columns: int, to: Any) -> None:
-    """Write the transpose of the matrix `source` (rows, columns) to the matrix `to`.
-
-    `source` and `to` are tuples (flat array, index of the first number, row stride).
-    """
+    """Write the transpose of `source` (rows, columns) to `to`, both (array, offset, row stride)."""
     (values, at, step), (out, first, apart) = source, to
     whole, broad = rows // SQUARE * SQUARE, columns // SQUARE * SQUARE
     for i in range(0, whole, SQUARE):

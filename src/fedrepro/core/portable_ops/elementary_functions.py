@@ -1,20 +1,31 @@
-"""Exponentials, logarithms and softplus of numbers in compiled code: the same bits everywhere.
+"""Numbers in compiled code, the same bits everywhere: exp, log, softplus, random; CPU modes.
 
-No library is called: each function is a polynomial, computed by fused multiply-adds.
+No library is called: each function is a polynomial, computed by fused multiply-adds. Random numbers
+are those of NumPy's Philox generator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import platform
+from functools import partial
 from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import overload
 
-from fedrepro.core.portable_ops.compiled_math import Function, fma, inner
-from fedrepro.core.portable_ops.inner_functions import OPTIONS
+from fedrepro.core.portable_ops.compilation import OPTIONS
+from fedrepro.core.portable_ops.compiled_math import (
+    Array,
+    Code,
+    Function,
+    cgutils,
+    fma,
+    inner,
+    written,
+)
 
 SINGLE = np.float32
 LOWEST = SINGLE(-87.0)  # what lies below has no normal number as its exponential
@@ -43,12 +54,12 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Return value / scale in compiled code, such as a pixel / 255; `inverse` is 1 / scale."""
+    """Return value / scale, such as a pixel / 255; `inverse` is 1 / scale."""
     raise NotImplementedError
 
 
 @overload(scaled, jit_options=OPTIONS)
-def _scaled(value: Any, scale: Any, inverse: Any) -> Callable[..., Any]:
+def _scaled(value: Any, scale: Any, inverse: Any) -> Function:
     number = np.float32 if inverse == types.float32 else np.float64
 
     def byte(value: Any, scale: Any, inverse: Any) -> Any:
@@ -74,10 +85,7 @@ def odd_terms(q: float) -> float:
 
 @inner
 def log_of(x: float) -> float:
-    """Return log(x) of a float64 number in compiled code, with equal bits on all CPUs.
-
-    x must not be subnormal; zero, negative and infinite x and NaN are returned as they are.
-    """
+    """Return log(x) of a normal float64 number; what is not positive and finite stays as it is."""
     if not 0 < x < math.inf:
         return x
     bits = np.float64(x).view(np.int64)
@@ -93,12 +101,12 @@ def log_of(x: float) -> float:
 
 
 def softplus_of(x: Any) -> Any:
-    """Return log(1 + exp(x)) of a scalar in compiled code, with equal bits on all CPUs."""
+    """Return log(1 + exp(x)) of a scalar."""
     raise NotImplementedError
 
 
 def exp_of(x: Any) -> Any:
-    """Return exp(x) of a scalar x ≤ 0 in compiled code, with equal bits on all CPUs."""
+    """Return exp(x) of a scalar x ≤ 0."""
     raise NotImplementedError
 
 
@@ -108,18 +116,9 @@ def _exp_of(x: Any) -> Function:
         bounded = LEAST if x < LEAST else x
         twos = np.rint(bounded * PER_TWO_64)
         r = fma(-twos, TWO_LOW_64, fma(-twos, TWO_HIGH_64, bounded))
-        p = TERMS[11]
-        p = fma(p, r, TERMS[10])
-        p = fma(p, r, TERMS[9])
-        p = fma(p, r, TERMS[8])
-        p = fma(p, r, TERMS[7])
-        p = fma(p, r, TERMS[6])
-        p = fma(p, r, TERMS[5])
-        p = fma(p, r, TERMS[4])
-        p = fma(p, r, TERMS[3])
-        p = fma(p, r, TERMS[2])
-        p = fma(p, r, TERMS[1])
-        p = fma(p, r, TERMS[0])
+        p = fma(fma(fma(TERMS[11], r, TERMS[10]), r, TERMS[9]), r, TERMS[8])
+        p = fma(fma(fma(fma(p, r, TERMS[7]), r, TERMS[6]), r, TERMS[5]), r, TERMS[4])
+        p = fma(fma(fma(fma(p, r, TERMS[3]), r, TERMS[2]), r, TERMS[1]), r, TERMS[0])
         scale = np.int64((np.int64(twos) + HALFWAY) << FRACTION).view(np.float64)
         return (fma(p, r * r, r) + 1.0) * scale
 
@@ -152,3 +151,78 @@ def _softplus_of(x: Any) -> Function:
         return fma(TWO * z, p, above)
 
     return single if x == types.float32 else double
+
+
+@partial(written, result=types.uint64)
+def _high(code: Code, a: Any, b: Any) -> Any:
+    """Return the upper 64 bits of a product of two uint64."""
+    builder, wide = code.builder, ir.IntType(128)
+    whole = builder.mul(builder.zext(a, wide), builder.zext(b, wide))
+    return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
+
+
+MULTIPLY = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
+WEYL = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBB67AE8584CAA73B)
+
+
+@inner
+def words(key: Array, inside: int, piece: int, first: int, out: Array) -> None:
+    """Fill `out`, uint64 (n,), with random numbers number `first`, first + 1, … of a stream.
+
+    The stream is that of numpy.random.Philox with `key`, uint64 (2,), and counter (0, inside,
+    piece, 0): one for each minibatch (`inside`) and part of it (`piece`).
+    """
+    for block in range(first // 4, -(-(first + len(out)) // 4)):
+        k0, k1 = key[0], key[1]
+        a, b = np.uint64(block + 1), np.uint64(inside)
+        c, d = np.uint64(piece), np.uint64(0)
+        for _ in range(10):
+            high0, low0 = _high(MULTIPLY[0], a), MULTIPLY[0] * a
+            high1, low1 = _high(MULTIPLY[1], c), MULTIPLY[1] * c
+            a, b, c, d = high1 ^ b ^ k0, low1, high0 ^ d ^ k1, low0
+            k0, k1 = k0 + WEYL[0], k1 + WEYL[1]
+        at = 4 * block - first
+        for i, word in enumerate((a, b, c, d)):
+            if 0 <= at + i < len(out):
+                out[at + i] = word
+
+
+X86 = platform.machine() in ("x86_64", "AMD64")
+FLUSHED = 0x8040  # bits of the register: of results, and of operands
+
+
+@written
+def fetch(code: Code, array: Any, at: Any) -> None:
+    """Ask for the cache line that holds array[at], so that it is in the cache when it is needed."""
+    builder, number = code.builder, ir.IntType(32)
+    place = builder.bitcast(code.at(code.kinds[0], array, at), ir.IntType(8).as_pointer())
+    kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
+    ask = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # to read, into the second cache, data and no code
+    builder.call(ask, [place, *(ir.Constant(number, value) for value in (0, 2, 1))])
+
+
+def _mode(builder: Any, name: str, place: Any) -> None:
+    if X86:  # stores ('st') the register MXCSR at `place`, or loads ('ld') it
+        pointer = builder.bitcast(place, ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type])
+        ask = cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.sse.{name}mxcsr")
+        builder.call(ask, [pointer])
+
+
+@partial(written, result=types.uint32)
+def flush(code: Code) -> Any:
+    """Count subnormal numbers, slow to multiply, as zero until `restore`; return what it takes."""
+    builder = code.builder
+    place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
+    _mode(builder, "st", place)
+    before = builder.load(place)
+    builder.store(builder.or_(before, ir.Constant(before.type, FLUSHED)), place)
+    _mode(builder, "ld", place)
+    return before
+
+
+@written
+def restore(code: Code, before: Any) -> None:
+    """Set the modes of floating-point numbers that `flush` returned."""
+    _mode(code.builder, "ld", cgutils.alloca_once_value(code.builder, before))

@@ -2,18 +2,16 @@
 
 Rows of the first factor begin at listed offsets in an array, and consist of stretches of adjacent
 numbers. A k × k window of an image stored as (H, W, C) is such a row: k stretches of k · C numbers.
-So a convolution is a product without an unfolded copy. An element of the result is one chain of
-fused multiply-adds in a fixed order, as in `compiled_math`.
+So a convolution needs no unfolded copy. An element is summed as in `compiled_math`.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.extending import intrinsic
 
 from fedrepro.core.portable_ops import compiled_math
 from fedrepro.core.portable_ops.aligned_buffers import PAD
@@ -21,17 +19,18 @@ from fedrepro.core.portable_ops.compiled_math import (
     COLUMNS,
     HALF,
     ROWS,
+    Code,
     Vectors,
-    array_at,
     by_address,
     call_address,
     cgutils,
     loop,
     named_after,
+    numba_types,
     tile,
+    written,
 )
 
-numba_types: Any = types
 DEEP = 256  # terms of a sum at a time: as many rows of COLUMNS numbers stay in the first cache
 NOWHERE = 4  # the place in a window of 2 × 2 that a pooling notes where nothing is above zero
 
@@ -42,9 +41,9 @@ def _multiply_at(
 ) -> None:  # fmt: skip
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
-    So a convolution needs no unfolded copy. Row r of a begins at a[places[r]] and consists of
-    `runs` stretches of `length` numbers, such as the rows of a window. Matrices are pointers;
-    *_row, *_run and *_step are strides from row to row, stretch to stretch and number to number.
+    Row r of a begins at a[places[r]] and consists of `runs` stretches of `length` numbers. Matrices
+    are pointers; *_row, *_run and *_step are strides from row to row, stretch to stretch and number
+    to number.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -82,10 +81,7 @@ named_after(_multiply_at, [compiled_math])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the matrix product with windows of images that `product_at` calls.
-
-    `dtype`, the type of numbers, is "float32" or "float64".
-    """
+    """Compile the product that `product_at` calls, for "float32" or "float64"."""
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
@@ -95,18 +91,17 @@ def multiplier_at(dtype: str) -> Any:
     return by_address(_multiply_at, signature, dtype)
 
 
-# Compute out = begin + a @ b; size: rows, runs, terms of a run, columns (a multiple of PAD).
-#
-# by: the address of the code that `multiplier_at` compiles. out, begin: (array, offset, row
-# stride), which for `begin` may be 0. a, b: (array, offset, stride from run to run, from term to
-# term). places: (int64 array of the offsets of a's rows, index of the first of these offsets).
-def _product_at(
-    typing: Any, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
-) -> Any:
-    return types.void(by, out, begin, a, b, places, size), call_address
+@written
+def product_at(
+    code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
+) -> None:
+    """Compute out = begin + a @ b; `size` is (rows, runs, terms of a run, columns).
 
-
-product_at: Any = intrinsic(_product_at)
+    `by` is the address of the code that `multiplier_at` compiles; out and begin are (array, offset,
+    row stride), a and b (array, offset, stride from run to run, from term to term), places (offsets
+    of a's rows, index of the first). Columns are a multiple of PAD.
+    """
+    call_address(code, by, out, begin, a, b, places, size)
 
 
 WORDS, BYTES = ir.VectorType(ir.IntType(32), PAD), ir.VectorType(ir.IntType(8), PAD)
@@ -117,107 +112,84 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write LLVM code for the offsets of a 2×2 window at `at`; `right` and `down` are strides."""
+    """Write LLVM code for the offsets of a 2×2 window's numbers."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
 
-def _largest(
-    typing: Any, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
-) -> Any:
-    """Write LLVM code for ReLU and max pooling of one 2×2 window, of 8 channels (PAD) at once.
+@written
+def largest(
+    code: Code, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
+) -> None:
+    """Compute ReLU and max pooling of one 2×2 window, of 8 channels (PAD) at once.
 
-    An intrinsic of Numba: reads the window that begins at index `at` of x (`right` and `down` are
-    strides to its next column and row). It writes the maxima to out[to:], and where in the window
-    they were, 0 to 3, to chosen[noted:]; NOWHERE (4) if no value is positive. Of equal values the
-    first is chosen; NaN stays NaN.
+    The window begins at x[at]; `right` and `down` are strides to its next column and row. The
+    maxima go to out[to:], and where in the window they were, 0 to 3, to chosen[noted:]; NOWHERE (4)
+    if no value is positive. Of equal values the first is chosen; NaN stays NaN.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, at, right, down, out, to, chosen, noted = arguments
-        kinds, point = signature.args, partial(array_at, context, builder)
-        vector = Vectors(builder, kinds[0].dtype, PAD)
-        zeros, best, where = _each(vector.type, 0.0), None, _each(WORDS, 0)
-        for place, start in enumerate(_window(builder, at, right, down)):
-            value = vector.load(vector.at(point(kinds[0], x, start)))
-            if best is None:
-                best = value
-                continue
-            more = builder.or_(
-                builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value)
-            )
-            best = builder.select(more, value, best)
-            where = builder.select(more, _each(WORDS, place), where)
-        below = builder.fcmp_ordered("<=", best, zeros)
-        vector.store(builder.select(below, zeros, best), vector.at(point(kinds[4], out, to)))
-        where = builder.select(below, _each(WORDS, NOWHERE), where)
-        place = builder.bitcast(point(kinds[6], chosen, noted), BYTES.as_pointer())
-        builder.store(builder.trunc(where, BYTES), place, align=1)
-        return context.get_dummy_value()
-
-    return types.void(x, at, right, down, out, to, chosen, noted), generate
+    builder, kinds = code.builder, code.kinds
+    point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
+    zeros, best, where = _each(vector.type, 0.0), None, _each(WORDS, 0)
+    for place, start in enumerate(_window(builder, at, right, down)):
+        value = vector.load(vector.at(point(kinds[0], x, start)))
+        if best is None:
+            best = value
+            continue
+        more = builder.or_(
+            builder.fcmp_ordered(">", value, best), builder.fcmp_unordered("uno", value, value)
+        )
+        best = builder.select(more, value, best)
+        where = builder.select(more, _each(WORDS, place), where)
+    below = builder.fcmp_ordered("<=", best, zeros)
+    vector.store(builder.select(below, zeros, best), vector.at(point(kinds[4], out, to)))
+    where = builder.select(below, _each(WORDS, NOWHERE), where)
+    place = builder.bitcast(point(kinds[6], chosen, noted), BYTES.as_pointer())
+    builder.store(builder.trunc(where, BYTES), place, align=1)
 
 
-largest: Any = intrinsic(_largest)
-
-
-def _given_back(
-    typing: Any, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
+@written
+def given_back(
+    code: Code, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
-) -> Any:  # fmt: skip
-    """Write LLVM code for the backward pass of 2×2 max pooling of one window, 8 channels at once.
+) -> None:  # fmt: skip
+    """Backpropagate through 2×2 max pooling of one window, 8 channels at once.
 
-    An intrinsic of Numba: reads the outputs' gradients from error[at:], and where in the window the
-    largest inputs were from chosen[noted:]. It writes the inputs' gradients to the window that
-    begins at below[to] (strides `right` and `down`), with zeros for all but the largest inputs.
+    The outputs' gradients error[at:] go to where the largest inputs were, by chosen[noted:], in the
+    window that begins at below[to] (strides `right` and `down`), and zeros to its other places.
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        error, at, chosen, noted, below, to, right, down = arguments
-        kinds, point = signature.args, partial(array_at, context, builder)
-        vector = Vectors(builder, kinds[0].dtype, PAD)
-        value = vector.load(vector.at(point(kinds[0], error, at)))
-        place = builder.bitcast(point(kinds[2], chosen, noted), BYTES.as_pointer())
-        where = builder.zext(builder.load(place, align=1), WORDS)
-        for place, start in enumerate(_window(builder, to, right, down)):
-            same = builder.icmp_signed("==", where, _each(WORDS, place))
-            given = builder.select(same, value, _each(vector.type, 0.0))
-            vector.store(given, vector.at(point(kinds[4], below, start)))
-        return context.get_dummy_value()
-
-    return types.void(error, at, chosen, noted, below, to, right, down), generate
+    builder, kinds = code.builder, code.kinds
+    point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
+    value = vector.load(vector.at(point(kinds[0], error, at)))
+    place = builder.bitcast(point(kinds[2], chosen, noted), BYTES.as_pointer())
+    where = builder.zext(builder.load(place, align=1), WORDS)
+    for place, start in enumerate(_window(builder, to, right, down)):
+        same = builder.icmp_signed("==", where, _each(WORDS, place))
+        given = builder.select(same, value, _each(vector.type, 0.0))
+        vector.store(given, vector.at(point(kinds[4], below, start)))
 
 
-given_back: Any = intrinsic(_given_back)
+@written
+def added_up(code: Code, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> None:
+    """Add up a grid of vectors of 8 numbers (PAD), row by row, for out[to:].
 
-
-def _added_up(typing: Any, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> Any:
-    """Write LLVM code that adds up a grid of vectors of 8 numbers (PAD), row by row, for out[to:].
-
-    An intrinsic of Numba. The first vector begins at index `at` of x; `rows` and `columns` of the
-    grid are (their number, their stride in numbers of x).
+    The first vector begins at x[at]; `rows` and `columns` of the grid are (their number, their
+    stride in numbers of x).
     """
+    builder, kinds = code.builder, code.kinds
+    point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
+    none = ir.Constant(at.type, 0)
+    (count, down), (width, right) = (
+        cgutils.unpack_tuple(builder, part) for part in (rows, columns)
+    )
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        x, at, *grid, out, to = arguments
-        kinds, point = signature.args, partial(array_at, context, builder)
-        vector, none = Vectors(builder, kinds[0].dtype, PAD), ir.Constant(at.type, 0)
-        (rows, down), (columns, right) = (cgutils.unpack_tuple(builder, part) for part in grid)
+    def add_row(sums: list[Any], i: Any) -> list[Any]:
+        first = builder.add(at, builder.mul(i, down))
 
-        def add_row(sums: list[Any], i: Any) -> list[Any]:
-            first = builder.add(at, builder.mul(i, down))
+        def add(sums: list[Any], j: Any) -> list[Any]:
+            place = point(kinds[0], x, builder.add(first, builder.mul(j, right)))
+            return [builder.fadd(sums[0], vector.load(vector.at(place)))]
 
-            def add(sums: list[Any], j: Any) -> list[Any]:
-                place = point(kinds[0], x, builder.add(first, builder.mul(j, right)))
-                return [builder.fadd(sums[0], vector.load(vector.at(place)))]
+        return loop(builder, sums, none, width, add)[0]
 
-            return loop(builder, sums, none, columns, add)[0]
-
-        (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, rows, add_row)
-        vector.store(total, vector.at(point(kinds[4], out, to)))
-        return context.get_dummy_value()
-
-    return types.void(x, at, rows, columns, out, to), generate
-
-
-added_up: Any = intrinsic(_added_up)
+    (total,), _ = loop(builder, [_each(vector.type, 0.0)], none, count, add_row)
+    vector.store(total, vector.at(point(kinds[4], out, to)))

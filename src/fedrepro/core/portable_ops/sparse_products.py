@@ -1,37 +1,35 @@
 """Products with a factor that is mostly zeros, which are left out, by vectors in compiled code.
 
-`lay` multiplies each number that is not zero by a row of a matrix, and adds the products to a tile
-in registers. `lift` computes the gradients of the numbers and of the row. `sparse_product` is a
-whole product of this kind. All elements are chains of fused multiply-adds in a fixed order, so the
-bits are the same on every processor; without its zeros such a chain gives the same bits.
+`lay` adds products of single numbers and rows of a matrix to a tile in registers, `lift` computes
+their gradients, `sparse_product` is a whole product. All elements are chains of fused multiply-adds
+in a fixed order; without its zeros such a chain gives the same bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
-from numba.core import cgutils as untyped
-from numba.extending import intrinsic
 
 from fedrepro.core.portable_ops import compiled_math
 from fedrepro.core.portable_ops.compiled_math import (
     VECTOR,
     WIDE,
+    Code,
     Vectors,
-    array_at,
     by_address,
     by_height,
     call_address,
+    cgutils,
     loop,
     named_after,
+    numba_types,
+    written,
 )
 
-cgutils: Any = untyped
-numba_types: Any = types
 LANE_BYTES = VECTOR // 8
 # Vectors of a row, or rows of one vector, that a tile has at most. As tiles overlap from number to
 # number, the order of sums depends on these; on how many the registers hold at a time it does not.
@@ -43,13 +41,9 @@ CASES = range(1, VECTORS + STRIPS)
 class _Tile(Vectors):
     """Writer of LLVM code for a tile of a matrix: 10 vectors of a row, or 1 of 5 rows, at most."""
 
-    def __init__(self, context: Any, builder: Any, dtype: Any, index: Any) -> None:
-        super().__init__(builder, dtype)
-        self.context, self.index = context, index
-
-    def data(self, kind: Any, array: Any, at: Any) -> Any:
-        """Return an LLVM pointer to element number `at` of an array of Numba type `kind`."""
-        return array_at(self.context, self.builder, kind, array, at)
+    def __init__(self, code: Code, dtype: Any, index: Any) -> None:
+        super().__init__(code.builder, dtype)
+        self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
         """Write LLVM code with a branch, written by `one`, for each form (`kind`) of a tile."""
@@ -67,9 +61,9 @@ class _Tile(Vectors):
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
 
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
-        """Write LLVM code for pointers to the vectors of a tile that have the indices `part`.
+        """Write LLVM code for pointers to the vectors `part` of a tile at `first`.
 
-        `first` points to the tile, `kind` is its form, as in `_lay`, and `apart` is the row stride.
+        `kind` is its form, as in `lay`, and `apart` the row stride.
         """
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
@@ -85,54 +79,43 @@ class _Tile(Vectors):
             self.store(value, pointer)
 
 
-def _lay(typing: Any, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> Any:
-    """Write LLVM code for a sparse product: add amounts[m] times row which[m] of `laid` to a tile.
+@written
+def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
+    """Add the sum of amounts[m] times row which[m] of `laid`, m in range(*part), to a tile.
 
-    An intrinsic of Numba. The tile, a small block of the matrix `image`, stays in registers; m runs
-    from part[0] to part[1] - 1, over the nonzero factors. `which` has the rows' offsets. kind: if
-    at most VECTORS, the number of vectors of a tile with one row; else the number of rows of one
-    vector each, plus VECTORS - 1. image, laid: (array, offset, row stride).
+    The tile, a small block of the matrix `image`, stays in registers. `which` has the rows'
+    offsets. `kind`, if at most VECTORS, is the number of vectors of a tile with one row; else the
+    number of rows of one vector each, plus VECTORS - 1. Matrices are (array, offset, row stride).
     """
+    builder, kinds = code.builder, code.kinds
+    image, at, apart = cgutils.unpack_tuple(builder, image)
+    laid, under, below = cgutils.unpack_tuple(builder, laid)
+    first, end = cgutils.unpack_tuple(builder, part)
+    tile = _Tile(code, kinds[1][0].dtype, at.type)
+    onto = tile.data(kinds[1][0], image, at)
+    rows = tile.data(kinds[2][0], laid, under)
+    zero = ir.Constant(at.type, 0)
+    which, amounts = tile.data(kinds[3], which, zero), tile.data(kinds[4], amounts, zero)
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, image, laid, which, amounts, part = arguments
-        kinds = signature.args
-        image, at, apart = cgutils.unpack_tuple(builder, image)
-        laid, under, below = cgutils.unpack_tuple(builder, laid)
-        first, end = cgutils.unpack_tuple(builder, part)
-        tile = _Tile(context, builder, kinds[1][0].dtype, at.type)
-        onto = tile.data(kinds[1][0], image, at)
-        rows = tile.data(kinds[2][0], laid, under)
-        zero = ir.Constant(at.type, 0)
-        which, amounts = tile.data(kinds[3], which, zero), tile.data(kinds[4], amounts, zero)
+    def write(case: int, some: range) -> None:
+        targets = tile.pointers(onto, case, apart, some)
 
-        def write(case: int, some: range) -> None:
-            targets = tile.pointers(onto, case, apart, some)
+        def add(sums: list[Any], m: Any) -> list[Any]:
+            row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
+            amount = tile.spread(builder.gep(amounts, [m]))
+            values = tile.load_all(tile.pointers(row, case, below, some))
+            return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
 
-            def add(sums: list[Any], m: Any) -> list[Any]:
-                row = builder.gep(rows, [builder.load(builder.gep(which, [m]))])
-                amount = tile.spread(builder.gep(amounts, [m]))
-                values = tile.load_all(tile.pointers(row, case, below, some))
-                return [tile.fma(amount, v, s) for v, s in zip(values, sums, strict=True)]
+        sums, _ = loop(builder, tile.load_all(targets), first, end, add)
+        tile.store_all(sums, targets)
 
-            sums, _ = loop(builder, tile.load_all(targets), first, end, add)
-            tile.store_all(sums, targets)
-
-        tile.write(kind, write)
-        return context.get_dummy_value()
-
-    return types.void(types.intp, image, laid, which, amounts, part), generate
+    tile.write(kind, write)
 
 
-lay: Any = intrinsic(_lay)
-
-
-# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r.
-#
-# A product with a sparse matrix: `amounts` are its nonzero numbers, grouped by row r of `rows`.
-# Sums are `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the
-# order of r. This is done `steps` times, out_step and b_step numbers further on each time. Arrays
-# are pointers.
+# Compute out[outs[r]:] += Σ amounts[m] · b[which[m]:] over firsts[r] ≤ m < ends[r], for all r: a
+# product with a sparse matrix, whose nonzero numbers `amounts` are grouped by row r. Sums are
+# `vectors` vectors of `lanes` numbers long, and may overlap in `out`: added in the order of r. This
+# is done `steps` times, out_step and b_step numbers further on each time. Arrays are pointers.
 def _multiply_sparse(
     out: Any, out_step: int, b: Any, b_step: int, outs: Any, which: Any, amounts: Any,
     firsts: Any, ends: Any, steps: int, rows: int, vectors: int, lanes: int,
@@ -153,7 +136,7 @@ named_after(_multiply_sparse, [compiled_math])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the sparse matrix product of `sparse_product`; `dtype` is such as "float32"."""
+    """Compile the product that `sparse_product` calls, for "float32" or "float64"."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
@@ -162,98 +145,78 @@ def sparse_multiplier(dtype: str) -> Any:
     return by_address(_multiply_sparse, signature, dtype)
 
 
-# Compute `_multiply_sparse`; size: its last four arguments.
-#
-# by: the address of the code that `sparse_multiplier` compiles. out, b: (array, offset, stride from
-# step to step). outs, which, amounts, firsts, ends: (array, offset).
-def _sparse_product(
-    typing: Any, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
+@written
+def sparse_product(
+    code: Code, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
     ends: Any, size: Any,
-) -> Any:  # fmt: skip
-    return types.void(by, out, b, outs, which, amounts, firsts, ends, size), call_address
+) -> None:  # fmt: skip
+    """Compute `_multiply_sparse` by the code at address `by`, of `sparse_multiplier`.
 
-
-sparse_product: Any = intrinsic(_sparse_product)
-
-
-def _lift(
-    typing: Any, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
-    sums: Any, count: Any,
-) -> Any:  # fmt: skip
-    """Write LLVM code for the backward pass of `_lay`, a sparse product, for one row of `laid`.
-
-    An intrinsic of Numba, for one tile (form `kind`). The forward pass added the row times
-    amounts[m] to an image; the gradients by that part of the image begin seats[m] after the offset
-    of `errors`, for m < `count`. The row's gradient is added to `moved` at the offset of `laid`.
-    Vector m of `sums` is increased by numbers that add up to the gradient of amounts[m]. errors,
-    laid: (array, offset, row stride).
+    out and b are (array, offset, stride from step to step), those from `outs` on (array, offset),
+    `size` is (steps, rows, vectors, lanes).
     """
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, errors, laid, moved, seats, amounts, totals, count = arguments
-        kinds = signature.args
-        errors, at, apart = cgutils.unpack_tuple(builder, errors)
-        laid, under, below = cgutils.unpack_tuple(builder, laid)
-        tile = _Tile(context, builder, kinds[1][0].dtype, at.type)
-        image = tile.data(kinds[1][0], errors, at)
-        row, target = tile.data(kinds[2][0], laid, under), tile.data(kinds[3], moved, under)
-        zero = ir.Constant(at.type, 0)
-        seats, amounts = tile.data(kinds[4], seats, zero), tile.data(kinds[5], amounts, zero)
-        totals = tile.data(kinds[6], totals, zero)
-
-        def write(case: int, some: range) -> None:
-            weights = tile.load_all(tile.pointers(row, case, below, some))
-            targets = tile.pointers(target, case, below, some)
-
-            def add(moves: list[Any], m: Any) -> list[Any]:
-                seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
-                amount = tile.spread(builder.gep(amounts, [m]))
-                lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
-                place = tile.at(totals, lanes)
-                total = tile.load(place)
-                values = tile.load_all(tile.pointers(seat, case, apart, some))
-                for value, weight in zip(values, weights, strict=True):
-                    total = tile.fma(value, weight, total)
-                tile.store(total, place)
-                return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
-
-            moves, _ = loop(builder, tile.load_all(targets), zero, count, add)
-            tile.store_all(moves, targets)
-
-        tile.write(kind, write)
-        return context.get_dummy_value()
-
-    return (
-        types.void(types.intp, errors, laid, moved, seats, amounts, sums, count),
-        generate,
-    )
+    call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
 
-lift: Any = intrinsic(_lift)
+@written
+def lift(
+    code: Code, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
+    sums: Any, count: Any,
+) -> None:  # fmt: skip
+    """Backpropagate through `lay`, for one row of `laid` and one tile (form `kind`).
+
+    The forward pass added the row times amounts[m] to an image; the gradients by that part of the
+    image begin seats[m] after the offset of `errors`, for m < `count`. The row's gradient is added
+    to `moved` at the offset of `laid`. Vector m of `sums` is increased by numbers that add up to
+    the gradient of amounts[m].
+    """
+    builder, kinds = code.builder, code.kinds
+    errors, at, apart = cgutils.unpack_tuple(builder, errors)
+    laid, under, below = cgutils.unpack_tuple(builder, laid)
+    tile = _Tile(code, kinds[1][0].dtype, at.type)
+    image = tile.data(kinds[1][0], errors, at)
+    row, target = tile.data(kinds[2][0], laid, under), tile.data(kinds[3], moved, under)
+    zero = ir.Constant(at.type, 0)
+    seats, amounts = tile.data(kinds[4], seats, zero), tile.data(kinds[5], amounts, zero)
+    totals = tile.data(kinds[6], sums, zero)
+
+    def write(case: int, some: range) -> None:
+        weights = tile.load_all(tile.pointers(row, case, below, some))
+        targets = tile.pointers(target, case, below, some)
+
+        def add(moves: list[Any], m: Any) -> list[Any]:
+            seat = builder.gep(image, [builder.load(builder.gep(seats, [m]))])
+            amount = tile.spread(builder.gep(amounts, [m]))
+            lanes = builder.mul(m, ir.Constant(m.type, tile.lanes))
+            place = tile.at(totals, lanes)
+            total = tile.load(place)
+            values = tile.load_all(tile.pointers(seat, case, apart, some))
+            for value, weight in zip(values, weights, strict=True):
+                total = tile.fma(value, weight, total)
+            tile.store(total, place)
+            return [tile.fma(amount, v, g) for v, g in zip(values, moves, strict=True)]
+
+        moves, _ = loop(builder, tile.load_all(targets), zero, count, add)
+        tile.store_all(moves, targets)
+
+    tile.write(kind, write)
 
 
-def _total(typing: Any, sums: Any, at: Any) -> Any:
-    """Write LLVM code for the sum of the numbers of a vector, sums[at:], in a fixed order."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        sums, at = arguments
-        tile = _Tile(context, builder, signature.args[0].dtype, at.type)
-        value = tile.load(tile.at(tile.data(signature.args[0], sums, at)))
-        word, lanes = ir.IntType(32), tile.lanes
-        while lanes > 1:
-            lanes //= 2
-            halves = [
-                builder.shuffle_vector(
-                    value,
-                    ir.Constant(value.type, ir.Undefined),
-                    ir.Constant(ir.VectorType(word, lanes), list(range(first, first + lanes))),
-                )
-                for first in (0, lanes)
-            ]
-            value = builder.fadd(*halves)
-        return builder.extract_element(value, ir.Constant(word, 0))
-
-    return sums.dtype(sums, at), generate
-
-
-total: Any = intrinsic(_total)
+@partial(written, result=None)
+def total(code: Code, sums: Any, at: Any) -> Any:
+    """Return the sum of the numbers of a vector, sums[at:], in a fixed order."""
+    builder, tile = code.builder, _Tile(code, code.kinds[0].dtype, at.type)
+    value = tile.load(tile.at(tile.data(code.kinds[0], sums, at)))
+    word, lanes = ir.IntType(32), tile.lanes
+    while lanes > 1:
+        lanes //= 2
+        halves = [
+            builder.shuffle_vector(
+                value,
+                ir.Constant(value.type, ir.Undefined),
+                ir.Constant(ir.VectorType(word, lanes), list(range(first, first + lanes))),
+            )
+            for first in (0, lanes)
+        ]
+        value = builder.fadd(*halves)
+    return builder.extract_element(value, ir.Constant(word, 0))

@@ -1,15 +1,11 @@
 """Operations on torch tensors that never call MKL on the CPU, and convolutions of stacks on GPUs.
 
-MKL, by which torch multiplies, computes other bytes on processors of Intel than on those of AMD.
-So do torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp, the power 0.5, and the
+MKL, by which torch multiplies, computes other bytes on processors of Intel than on those of AMD. So
+do torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp, the power 0.5, and the
 gradient of the power 1.5; its exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax
 and log_softmax do not. NumPy's OpenBLAS computes equal bytes once its kernels are selected
-(`core/cpu_kernels.py`). Models of a stack are multiplied one by one, so the bytes of one do not
-depend on which others are in the stack. On GPUs products are torch's own.
-
-cuDNN computes a convolution whose groups are models group by group, which leaves a GPU nearly idle.
-Here the windows of each example are the columns of a matrix, and all examples are one batched
-product. A gradient is summed within examples first and over examples last.
+(`core/cpu_kernels.py`). Models of a stack are multiplied one by one, so that the bytes of one do
+not depend on the others. On GPUs products are torch's own.
 """
 
 from __future__ import annotations
@@ -25,11 +21,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Return the matrix product a @ b without gradients, with equal bytes on CPUs of Intel and AMD.
-
-    (n, k) and (k, m) give (n, m); stacks of matrices are multiplied pair by pair. NumPy computes
-    the product on a CPU, since PyTorch's bytes depend on the CPU.
-    """
+    """Return a @ b of matrices or stacks without gradients, with equal bytes on all CPUs."""
     import torch
 
     if a.device.type != "cpu":
@@ -52,7 +44,6 @@ def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -
 
 @cache
 def _affine() -> Any:
-    """Return the autograd function of `portable_affine`, made on first use: torch loads slowly."""
     import torch
 
     class AffineProduct(torch.autograd.Function):
@@ -82,14 +73,14 @@ def exponential(x: torch.Tensor) -> torch.Tensor:
 
 
 def logarithm(x: torch.Tensor) -> torch.Tensor:
-    """Return log x, computed by the C library, with equal bytes on all CPUs."""
+    """Return log x, by the C library, with equal bytes on all CPUs."""
     import torch
 
     return torch.xlogy(torch.ones_like(x), x)
 
 
 def root(x: torch.Tensor) -> torch.Tensor:
-    """Return the square root of x, without a gradient; on the CPU correctly rounded, by NumPy."""
+    """Return the square root of x, without a gradient; on the CPU correctly rounded."""
     import torch
 
     detached = x.detach()
@@ -104,17 +95,15 @@ def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tens
     """Convolve images of A models, each model with its own kernels; fast on GPUs, differentiable.
 
     x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'); `padding` is zeros around.
+    cuDNN goes model by model, which leaves a GPU nearly idle: here all examples' windows are one
+    batched product.
     """
     output: torch.Tensor = _convolution().apply(x, weight, padding)
     return output
 
 
 def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
-    """Unfold each image to columns, its k × k windows, so that a convolution is a matrix product.
-
-    x (A, B, C, H, W) gives (A · B, C · k · k, H' · W'). `kernel` is the side k of a window,
-    `padding` the width of zeros around an image.
-    """
+    """Unfold the k × k windows of images (A, B, C, H, W): (A · B, C · k · k, H' · W')."""
     from torch.nn.functional import pad
 
     around = pad(x, (padding,) * 4) if padding else x
@@ -125,7 +114,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """Return the autograd function of `convolved`, made on first use: torch loads slowly."""
+    """Return the autograd function of `convolved`; examples are summed last."""
     import torch
     from torch.nn.functional import fold
 

@@ -3,16 +3,12 @@
 Source: "Probabilistic Federated Neural Matching", under review at ICLR 2019, main text and
 supplement. A hidden unit is a vector v with diagonal Gaussian noise around an atom, which has a
 diagonal Gaussian prior. Both are kept in natural parameters: precisions p and p * v add up over the
-members of an atom.
-
-The coordinates of a unit are of two sorts. On the *uniform* ones (incoming weights, bias) every
-unit has the same precision, so an atom's precision is a single number and the reward needs only
-inner products and lengths. On the *classed* ones (weights to the classes) each client has its own
-precision per coordinate. Either sort may be empty.
+members of an atom. On the *uniform* coordinates of a unit (incoming weights, bias) every unit has
+the same precision, so the reward needs only inner products and lengths. On the *classed* ones
+(weights to the classes) each client has its own. Either sort may be empty.
 
 An atom occupies a slot, a row of every array of sums, until its last member leaves. Sums are kept
-by adding and subtracting, so they carry rounding errors; they serve the rewards only, and the final
-atoms are summed from their members once more.
+by adding and subtracting, so they carry rounding errors; the final atoms are summed once more.
 """
 
 from __future__ import annotations
@@ -28,12 +24,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Hidden units, or common units (atoms), as n Gaussians in natural parameters; all float64.
+    """Hidden units, or atoms, as n Gaussians in natural parameters, float64.
 
-    Natural parameters are a precision and precision times value. Incoming weights and bias of a
-    unit share one precision: `precision` (n,) or (1,), with `lengths` (n,), the squared length of
-    precision times value. Weights to Q classes have one each: `classed_precision` (n, Q) or (1, Q),
-    with `classed` (n, Q), precision times value.
+    precision: (n,) or (1,), of incoming weights and bias; lengths: (n,), squared, of precision
+    times value. classed_precision: (n, Q) or (1, Q), of weights to Q classes; classed: (n, Q).
     """
 
     lengths: Array
@@ -45,10 +39,9 @@ class Gaussians:
 def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
     """Compute by how much each unit would raise the posterior by joining each atom: (units, atoms).
 
-    Atoms are common units. Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d
-    G_d² / S_d, with p, S the precisions of unit and atom, h, G values times precision; `products`
-    are h_l · G_i over incoming weights and bias. Units are of one client. Source: PFNM, equation
-    (9).
+    Entry (l, i) is Q(h_l + G_i, p + S_i) - Q(G_i, S_i), Q(G, S) = sum_d G_d² / S_d, with p, S the
+    precisions of unit and atom, h, G values times precision; `products` are h_l · G_i over incoming
+    weights and bias. Units are of one client. Source: PFNM, equation (9).
     """
     # on the uniform coordinates |h + G|² / (p + S) - |G|² / S, the terms in |G|² joined before they
     # cancel
@@ -70,27 +63,27 @@ def gain(units: Gaussians, atoms: Gaussians, products: Array) -> Array:
 
 
 def popularity(counts: Ints, clients: int, factor: float, cap: int | None) -> Array:
-    """Return the reward for joining a common unit that m other clients share, for each such unit.
+    """Return the reward for joining an atom that m other clients share: factor · log(m / (J - m)).
 
-    It is factor · log(m / (J - m)), where `counts` (atoms,) are m, from 1 to J - 1, at most `cap`
-    as in the authors' code, and `clients` is J. PFNM's equation (9) has factor 1; derived, it is 2.
+    `counts` (atoms,) are m, from 1 to J - 1, at most `cap` as in the authors' code; `clients` is J.
+    PFNM's equation (9) has factor 1; derived, it is 2.
     """
     capped = counts if cap is None else np.minimum(counts, cap)
     return np.asarray(factor * np.log(capped / (clients - capped)))
 
 
 def habit(members: Ints, step: int, factor: float) -> Array:
-    """Return a client's reward for common units (atoms) to which its units were assigned before.
+    """Return a client's reward for atoms that its units had before, in a stream of data.
 
-    It is factor * log((1 + m) / (s - m)). `members` m (atoms,), from 0 to s - 1, counts how often a
-    unit of the client was assigned to the atom before `step` s = 1, 2, … of a stream of data. A
-    heuristic by PFNM's own words, with factor 1. Source: supplement, equation (11).
+    It is factor * log((1 + m) / (s - m)). `members` m (atoms,), from 0 to s - 1, counts how often
+    before `step` s = 1, 2, …. A heuristic by PFNM's own words, with factor 1. Source: supplement,
+    equation (11).
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
 
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
-    """Return the rewards for a client's first, second, … new common unit, `columns` in all.
+    """Return the rewards for a client's first, second, … new atom, `columns` in all.
 
     The t-th is 2 log(gamma0 / J) - 2 log t, and J is `clients`. Source: PFNM, equation (9); at step
     s of a data stream, s * J replaces J (supplement, equation (11)).
@@ -101,9 +94,9 @@ def novelty(columns: int, clients: int, gamma0: float) -> Array:
 def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> Array:
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
-    Atoms are common units. A unit that joins an atom has the reward `gains` (units, atoms) plus the
-    atom's reward `popular` (atoms,); one that becomes a new atom has its gain over the prior,
-    `fresh` (units,), plus `novel` (columns,). Source: PFNM, equation (9), as a maximum.
+    A unit joins an atom for `gains` (units, atoms) plus `popular` (atoms,), or becomes a new one
+    for `fresh` (units,), its gain over the prior, plus `novel` (columns,). Source: PFNM, equation
+    (9).
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -113,20 +106,13 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Return the posterior means of atoms (common units): natural / precision, elementwise.
-
-    `natural`, (atoms, dims), is precision times value, summed over an atom's units and the prior;
-    `precision`, (atoms, dims) or (atoms, 1), is the sum of precisions. Source: PFNM, equation (5).
-    """
+    """Return the posterior means of atoms: natural / precision. Source: PFNM, equation (5)."""
     return natural / precision
 
 
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian prior of a common unit (atom): its variance, and the means of its coordinates.
-
-    uniform: (P,), means of incoming weights and bias; classed: (Q,), of weights to the classes.
-    """
+    """The Gaussian prior of an atom: variance, means of uniform (P,) and classed (Q,) weights."""
 
     uniform: Array
     classed: Array
@@ -137,9 +123,9 @@ class Prior:
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform: for each client j, float64 (L_j, P), those weights of its units that have equal
-    precision. classed: float64 (L_j, Q), weights to classes. variance: noise variance of `uniform`.
-    classed_precision: float64 (J, Q), of `classed`, 0 where a client has no examples of a class.
+    uniform: for each client j, float64 (L_j, P), weights of equal precision, with noise `variance`.
+    classed: (L_j, Q), weights to classes; classed_precision: (J, Q), 0 where a client has no
+    examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -159,10 +145,10 @@ class MatchedLayer:
 
 @dataclass(frozen=True)
 class Atoms:
-    """Common units (atoms) in natural parameters, from which a later step of a data stream starts.
+    """Atoms in natural parameters, from which a later step of a data stream starts.
 
-    On incoming weights and bias: natural (atoms, P), precision times value, and precision (atoms,).
-    On weights to classes, both (atoms, Q): classed, precision times value, and classed_precision.
+    natural (atoms, P), precision times value, and precision (atoms,) are those of incoming weights
+    and bias, classed and classed_precision (atoms, Q) those of weights to classes.
     """
 
     natural: Array
@@ -181,10 +167,9 @@ class Atoms:
 
 @dataclass(frozen=True)
 class Past:
-    """Common units (atoms) of earlier steps of a data stream, and how often each client had them.
+    """Atoms of earlier steps of a data stream; members (J, atoms): each client's units in them.
 
-    `members`, int64 (J, atoms), count each client's units in each atom over the earlier steps. An
-    atom's precision sums the prior's and its units', so every step must have the same variances.
+    Every step must have the same variances.
     """
 
     atoms: Atoms
@@ -192,18 +177,18 @@ class Past:
 
 
 def no_past(layer: MatchedLayer) -> Past:
-    """Return a `Past` without common units, to match a layer that is not part of a stream."""
+    """Return a `Past` without atoms, to match a layer that is not part of a stream."""
     inputs, classes = layer.uniform[0].shape[1], layer.classed[0].shape[1]
     atoms = Atoms(np.empty((0, inputs)), np.empty(0), *np.empty((2, 0, classes)))
     return Past(atoms, np.empty((layer.clients, 0), np.int64))
 
 
 def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, past: Past) -> Atoms:
-    """Compute the common units (atoms) of a matched layer: sums of the prior and each atom's units.
+    """Compute the atoms of a matched layer: sums of the prior and each atom's units, by client.
 
-    `assignments` are each client's atom per unit, `counts`, int64 (atoms,), the units per atom.
-    Atoms of the `past` come first, with their earlier posterior as prior (supplement equation
-    (10)). Units are added in the order of the clients. Source: PFNM, Proposition 1.
+    `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
+    come first, with their earlier posterior as prior (supplement equation (10)). Source: PFNM,
+    Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -222,10 +207,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Running sums over the hidden units in each common unit (atom), to compute rewards from.
-
-    Each atom has a slot, a row of every array; atoms of earlier steps of a data stream come first.
-    """
+    """Sums over the units in each slot, to compute rewards from; those of the past come first."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         prior, before = layer.prior, past.atoms
@@ -245,12 +227,13 @@ class RunningSums:
             prior.classed[None] / prior.variance,
             np.full((1, len(prior.classed)), 1.0 / prior.variance),
         )
-        # Room for every unit alone; memory is touched only as far as slots are used.
-        self.used, self.sums = len(before.natural), _with_room(before.natural, len(natural))
+        self.used = len(before.natural)
         lengths = np.einsum("ad,ad->a", before.natural, before.natural)
-        self.lengths = _with_room(lengths, len(natural))
-        self.classed = _with_room(before.classed, len(natural))
-        self.classed_precision = _with_room(before.classed_precision, len(natural))
+        # Room for every unit alone; memory is touched only as far as slots are used.
+        self.sums, self.lengths, self.classed, self.classed_precision = (
+            np.concatenate([taken, np.empty((len(natural), *taken.shape[1:]))])
+            for taken in (before.natural, lengths, before.classed, before.classed_precision)
+        )
         # What a new atom is worth to each unit does not depend on the others.
         products = natural @ origin
         self.fresh = [
@@ -259,7 +242,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of new atoms (common units) to the prior, in these slots (rows)."""
+        """Set the sums of new atoms to the prior, in these slots."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -267,10 +250,7 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add a client's units to the sums of their atoms (`op` np.add), or np.subtract them.
-
-        Unit l of the client belongs to the atom (common unit) in row slots[l]; all slots differ.
-        """
+        """Add (np.add) or np.subtract a client's units to the sums of their atoms in `slots`."""
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
         self.sums[slots] = op(self.sums[slots], self.natural[units])
@@ -281,10 +261,7 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute by how much each unit raises the posterior by joining each atom: (L_j, slots).
-
-        `slots` are the rows of the atoms (common units), and `counts` how many units each has.
-        """
+        """Compute units' `gain` by joining atoms in `slots`, of `counts` units: (L_j, slots)."""
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,
@@ -303,7 +280,3 @@ class RunningSums:
             self.unit_classed[units],
             self.client_precision[client][None],
         )
-
-
-def _with_room(taken: Array, free: int) -> Array:
-    return np.concatenate([taken, np.empty((free, *taken.shape[1:]))])

@@ -1,10 +1,10 @@
 """Sequential matching of the hidden units of J clients in one layer (PFNM, Algorithm 1).
 
-Each client's assignment is a linear assignment problem over the rewards of equation (9), solved
-exactly given all other clients. A client is removed, assigned again and put back, client after
-client, for a number of passes. Each step maximises the sum of its own rewards; the joint
-objective of the paper need not rise, because "with this client as the last customer" is not a
-conditional of one joint law over labelled atoms.
+Each client's assignment to common units, called atoms, is a linear assignment problem over the
+rewards of equation (9), solved exactly given all other clients. A client is removed, assigned again
+and put back, client after client, for a number of passes. Each step maximises the sum of its own
+rewards; the joint objective of the paper need not rise, because "with this client as the last
+customer" is not a conditional of one joint law over labelled atoms.
 """
 
 from __future__ import annotations
@@ -36,13 +36,11 @@ from fedrepro.methods.matching.pfnm_atoms import (
 
 @dataclass(frozen=True)
 class Rule:
-    """Parameters by which a client's unit joins a common unit (an atom) or becomes a new one.
+    """Parameters by which a client's unit joins an atom or becomes a new one.
 
-    Attributes:
-        gamma0: mass of the Beta process; more makes new atoms likelier.
-        popularity: factor on log(m / (J - m)), the reward for an atom that m other clients share.
-        count_cap: the largest m in this reward, or None for no cap.
-        width_cap: number of atoms beyond which a client may add only one at a time.
+    gamma0: mass of the Beta process; more makes new atoms likelier. popularity: factor on log(m /
+    (J - m)), the reward for an atom that m other clients share, m at most count_cap. width_cap:
+    number of atoms beyond which a client may add only one at a time.
     """
 
     gamma0: float = 1.0
@@ -53,11 +51,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Matching:
-    """A matching of one layer's hidden units, of J clients, to common units (atoms).
+    """A matching of one layer's hidden units, of J clients, to atoms.
 
-    assignments: for each client j, int64 (L_j,), the index of each unit's common unit. counts:
-    int64 (atoms,), how many units share each common unit, in a data stream over all steps so far.
-    atoms: the common units' Gaussian parameters.
+    assignments: for each client j, int64 (L_j,), each unit's atom. counts: int64 (atoms,), how many
+    units share each, in a data stream over all steps so far.
     """
 
     assignments: tuple[Ints, ...]
@@ -72,28 +69,15 @@ def match(
     past: Past | None = None,
     step: int | None = None,
 ) -> Matching:
-    """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
+    """Match the hidden units of one layer of all clients to atoms, as PFNM does.
 
     `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
     counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
-    a client's own past units (supplement equation (11)), without the cap on counts.
-
-    Raises:
-        FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
-            cap leaves a client too few atoms.
+    a client's own past units (supplement equation (11)), without the cap on counts. Raises a
+    FedreproError for weights that are not finite, or a width cap that leaves a client too few
+    atoms.
     """
     past = past or no_past(layer)
-    # atoms of this step have no past
-    members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
-
-    def popular(client: int, slots: Ints, counts: Ints) -> Array:
-        if step is None:
-            return popularity(counts, layer.clients, rule.popularity, rule.count_cap)
-        return habit(members[client, slots], step, rule.popularity)
-
-    def novel(columns: int) -> Array:
-        return novelty(columns, (step or 1) * layer.clients, rule.gamma0)
-
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
         if not all(np.isfinite(block).all() for block in blocks):
             raise FedreproError(
@@ -106,7 +90,7 @@ def match(
             "an order that was given does not"
         )
     with np.errstate(over="ignore", invalid="ignore"):  # the solver refuses what is not finite
-        table = _Table(layer, popular, novel, past, rule.width_cap)
+        table = _Table(layer, rule, past, step)
         # Wide clients first, equal ones in their order: a stable sort on the negated widths.
         waiting = [int(j) for j in np.argsort([-n for n in layer.widths], kind="stable")]
         if not past.members.size:
@@ -120,11 +104,11 @@ def match(
 
 
 def useful_columns(rewards: Array, new: int) -> Ints:
-    """Return the columns of `rewards` (units, atoms) that a best assignment may use, as int64.
+    """Return the columns of `rewards` (units, atoms) that a best assignment may use, to save time.
 
-    It saves time. The last `new` columns are new atoms (common units). With as many new atoms as
-    units, each unit can have one, so an atom that for every unit is worth less than the last new
-    one stays empty. Columns that are not finite are kept, for `best_columns` to refuse.
+    The last `new` columns are new atoms. With as many of them as units, each unit can have one, so
+    an atom that for every unit is worth less than the last new one stays empty. Columns that are
+    not finite are kept, for `best_columns` to refuse.
     """
     units, columns = rewards.shape
     if new < units:
@@ -136,8 +120,8 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 def best_columns(rewards: Array) -> Ints:
     """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
 
-    The last 16 of 52 bits, a part in 10^11, are rounded away first: a matrix product may sum equal
-    rows in different orders, and equal units must tie exactly.
+    The last 16 of 52 bits are rounded away first: a matrix product may sum equal rows in different
+    orders, and equal units must tie exactly.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -155,23 +139,16 @@ def best_columns(rewards: Array) -> Ints:
 
 
 class _Table:
-    """The current assignment of all clients' units to atoms (common units) during matching.
+    """The current assignment of all clients' units to atoms during matching.
 
     Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
-    the number of units in each. Two functions return the part of rewards that does not depend on
-    weights: popular(client, slots, counts) for existing atoms, novel(columns) for new ones.
+    the number of units in each.
     """
 
-    def __init__(
-        self,
-        layer: MatchedLayer,
-        popular: Callable[[int, Ints, Ints], Array],
-        novel: Callable[[int], Array],
-        past: Past,
-        width_cap: int,
-    ) -> None:
-        self.layer, self.popular, self.novel = layer, popular, novel
-        self.width_cap = width_cap
+    def __init__(self, layer: MatchedLayer, rule: Rule, past: Past, step: int | None) -> None:
+        self.layer, self.rule, self.step = layer, rule, step
+        # atoms of this step have no past
+        self.members = np.pad(past.members, ((0, 0), (0, sum(layer.widths))))
         self.sums = RunningSums(layer, past)
         self.slots: list[Ints] = [np.empty(0, np.int64) for _ in layer.widths]
         # Members by slot. Those of the past never leave, and so neither do its atoms.
@@ -181,29 +158,29 @@ class _Table:
         self.settled = np.zeros(layer.clients, bool)
 
     def seat_first(self, client: int) -> None:
-        """Make every unit of the first client an atom (a common unit) of its own."""
+        """Make every unit of the first client an atom of its own."""
         new = np.ones(self.layer.widths[client], bool)
-        slots = np.arange(len(new))
-        self._join(client, slots, new)
-        self.sums.open(slots)
-        self.sums.change(np.add, client, slots)
+        self._seat_at(client, np.arange(len(new)), new)
 
     def seat(self, client: int) -> None:
-        """Assign a client's units to atoms (common units), given all other clients' assignments."""
+        """Assign a client's units to atoms, given all other clients' assignments."""
         columns = self._best(client)
         new = columns >= len(self.order)
         slots = np.empty_like(columns)
         slots[~new] = self.order[columns[~new]]
         slots[new] = np.flatnonzero(self.counts == 0)[: new.sum()]
+        self._seat_at(client, slots, new)
+
+    def _seat_at(self, client: int, slots: Ints, new: np.ndarray) -> None:
         self._join(client, slots, new)
         self.sums.open(slots[new])
         self.sums.change(np.add, client, slots)
 
     def visit(self, client: int) -> None:
-        """Remove a client's units from their atoms (common units), and assign the units again.
+        """Remove a client's units from their atoms, and assign the units again.
 
-        Atoms left empty are deleted. If no other client has moved since this client's last visit,
-        the units return to their atoms; only the order of the atoms changes.
+        If no other client has moved since this client's last visit, the units return to their
+        atoms; only the order of the atoms changes.
         """
         old_slots = self.slots[client]
         alone = self._leave(client)
@@ -212,32 +189,26 @@ class _Table:
             return
         self.sums.change(np.subtract, client, old_slots)
         self.seat(client)
-        new_slots = self.slots[client]
-        shared = ~alone
-        joined = self.counts[new_slots] > 1
-        if not (
-            np.array_equal(joined, shared) and np.array_equal(new_slots[shared], old_slots[shared])
-        ):
+        new_slots, shared = self.slots[client], ~alone
+        stays = np.array_equal(self.counts[new_slots] > 1, shared)
+        if not (stays and np.array_equal(new_slots[shared], old_slots[shared])):
             self.settled[:] = False
         self.settled[client] = True
 
     def result(self) -> tuple[tuple[Ints, ...], Ints]:
-        """Return each client's atom (common unit) per unit, and how many units each atom has.
-
-        Atoms are numbered in the order in which they were made.
-        """
+        """Return each client's atom per unit, and each atom's number of units, oldest first."""
         atom = np.empty(len(self.counts), np.int64)
         atom[self.order] = np.arange(len(self.order))
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Assign a client's units to these slots (atoms); those marked `new` are ordered last."""
+        """Assign a client's units to these slots; those marked `new` are ordered last."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from their slots (atoms); return which slots are now empty."""
+        """Remove a client's units from their slots; return which slots are now empty."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -245,21 +216,22 @@ class _Table:
 
     def _best(self, client: int) -> Ints:
         """Return the best atom for each unit of a client: existing atoms in order, then new."""
-        counts = self.counts[self.order]
-        rewards = reward_matrix(
-            self.sums.gains(client, self.order, counts),
-            self.popular(client, self.order, counts),
-            self.sums.fresh[client],
-            self.novel(self._columns(client)),
-        )
+        rule, counts, clients = self.rule, self.counts[self.order], self.layer.clients
+        gains = self.sums.gains(client, self.order, counts)
+        if self.step is None:
+            popular = popularity(counts, clients, rule.popularity, rule.count_cap)
+        else:
+            popular = habit(self.members[client, self.order], self.step, rule.popularity)
+        novel = novelty(self._columns(client), (self.step or 1) * clients, rule.gamma0)
+        rewards = reward_matrix(gains, popular, self.sums.fresh[client], novel)
         kept = useful_columns(rewards, rewards.shape[1] - len(self.order))
         if 2 * len(kept) > rewards.shape[1]:  # picking columns costs more than it spares
             return best_columns(rewards)
         return kept[best_columns(rewards[:, kept])]
 
     def _columns(self, client: int) -> int:
-        """Return how many new atoms (common units) a client may add: one per unit, up to a cap."""
-        width, atoms, cap = self.layer.widths[client], len(self.order), self.width_cap
+        """Return how many new atoms a client may add: one per unit, up to a cap."""
+        width, atoms, cap = self.layer.widths[client], len(self.order), self.rule.width_cap
         columns = min(width, max(cap - atoms, 1))
         if atoms + columns < width:
             raise FedreproError(
@@ -317,50 +289,28 @@ def match_networks(
 ) -> tuple[UnitArrays, tuple[Matching, ...]]:
     """Match J networks into a global one; return it and the matching of each hidden layer.
 
-    Args:
-        networks: J tuples (weight0, bias0, …), float64, of equal depth; widths may differ.
-        shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
-        variances: of units and prior, for matching units.
-        rule: parameters of the matching.
-        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, like
-            the matchings that are returned.
-        posterior: other variances, for the global network's posterior means.
-
-    Raises:
-        FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
+    `networks` are tuples (weight0, bias0, …), float64, of equal depth; widths may differ. `shares`
+    (J, K) are precisions of a client's weights to a class in units of 1 / sigma2. `orders` has the
+    clients' order in each pass, (passes, J), for each hidden layer, top first, like the matchings.
+    `posterior` has other variances, for the global network's posterior means.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(
         networks, shares, variances, lambda layer, units: match(units, rule, visits[layer])
     )
-    if posterior is not None:
-        matchings = as_assigned(networks, shares, posterior, matchings)
+    if posterior is not None:  # the same assignments, with other sums
+        found = dict(zip(visits, matchings, strict=True))
+
+        def again(layer: int, units: MatchedLayer) -> Matching:
+            same = found[layer]
+            atoms = atoms_of(units, same.assignments, same.counts, no_past(units))
+            return replace(same, atoms=atoms)
+
+        matchings = match_down(networks, shares, posterior, again)
     biases = np.stack([network[-1] for network in networks])
     bias = output_bias(biases, shares, posterior or variances, hidden_layers(networks[0]))
     atoms = [matching.atoms for matching in reversed(matchings)]
     return network_of_atoms(atoms, len(networks[0][0]), bias), matchings
-
-
-def as_assigned(
-    networks: Sequence[UnitArrays],
-    shares: Array,
-    variances: Variances,
-    matchings: Sequence[Matching],
-) -> tuple[Matching, ...]:
-    """Recompute matchings' common units with other variances; no unit changes its common unit.
-
-    `matchings` and the result are by hidden layer, top first. `shares` (J, K) are precisions of a
-    client's weights to a class in units of 1 / sigma2.
-    """
-    by_layer = dict(zip(reversed(range(len(matchings))), matchings, strict=True))
-
-    def again(layer: int, units: MatchedLayer) -> Matching:
-        matching = by_layer[layer]
-        return replace(
-            matching, atoms=atoms_of(units, matching.assignments, matching.counts, no_past(units))
-        )
-
-    return match_down(networks, shares, variances, again)
 
 
 def match_down(
@@ -371,8 +321,8 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) must match the units of one hidden layer, 0 being the lowest. `shares` (J,
-    K) are precisions of clients' weights to classes. Source: supplement of PFNM, Algorithm 1.
+    matched(layer, units) matches those of one layer, 0 being the lowest. Source: supplement of
+    PFNM, Algorithm 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -390,8 +340,7 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    `networks` are J clients' networks, `shares` (J, K) weights of clients for each of K classes. A
-    client's weights to class k have the precision shares[:, k] / `noise`.
+    A client's weights to class k have the precision shares[:, k] / `noise`.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
@@ -406,10 +355,8 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    Outgoing weights lead to the common units of `above`, the matching of the next layer; to those
-    that a client lacks they are 0 with full precision, as in the authors' code, so they draw the
-    average towards 0. `layer` counts from 0, the lowest; `noise` is a unit's noise variance.
-    Source: PFNM, section 3.2.
+    These lead to the atoms of `above`; to those that a client lacks they are 0 with full precision,
+    as in the authors' code, so they draw the average towards 0. Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []
@@ -426,10 +373,7 @@ def inner_layer(
 
 
 def _own_part(network: UnitArrays, layer: int) -> Array:
-    """Return the part of a layer's units that depends on no matching above: incoming weights, bias.
-
-    The lowest layer has both, (L, D + 1) for D inputs; higher ones have the bias alone, (L, 1).
-    """
+    """Return incoming weights and bias of the lowest layer's units, else the bias alone: (L, …)."""
     bias = network[2 * layer + 1][:, None]
     return bias if layer else np.hstack([network[0].T, bias])
 
@@ -441,10 +385,9 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from common units (`atoms`) of each hidden layer, lowest first.
+    """Build the global network from atoms of each hidden layer, lowest first, and an output bias.
 
-    `bias` (K,) is the output bias, `inputs` the number of inputs. Weights into a layer are the
-    outgoing weights of the common units below.
+    Weights into a layer are the outgoing weights of the atoms below.
     """
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
@@ -459,8 +402,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    `shares` (J, K) are precisions in units of 1 / sigma2; there are `depth` hidden layers. As in
-    the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden layer.
+    As in the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden
+    layer.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise
@@ -472,9 +415,8 @@ def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArray
     """Return a network's posterior means as if none of its units were matched with another's.
 
     `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
-    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with p = 1 / sigma2 of the layer below
-    the weight (of the lowest hidden layer for weights from the inputs). The output bias does not
-    change. Source: PFNM, Proposition 1, equation (5).
+    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer below. The
+    output bias does not change. Source: PFNM, Proposition 1, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

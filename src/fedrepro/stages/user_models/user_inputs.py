@@ -29,8 +29,8 @@ from fedrepro.stages.user_models.user_files import (
     read_state,
 )
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.client_queries import CostCounter
 from fedrepro.training.federation.clients import ClientData, Clients
-from fedrepro.training.federation.cost_counter import CostCounter
 from fedrepro.training.training_settings import settings_of
 
 SHAPE = re.compile(r" *0*[1-9][0-9]{0,6} *(, *0*[1-9][0-9]{0,6} *)*")

@@ -1,23 +1,26 @@
-"""Work of clients on their examples besides training: answers, gradients, evaluations."""
+"""Work of clients besides training: answers, gradients, evaluations; and what their work costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
+from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.flat_models import Layout
 
 if TYPE_CHECKING:
     import torch
 
-Reply = Mapping[str, np.ndarray]
+Reply = Arrays
 # of the network, tensors (*shape) by name, and a client's own examples
 Query = Callable[[Network, Mapping[str, "torch.Tensor"], Examples], Reply]
 
@@ -29,27 +32,9 @@ class Watched(Examples):
     reads: list[int] = field(default_factory=list, compare=False)
 
     def scaled(self, rows: slice | np.ndarray) -> torch.Tensor:
-        """Return the inputs of `rows`, divided by `scale`, and record how many rows were read."""
         inputs = super().scaled(rows)
         self.reads.append(len(inputs))
         return inputs
-
-
-@dataclass(frozen=True)
-class QueryResult:
-    """The statistics that clients computed for the server, and how often they read their examples.
-
-    answers: named arrays, one dict per client. passes: how often a client read all its examples, on
-    average over clients.
-    """
-
-    answers: list[Reply]
-    passes: float
-
-    @property
-    def bytes(self) -> int:
-        """Return the total size in bytes of the answers that clients sent to the server."""
-        return sum(size_of(value) for answer in self.answers for value in answer.values())
 
 
 def query(
@@ -57,42 +42,35 @@ def query(
     examples: Examples,
     rows: Sequence[np.ndarray],
     question: Query,
-    weights: Mapping[str, np.ndarray],
+    weights: Arrays,
     who: str,
-) -> QueryResult:
-    """Let each client compute the function `question` on its own examples; return all answers.
+) -> tuple[list[Reply], float]:
+    """Let each client compute `question` on its examples; return answers, and passes per client.
 
-    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
-    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
-    for all clients, or (n, *shape), one per client. `who` names the method in errors.
-
-    Raises:
-        FedreproError: an answer is not a mapping of names to arrays.
+    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; `weights` are (1, *shape), or
+    (n, *shape), one per client. Raises a FedreproError, that names the method by `who`, for an
+    answer that is not a mapping of names to arrays.
     """
     answers: list[Reply] = []
     read = held = 0
     for place, client_rows in enumerate(rows):
-        watched = Watched(
-            examples.inputs[client_rows], examples.targets[client_rows], examples.scale
-        )
+        x, y = examples.inputs[client_rows], examples.targets[client_rows]
+        watched = Watched(x, y, examples.scale)
         own = {name: value[place % len(value)] for name, value in weights.items()}
         answer = question(network, loaded(own, watched), watched)
-        arrays = isinstance(answer, Mapping) and all(
-            isinstance(value, np.ndarray) for value in answer.values()
-        )
-        if not arrays:
+        values = answer.values() if isinstance(answer, Mapping) else (answer, None)
+        if not all(isinstance(value, np.ndarray) for value in values):
             raise FedreproError(
                 f"{who}: a client answers {shown(answer)}; let it return a dict of NumPy arrays"
             )
         answers.append(answer)
         read, held = read + sum(watched.reads), held + len(client_rows)
-    return QueryResult(answers, read / max(1, held))
+    return answers, read / max(1, held)
 
 
 def size_of(answer: np.ndarray) -> int:
     """Return how many bytes an array takes when sent; a symmetric matrix is sent by half."""
-    square = answer.ndim == 2 and answer.shape[0] == answer.shape[1]
-    if square and np.array_equal(answer, answer.T):
+    if answer.ndim == 2 and np.array_equal(answer, answer.T):
         rows = len(answer)
         return rows * (rows + 1) // 2 * answer.itemsize
     return answer.nbytes
@@ -107,16 +85,12 @@ class Evaluated:
 
 
 def gradients_at(
-    network: Network,
-    examples: Examples,
-    rows: Sequence[np.ndarray],
-    weights: Mapping[str, np.ndarray],
+    network: Network, examples: Examples, rows: Sequence[np.ndarray], weights: Arrays
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Compute each client's mean loss at `weights` (1, *shape), and the gradient of this loss.
+    """Compute clients' gradients of mean losses at `weights`, (n, *shape), and the losses (n,).
 
-    Client j has the examples `rows[j]` of `examples`, as many as any other client. Returns the
-    gradients, (n, *shape) by name, and the losses, float64 (n,); a client whose loss is not finite
-    has gradients of NaN.
+    Client j has the examples `rows[j]`, as many as any other. A client whose loss is not finite has
+    gradients of NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -141,16 +115,9 @@ def gradients_at(
 
 
 def evaluated(
-    network: Network,
-    examples: Examples,
-    rows: Sequence[np.ndarray],
-    candidates: Mapping[str, np.ndarray],
+    network: Network, examples: Examples, rows: Sequence[np.ndarray], candidates: Arrays
 ) -> Evaluated:
-    """Measure accuracy and mean cross-entropy of m models on the examples of each client.
-
-    `candidates` are the models, (m, *shape) by name; client j has the examples `rows[j]`, int64
-    (n_j,), of `examples`.
-    """
+    """Measure accuracy and loss of m models (m, *shape) on each client's examples `rows[j]`."""
     import torch
     from torch.nn.functional import cross_entropy
 
@@ -181,3 +148,112 @@ def _means(each: np.ndarray, sizes: np.ndarray) -> np.ndarray:
         starts = (np.cumsum(sizes) - sizes)[filled]
         means[:, filled] = np.add.reduceat(each, starts, axis=1) / sizes[filled]
     return means
+
+
+def models_sent(network: Network, up: int, down: int) -> Traffic:
+    """Return messages and bytes for `up` models to the server and `down` models to clients."""
+    each = Layout(network.shapes).numbers * FLOAT_BYTES
+    return Traffic(up, down, up * each, down * each)
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """Costs of clients' work, outside of training but for traffic and seconds.
+
+    exchanges: how often clients computed a statistic. passes: how often they read all their
+    examples.
+    """
+
+    traffic: Traffic = field(default_factory=Traffic)
+    exchanges: int = 0
+    passes: float = 0.0
+    seconds: float = 0.0
+
+    def __add__(self, other: ClientCost) -> ClientCost:
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return ClientCost(*(ours + theirs for ours, theirs in pairs))
+
+
+@dataclass
+class CostCounter:
+    """Counts the costs of clients' work in one round of federated learning, from zero each round.
+
+    losses: for each client, those of its trainings. rejected: how many trained models diverged.
+    held: tensors that all clients have already been sent, to compute statistics at.
+    """
+
+    spent: ClientCost = field(default_factory=ClientCost)
+    losses: dict[int, list[float]] = field(default_factory=dict)
+    rejected: int = 0
+    held: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def begin(self) -> None:
+        """Set all counts to zero, before a round."""
+        vars(self).update(vars(CostCounter()))
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.spent.traffic
+
+    @property
+    def seconds(self) -> float:
+        return self.spent.seconds
+
+    @contextlib.contextmanager
+    def timed(self) -> Iterator[None]:
+        """Add the seconds spent inside a `with` block to clients' work."""
+        began = time.perf_counter()
+        yield
+        self.spent += ClientCost(seconds=time.perf_counter() - began)
+
+    def sent(self, traffic: Traffic) -> None:
+        """Add the messages and bytes `traffic` to the costs of this round."""
+        self.spent += ClientCost(traffic)
+
+    def asked(
+        self,
+        answers: Sequence[Reply],
+        passes: float,
+        weights: Arrays | None,
+        all_of_them: bool = True,
+    ) -> None:
+        """Add the costs of `answers`, statistics that clients computed at `weights` in `passes`.
+
+        Weights, shared (1, *shape) or one per client, count as sent unless all clients already have
+        them; None are the clients' own. With `all_of_them` every client has the shared ones now.
+        """
+        up = sum(size_of(value) for answer in answers for value in answer.values())
+        if weights is None:
+            self.spent += ClientCost(Traffic(bytes_up=up), passes=passes)
+            return
+        new = {
+            name: value
+            for name, value in weights.items()
+            if name not in self.held or not np.array_equal(self.held[name], value)
+        }
+        if all_of_them:
+            self.held |= {k: v for k, v in new.items() if len(v) == 1}
+        down = sum(v[0].nbytes for v in new.values()) * len(answers)
+        self.spent += ClientCost(Traffic(len(answers), len(answers), up, down), 1, passes)
+
+    def trained(self, members: Iterable[int], losses: np.ndarray, finite: np.ndarray) -> None:
+        """Record losses (n,) of the clients `members`; count models that are not `finite`."""
+        for client, loss, whole in zip(members, losses, finite, strict=True):
+            self.losses.setdefault(client, []).append(float(loss) if whole else float("nan"))
+            self.rejected += not whole
+
+    @property
+    def selected(self) -> int:
+        """Return the number of clients that trained at least once in this round."""
+        return len(self.losses)
+
+    @property
+    def all_rejected(self) -> bool:
+        """Return whether clients trained in this round and all their models diverged."""
+        return bool(self.losses) and self.rejected == sum(map(len, self.losses.values()))
+
+    @property
+    def train_loss(self) -> float:
+        """Return the mean of the round's finite training losses, one per model; NaN if none."""
+        each = [loss for own in self.losses.values() for loss in own if np.isfinite(loss)]
+        return float(np.mean(each)) if each else float("nan")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -18,33 +18,34 @@ from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries import (
+    CostCounter,
     Evaluated,
     Query,
     Reply,
     evaluated,
     gradients_at,
+    models_sent,
     query,
 )
-from fedrepro.training.federation.cost_counter import CostCounter, models_sent
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
 from fedrepro.training.flat_models import Layout
-from fedrepro.training.loss_terms import Term, WeightTerm, with_prior
+from fedrepro.training.loss_terms import Terms, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import mixed
 from fedrepro.training.training_settings import Settings
 
 Part = Literal["train", "validation"]
+Fitted = TypeVar("Fitted", Trained, Averaged)
 
 
 @dataclass(frozen=True)
 class ClientData:
     """The private data of all clients: methods reach these examples through `Clients` only.
 
-    rows[j]: int64 (n_j,), the row numbers in `examples` of client j's training examples.
-    validation[j]: row numbers of the client's validation examples in `validation_examples`, or if
-    None in `examples`.
+    rows[j]: int64 (n_j,), client j's training examples in `examples`. validation[j]: its validation
+    examples in `validation_examples`, by default in `examples`.
     """
 
     examples: Examples
@@ -70,11 +71,10 @@ class ClientData:
 class Clients:
     """The J clients of one trial as a federated method sees them: it asks, clients keep their data.
 
-    model, network: the architecture that all clients train. settings: of local training. data: the
-    clients' examples, not read by methods. method: its name. needs: kinds of information that the
-    method declared to use, such as "client_labels"; asking for another raises a FedreproError.
-    ledger: counts messages, bytes, passes over examples, and losses. own: the models (J, *shape)
-    that clients trained before a one-shot method, if any.
+    settings: of local training. data: not read by methods. method: its name. needs: kinds of
+    information that the method declared to use, such as "client_labels"; asking for another raises
+    a FedreproError. ledger: counts costs and losses. own: the models (J, *shape) that clients
+    trained before a one-shot method, if any.
     """
 
     model: Spec
@@ -84,7 +84,7 @@ class Clients:
     method: str = ""
     needs: Collection[str] = frozenset()
     ledger: CostCounter = field(default_factory=CostCounter, compare=False)
-    own: Mapping[str, np.ndarray] | None = field(default=None, compare=False)
+    own: Arrays | None = field(default=None, compare=False)
 
     @property
     def count(self) -> int:
@@ -104,12 +104,9 @@ class Clients:
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". Examples are those the client
-        set aside, if so configured (validation_at: clients), or its part of the data set's
-        validation split.
-
-        Raises:
-            FedreproError: the client has no validation examples.
+        A method must declare the need "client_validation_examples". They are those the client set
+        aside (validation_at: clients), or its part of the data set's; with none a FedreproError is
+        raised.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -136,11 +133,7 @@ class Clients:
         return np.asarray(examples.targets[rows].cpu())
 
     def with_subset(self, positions: Callable[[int, int], np.ndarray]) -> Clients:
-        """Return a copy of the clients in which each trains on a part of its examples.
-
-        positions(client, n) returns which of the client's n examples remain: int (k,), indices
-        below n, in the order of the client's minibatches.
-        """
+        """Return clients that each train on positions(client, n), int (k,), of their n examples."""
         rows = [rows[positions(j, len(rows))] for j, rows in enumerate(self.data.rows)]
         return replace(self, data=replace(self.data, rows=rows))
 
@@ -153,10 +146,10 @@ class Clients:
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | WeightTerm] = (),
-        private: Mapping[str, np.ndarray] | None = None,
-        reference: Mapping[str, np.ndarray] | None = None,
-        memory: Mapping[str, np.ndarray] | None = None,
+        terms: Terms = (),
+        private: Arrays | None = None,
+        reference: Arrays | None = None,
+        memory: Arrays | None = None,
         done: int | None = None,
         keep_gradients: bool = False,
     ) -> Trained:
@@ -180,62 +173,50 @@ class Clients:
             memory: the optimiser's state of earlier rounds, or {} to begin and get it returned.
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
-
-        Raises:
-            FedreproError: `rng` is not of a round, or the method declared neither need.
         """
-        tasks = self._tasks(rng, chosen, lr, steps)
-        if done is not None:
-            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
-        with self.ledger.timed():
-            trained = train(
-                self.network,
-                *self._at_hand(tasks),
-                replace(self.settings, epochs=epochs),
-                start,
-                terms=with_prior(self.network, terms),
-                private=private,
-                reference=reference,
-                memory=memory,
-                keep_gradients=keep_gradients,
-            )
-        self._note(self._members(chosen), trained.loss, trained.finite)
-        return trained
+        how: dict[str, Any] = {"chosen": chosen, "lr": lr, "steps": steps, "done": done}
+        how |= {"terms": terms, "private": private, "reference": reference, "memory": memory}
+        how["keep_gradients"] = keep_gradients
+        return self._fitted(train, start, rng, epochs=epochs, **how)
 
     def average(
+        self, start: dict[str, np.ndarray], rng: RngKey, weights: Sequence[float], **options: Any
+    ) -> Averaged:
+        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
+
+        `options` are `epochs` and, if wanted, `chosen`, `lr`, `steps`, `terms` and `private` of
+        `train`. Models that are not finite are left out, and the result has the sum of the others'
+        weights.
+        """
+        return self._fitted(average, start, rng, weights=weights, **options)
+
+    def _fitted(
         self,
-        start: dict[str, np.ndarray],
+        fit: Callable[..., Fitted],
+        start: Arrays,
         rng: RngKey,
-        weights: Sequence[float],
         *,
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        terms: Sequence[Term | WeightTerm] = (),
-        private: Mapping[str, np.ndarray] | None = None,
-    ) -> Averaged:
-        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
-
-        Models that are not finite are left out, and the result has the sum of the others' weights.
-        """
-        tasks = self._tasks(rng, chosen, lr, steps)
+        done: int | None = None,
+        terms: Terms = (),
+        **more: Any,
+    ) -> Fitted:
+        tasks, settings = self._tasks(rng, chosen, lr, steps), replace(self.settings, epochs=epochs)
+        if done is not None:
+            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
+        terms = with_prior(self.network, terms)
         with self.ledger.timed():
-            averaged = average(
-                self.network,
-                *self._at_hand(tasks),
-                replace(self.settings, epochs=epochs),
-                start,
-                weights,
-                terms=with_prior(self.network, terms),
-                private=private,
-            )
-        self._note(self._members(chosen), averaged.loss, averaged.finite)
-        return averaged
+            examples, tasks = self._at_hand(tasks)
+            fitted = fit(self.network, examples, tasks, settings, start, terms=terms, **more)
+        self._note(self._members(chosen), fitted.loss, fitted.finite)
+        return fitted
 
     def train_heads(
         self,
-        body: Mapping[str, np.ndarray],
+        body: Arrays,
         rng: RngKey,
         *,
         hidden: Sequence[int] = (),
@@ -246,21 +227,12 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
-        Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
-        to clients, trained layers are sent back. A method must declare the need "rounds" or
-        "client_training". Source: GEMS, section 3.2, step 4.
-
-        Args:
-            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
-            rng: the random key of the round.
-            hidden: units of new hidden layers, below the new output layer.
-            epochs: passes over the examples of each client.
-            patience: epochs without better training accuracy before a client stops; 0: never.
-            lr: learning rate, by default that of the settings.
-            weight_sd: standard deviation of normal initial weights; by default as in the settings.
-
-        Returns:
-            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
+        `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU;
+        `hidden` are units of new hidden layers, below the new output layer. Training is without
+        augmentation, dropout acts on new hidden layers alone; `patience`, `lr` and `weight_sd`, of
+        normal initial weights, replace the settings. The body is sent to clients, trained layers
+        are sent back: float32 (J, *shape), NaN where training diverged. A method must declare the
+        need "rounds" or "client_training". Source: GEMS, section 3.2, step 4.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -282,8 +254,8 @@ class Clients:
         """Compute gradients (n, *shape) of the mean loss on all training examples of each client.
 
         `weights` (1, *shape) are one model for all; clients must have equally many examples, and
-        the network may draw no random numbers (as for dropout). A client whose loss is not finite
-        has gradients of NaN. A method must declare the need "rounds" or "client_training".
+        the network no dropout. Gradients are NaN if the loss is not finite. A method must declare
+        the need "rounds" or "client_training".
         """
         self._require("let clients compute gradients", "rounds", "client_training")
         members = self._members(chosen)
@@ -293,10 +265,7 @@ class Clients:
         return gradients
 
     def evaluate(
-        self,
-        candidates: Mapping[str, np.ndarray],
-        chosen: Sequence[int] | None = None,
-        on: Part = "train",
+        self, candidates: Arrays, chosen: Sequence[int] | None = None, on: Part = "train"
     ) -> Evaluated:
         """Measure accuracy and loss of m candidate models (m, *shape) on each chosen client's data.
 
@@ -318,24 +287,17 @@ class Clients:
     def query(
         self,
         question: Query,
-        weights: Mapping[str, np.ndarray] | None = None,
+        weights: Arrays | None = None,
         chosen: Sequence[int] | None = None,
         on: Part = "train",
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        A method must declare the need "client_answers". Bytes of answers and of weights that
-        clients do not have yet, seconds, and passes over the examples are counted as costs.
-
-        Args:
-            question: question(network, tensors (*shape), examples) runs at each client on its own.
-            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
-                default each client's own model.
-            chosen: indices of clients that are asked, by default all.
-            on: "train" or "validation"; the latter needs "client_validation_examples" too.
-
-        Raises:
-            FedreproError: an answer is not a dict of arrays, or clients have no own models.
+        question(network, tensors (*shape), examples) returns a dict of arrays. `weights` are of all
+        or some layers: (1, *shape), shared, or (n, *shape), one per client; by default each
+        client's own model. A method must declare the need "client_answers", and for `on`
+        "validation" also "client_validation_examples". Bytes of answers and of weights that clients
+        do not have yet, seconds, and passes over the examples are counted as costs.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -351,35 +313,30 @@ class Clients:
         return self._answers(question, weights, chosen, on)
 
     def statistics(
-        self, weights: Mapping[str, np.ndarray], chosen: Sequence[int] | None = None
+        self, weights: Arrays, chosen: Sequence[int] | None = None
     ) -> dict[str, np.ndarray]:
         """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
 
-        Call it for a model that the server made, such as an average. Returns statistics over all
-        examples of the chosen clients together, float32 (1, *shape) by name. Clients that lack
-        `weights` (1, *shape) receive them, so the cost is one more exchange.
+        For a model that the server made. Returns statistics over all examples of the chosen clients
+        together, float32 (1, *shape). Clients that lack `weights` receive them, in one more
+        exchange.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
     def _answers(
         self,
         question: Query,
-        weights: Mapping[str, np.ndarray] | None,
+        weights: Arrays | None,
         chosen: Sequence[int] | None,
         on: Part = "train",
     ) -> list[Reply]:
         members = self._members(chosen)
         own = {name: value[members] for name, value in (self.own or {}).items()}
         with self.ledger.timed():
-            replies = query(
-                self.network,
-                *self.data.of(members, on),
-                question,
-                own if weights is None else weights,
-                f"method '{self.method}'",
-            )
-        self.ledger.asked(len(members), replies.bytes, replies.passes, weights, chosen is None)
-        return replies.answers
+            at, who = own if weights is None else weights, f"method '{self.method}'"
+            answers, passes = query(self.network, *self.data.of(members, on), question, at, who)
+        self.ledger.asked(answers, passes, weights, chosen is None)
+        return answers
 
     def models(self, up: int, down: int) -> Traffic:
         """Return messages and bytes for `up` models to the server and `down` models to clients."""
@@ -437,10 +394,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights of a model for each random key in `places`: float32 (models, *shape).
-
-    If `settings.shared_init`, all models of one trial get equal weights.
-    """
+    """Draw initial weights for each key of `places`, or equal ones: float32 (models, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {
@@ -480,7 +434,7 @@ class GraphNodes(Clients):
         """Return how many floats a node sends for one model, mean and spread of a weight as two."""
         return int(Layout(self.network.shapes).numbers)
 
-    def mixed(self, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def mixed(self, tensors: Arrays) -> dict[str, np.ndarray]:
         """Average tensors (N, *shape) over graph neighbours: node i gets sum_j W_ij x_j."""
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 

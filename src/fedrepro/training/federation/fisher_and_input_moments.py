@@ -7,10 +7,11 @@ the L positions of its kernel. Matrices have rows as in `networks.layer_matrices
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,8 +22,8 @@ from fedrepro.networks.layer_matrices import (
     parts_with_matrices,
     tensors_of_matrices,
 )
-from fedrepro.networks.layers import Affine, Convolution2d, Layer, Pass
-from fedrepro.networks.memory_layout import Parts, Rows, body_of, parts_of, turned_in
+from fedrepro.networks.layers import Convolution2d, Layer, Pass, Tensors
+from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_of, turned_in
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
@@ -30,20 +31,19 @@ from fedrepro.training.examples import Examples
 if TYPE_CHECKING:
     import torch
 
-Array = np.ndarray[Any, Any]
-
 
 class BodyMoments:
     """Computes Fisher information and input moments of a network's convolutions, by compiled code.
 
     First `look` runs a batch of at most `rows` examples through the convolutions, then `moments`
-    and `learn` sum over this batch. layers: how many of the network's layers, counted from the
-    input, are convolutions, their ReLU and pooling.
+    and `learn` sum over it. layers: how many of the network's layers, counted from the input, are
+    convolutions, their ReLU and pooling.
     """
 
-    def __init__(
-        self, network: Network, parts: Parts, tensors: Mapping[str, torch.Tensor], rows: int
-    ) -> None:
+    def __init__(self, network: Network, parts: Parts, tensors: Tensors, rows: int) -> None:
+        from fedrepro.networks import compiled_forward_and_moments  # which loads Numba
+
+        self.compiled: Any = compiled_forward_and_moments
         layout = Rows(network.shapes, turned_in(network, parts))
         dtype = next(iter(tensors.values())).numpy().dtype
         self.parts, self.kernels = parts, [layer for layer, _, _ in parts.convolutions]
@@ -54,97 +54,65 @@ class BodyMoments:
         self.layers = sum(2 + pooled for *_, pooled in parts.convolutions)
         self.seen = 0
 
-    @classmethod
-    def of(
-        cls, network: Network, tensors: Mapping[str, torch.Tensor], device: str, rows: int
-    ) -> Self | None:
-        """Return a `BodyMoments` of the network; None on a GPU, or for one without convolutions.
-
-        `tensors` are the weights of one model, `rows` the largest number of examples of a batch.
-        """
-        parts = parts_of(network)
-        if device != "cpu" or parts is None or not parts.convolutions:
-            return None
-        return cls(network, parts, tensors, rows)
-
     def look(self, x: torch.Tensor) -> torch.Tensor:
         """Run inputs x (n, D) through all convolutions; return their outputs, (n, C · H · W)."""
         import torch
 
-        from fedrepro.networks.compiled_forward_and_moments import record_convolutions
-
-        self.seen = len(x)
-        record_convolutions(
-            self.body, self.weights, np.ascontiguousarray(x.numpy()), self.room, self.x
-        )
+        self.seen, inputs = len(x), np.ascontiguousarray(x.numpy())
+        self.compiled.record_convolutions(self.body, self.weights, inputs, self.room, self.x)
         channels, height, width = self.parts.image
         given = self.x[: self.seen * self.parts.sizes[0]].reshape(-1, height, width, channels)
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum the second moments a aᵀ of inputs a of the convolutions with indices `wanted`.
-
-        Here a are the numbers under the kernel at a position, and 1 for a bias. Each example last
-        given to `look` adds its mean over positions. Returns matrices (D, D) by convolution index.
-        """
-        from fedrepro.networks.compiled_forward_and_moments import add_moments
-
+        """Sum second moments a aᵀ (D, D) of the convolutions `wanted`, mean over positions."""
         found = {}
         for layer in wanted:
-            kernel, (below, *_), _ = self.parts.convolutions[layer]
-            k = kernel.kernel
+            kernel, shape, _ = self.parts.convolutions[layer]
+            k, below = kernel.kernel, shape[0]
             run, length = padded_to(k * below), k * k * below
             scratch = aligned((length + 1) * k * run, self.x.dtype)
             sums = np.zeros(len(scratch))
-            add_moments(self.body, layer, self.seen, self.room, scratch, sums)
+            self.compiled.add_moments(self.body, layer, self.seen, self.room, scratch, sums)
             whole = sums.reshape(length + 1, k, run)[:, :, : k * below].reshape(length + 1, length)
             place = np.arange(length).reshape(k * k, below).T.ravel()  # (k, k, C) to (C, k, k)
             rows = np.append(place, length)
             moment = whole[np.ix_(rows, place)]
-            count = float(self.seen * self._places(layer))
+            positions = math.prod(kernel.output(shape)[1:])
             if kernel.biased:
+                count = float(self.seen * positions)
                 moment = np.concatenate([moment, np.append(moment[-1], count)[:, None]], axis=1)
-            found[layer] = (moment if kernel.biased else moment[:-1]) / self._places(layer)
+            found[layer] = (moment if kernel.biased else moment[:-1]) / positions
         return found
-
-    def _places(self, layer: int) -> int:
-        convolution, shape, _ = self.parts.convolutions[layer]
-        _, height, width = convolution.output(shape)
-        return height * width
 
     def learn(self, errors: Sequence[Array], squares: bool) -> list[Array]:
         """Backpropagate gradients through the convolutions; return sums for Fisher information.
 
-        `errors` are arrays (n, C · H · W): gradients of the log-likelihood by the outputs that
-        `look` returned last, one array for each label y. Returns one matrix for each convolution,
-        summed over labels, examples and positions: g gᵀ (outputs, outputs) of the gradients g by
-        its outputs, or with `squares` the squared gradients by its weights, (inputs, outputs).
+        `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
+        for each label y. Returns a matrix for each convolution, summed over labels, examples and
+        positions: g gᵀ (outputs, outputs), or with `squares` squared gradients by its weights
+        (inputs, outputs).
         """
-        from fedrepro.networks.compiled_forward_and_moments import add_errors
-
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
         factors = np.zeros(0 if squares else int(starts[-1]))
         total = np.zeros(len(self.weights) * squares)
         scratch = aligned(max(len(factors), len(total)), dtype)
         for error in errors:
-            c, height, width = self.parts.image
-            turned = (
-                error.reshape(-1, c, height, width).transpose(0, 2, 3, 1).reshape(self.seen, -1)
-            )
-            add_errors(
+            turned = error.reshape(-1, *self.parts.image).transpose(0, 2, 3, 1)
+            turned = turned.reshape(self.seen, -1)
+            self.compiled.add_errors(
                 self.body, self.weights, np.ascontiguousarray(turned), self.room, self.x, factors,
                 starts, scratch, total,
             )  # fmt: skip
-        if not squares:
-            return [
-                factors[at : at + c * row_of(c)].reshape(c, -1)[:, :c]
-                for at, c in zip(starts[:-1], channels, strict=True)
-            ]
-        return [self._matrix(layer, total) for layer in range(len(self.kernels))]
+        if squares:
+            return [self._matrix(layer, total) for layer in range(len(self.kernels))]
+        return [
+            factors[at : at + c * row_of(c)].reshape(c, -1)[:, :c]
+            for at, c in zip(starts[:-1], channels, strict=True)
+        ]
 
     def _matrix(self, layer: int, flat: Array) -> Array:
-        """Copy a convolution's matrix (inputs [+ 1 for a bias], outputs) out of vector `flat`."""
         kernel, (below, *_), _ = self.parts.convolutions[layer]
         k, c, at = kernel.kernel, kernel.channels, self.offsets[layer]
         rows = k * k * below + kernel.biased
@@ -159,34 +127,27 @@ Labels = Literal["model", "data"]
 TOGETHER = 500  # examples: patches of a convolution are many times its input
 OF_MODULE = 100  # of a module, all of whose layers may be convolutions
 
-Tensors = Mapping[str, "torch.Tensor"]
-
 
 @dataclass(frozen=True)
 class _Seen:
-    """A layer after a forward pass on `count` (n) examples: how to get its inputs, and its outputs.
+    """A layer after a forward pass on `count` (n) examples.
 
-    matrix: the layer's weight matrix. rows: a function that returns the inputs (n, L, D), at L
-    positions. outs: the outputs, by which gradients are computed. stacked: whether outs have a
-    first axis, of length one, for the model.
+    rows: returns the inputs (n, L, D). outs: the outputs of each call, for gradients by them.
     """
 
     matrix: LayerMatrix
     count: int
     rows: Callable[[], np.ndarray]
-    outs: Sequence[torch.Tensor]
-    stacked: bool = True
+    outs: list[torch.Tensor]
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
         """Reshape gradients by a layer's outputs, one tensor for each call, to (n, L, outputs)."""
         each = []
         for value in values:
-            given = value[0] if self.stacked else value
-            gradient = (
-                given.flatten(2).transpose(1, 2)
-                if self.matrix.kernel
-                else given.reshape(self.count, -1, given.shape[-1])
-            )
+            if self.matrix.kernel:
+                gradient = value.reshape(-1, *value.shape[-3:]).flatten(2).transpose(1, 2)
+            else:
+                gradient = value.reshape(self.count, -1, value.shape[-1])
             each.append(gradient.chunk(self.matrix.groups, -1)[self.matrix.group].cpu().numpy())
         return np.ascontiguousarray(each[0] if len(each) == 1 else np.concatenate(each, axis=1))
 
@@ -196,10 +157,8 @@ def input_moments(
 ) -> dict[str, np.ndarray]:
     """Compute each layer's second moment of inputs: the mean of a aᵀ over examples and positions.
 
-    Here a is the layer's input, with a 1 appended for a bias; a convolution has one per position of
-    its kernel. Returns symmetric float32 matrices (D, D) by the layer's key, as RegMean needs from
-    clients. `tensors` are one model's weights, `only` the keys of wanted layers, by default all;
-    tensors of layers above these are not needed.
+    Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
+    all; tensors of layers above these are not needed.
     """
     import torch
 
@@ -226,8 +185,10 @@ def input_moments(
 
 
 def _body(network: Network, tensors: Tensors, examples: Examples) -> BodyMoments | None:
-    rows = min(TOGETHER, len(examples.targets))
-    return BodyMoments.of(network, tensors, examples.inputs.device.type, rows)
+    parts = parts_of(network)
+    if examples.inputs.device.type != "cpu" or parts is None or not parts.convolutions:
+        return None
+    return BodyMoments(network, parts, tensors, min(TOGETHER, len(examples.targets)))
 
 
 def kronecker_factors(
@@ -235,12 +196,10 @@ def kronecker_factors(
 ) -> dict[str, np.ndarray]:
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
-    A, under the layer's key, is the matrix of `input_moments`. G, under `errors_of(key)`, is the
-    mean over examples of g gᵀ summed over positions, g the gradient of log p(y | x) by the layer's
-    outputs. `labels`: "model" averages over y by the model's probabilities, "data" takes the true
-    y. Matrices are float32 and symmetric; A ⊗ G approximates the Fisher information. Source:
-    Martens and Grosse, 2015; for convolutions Grosse and Martens, 2016, up to a factor that moves
-    between A and G.
+    A, under the layer's key, is that of `input_moments`; G, under `errors_of(key)`, the mean over
+    examples of g gᵀ summed over positions: float32, symmetric. `labels`: "model" averages over y by
+    the model's probabilities, "data" takes the true y. Source: Martens and Grosse, 2015; for
+    convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -268,10 +227,8 @@ def diagonal_fisher(
 ) -> dict[str, np.ndarray]:
     """Compute the diagonal of the Fisher information of each weight, float32 (*shape) by name.
 
-    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)². With `labels`
-    "model" each y is weighted by its probability, with "data" y is the example's label alone. Only
-    tensors of linear and convolutional layers are included. Source: Matena and Raffel, NeurIPS
-    2022, section 3.
+    F_k = mean over examples of the mean over labels y of (d log p(y | x) / d w_k)², for linear and
+    convolutional layers. Source: Matena and Raffel, NeurIPS 2022, section 3.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -310,32 +267,30 @@ def _forward(
     """
     if isinstance(network, ModuleNetwork):
         return _hooked(network, tensors, x, only)
-    matrices = {layer.weight: layer for layer in layer_matrices(network)}
-    run = Pass()
+    wanted = (m for m in layer_matrices(network) if only is None or m.weight in only)
+    matrices, run = {matrix.weight: matrix for matrix in wanted}, Pass()
     x = x.unsqueeze(0) if first else x.reshape(1, len(x), *network.shape)
     seen: list[_Seen] = []
     for layer, names in network.evaluated[first:]:
         matrix = matrices.get(names.get("weight", ""))
-        if only is not None and matrix is not None and matrix.weight not in only:
-            matrix = None
         if matrix is not None:
             a = _inputs(layer, x.detach()[0].cpu().numpy())
             if matrix.bias:
                 a = np.concatenate([a, np.ones((*a.shape[:2], 1), a.dtype)], axis=2)
+            seen.append(_Seen(matrix, len(a), partial(np.asarray, a), []))
             if only is not None and matrix.weight == only[-1]:
-                return [*seen, _Seen(matrix, len(a), partial(np.asarray, a), [x])], x
+                return seen, x
         held = {local: tensors[name].unsqueeze(0) for local, name in names.items()}
         x = layer.forward(held, x, run)
         if matrix is not None:
-            assert isinstance(layer, Affine | Convolution2d)
             if only is None and not x.requires_grad:
                 x.requires_grad_()
-            seen.append(_Seen(matrix, len(a), partial(np.asarray, a), [x]))
+            seen[-1].outs.append(x)
     return seen, x
 
 
 class _ReachedError(Exception):
-    """Stops the forward pass of a module once the input of the last requested layer is known."""
+    """Stops the forward pass of a module at the input of the last requested layer."""
 
 
 def _hooked(
@@ -362,10 +317,9 @@ def _hooked(
         part.register_forward_hook(partial(note, weight))
         for weight, _, part in parts_with_matrices(network)
     ]
-    whole = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}
-    logits = x
+    whole, logits = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}, x
+    network.module.eval()
     try:
-        network.module.eval()
         logits = network.of_one(whole, x.view(len(x), *network.shape)).unsqueeze(0)
     except _ReachedError:
         pass
@@ -378,7 +332,6 @@ def _hooked(
             len(x),
             partial(_rows, layer, calls[layer.weight], len(x)),
             [out for *_, out in calls[layer.weight]],
-            stacked=False,
         )
         for layer in layers
     ], logits
@@ -429,10 +382,9 @@ def _errors(
 ) -> Iterator[tuple[list[_Seen], list[list[np.ndarray]], list[np.ndarray]]]:
     """Yield each batch's layers, and the gradients of log p(y) by the layers' outputs.
 
-    A layer has an array (n, L, outputs) for each label y, multiplied by the root of the label's
-    probability, so that squares add up to the mean over labels; or a single array for the data's
-    labels. With `body` the layers are those above its convolutions, and the last list has gradients
-    (n, D) by the body's outputs.
+    A layer has an array (n, L, outputs) for each label y, times the root of its probability, so
+    that squares add up to the mean; or one for the data's labels. With `body` the layers are those
+    above it, and the last list has gradients (n, D) by its outputs.
     """
     import torch
 
@@ -464,11 +416,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield gradients of log p(y) by the logits, (1, n, K): for each label y, or the data's alone.
-
-    With `labels` "model" each gradient is multiplied by the root of the label's probability in
-    `shares`, so that squares add up to their mean over labels.
-    """
+    """Yield gradients of log p(y) by the logits, (1, n, K), as `_errors` takes them."""
     import torch
 
     classes = shares.shape[-1]

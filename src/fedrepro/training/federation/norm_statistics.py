@@ -11,7 +11,7 @@ import numpy as np
 from fedrepro.core.errors import FedreproError
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
-from fedrepro.training.examples import Examples
+from fedrepro.training.examples import Arrays, Examples
 
 if TYPE_CHECKING:
     import torch
@@ -20,15 +20,8 @@ TOGETHER = 500  # examples whose mean and variance a layer normalises by
 MEAN, VARIANCE = "running_mean", "running_var"
 
 
-def mean_buffers(
-    network: Network, tensors: Mapping[str, np.ndarray], share: np.ndarray
-) -> dict[str, np.ndarray]:
-    """Average the clients' buffers, such as running statistics of BatchNorm: float32 (1, *shape).
-
-    `tensors` has each client's buffers b_j, (J, *shape) by name; `share` (J,) the clients' weights
-    p_j. The result is sum_j p_j b_j, or for integer counts the largest b_j. Clients of weight 0 are
-    left out.
-    """
+def mean_buffers(network: Network, tensors: Arrays, share: np.ndarray) -> dict[str, np.ndarray]:
+    """Average clients' buffers, or take the largest of counts, by `share` (J,): (1, *shape)."""
     held = np.flatnonzero(share)
     made = {}
     for name in network.buffers:
@@ -54,11 +47,9 @@ def running_statistics(
     """Measure a network's running statistics (means, variances of BatchNorm) again on examples.
 
     Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
-    Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
-    of these over all such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
-
-    Raises:
-        FedreproError: the network has buffers that no BatchNorm keeps.
+    Each BatchNorm keeps the average over batches of up to 500 examples, by whose mean and variance
+    it normalises. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4. Raises a FedreproError if
+    the network has other buffers.
     """
     import torch
 
@@ -89,11 +80,7 @@ def running_statistics(
 
 
 def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Combine running statistics measured by each client into those of all examples together.
-
-    `answers` are the clients' results of `running_statistics`. A pooled variance is the mean
-    variance within clients plus the variance of their means. Returns float32 (1, *shape) by name.
-    """
+    """Combine results of `running_statistics` to those of all examples: float32 (1, *shape)."""
     counts = np.array([float(answer["examples"][0]) for answer in answers])
     share = counts / counts.sum()
     each = {
@@ -105,6 +92,7 @@ def pooled_statistics(answers: Sequence[Mapping[str, Any]]) -> dict[str, np.ndar
     for name, values in each.items():
         mean = np.tensordot(share, values, 1)
         if name.endswith(VARIANCE):
+            # the mean within clients, plus the variance of their means
             means = each[name.removesuffix(VARIANCE) + MEAN]
             mean += np.tensordot(share, (means - np.tensordot(share, means, 1)) ** 2, 1)
         made[name] = (mean if values.ndim > 1 else values.max(axis=0))[None].astype(np.float32)

@@ -1,0 +1,148 @@
+"""How Numba compiles: into a cache by the content of sources, in one process, callees once.
+
+Numba caches by the path of the source, so that each copy of the package would compile again. And it
+compiles every function to machine code, and again in each of its callers: here a function that only
+compiled code calls stops at LLVM code, by which convolutional steps compile in two thirds of the
+time. This uses undocumented names of Numba; a version without them compiles in its own way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numba
+import xxhash
+from numba.core import compiler, typed_passes
+from numba.core.caching import UserProvidedCacheLocator
+from numba.core.codegen import CPUCodeLibrary
+from numba.core.compiler_machinery import register_pass
+
+numba_any: Any = numba
+lowering: Any = typed_passes.NativeLowering
+nopython: Any = compiler.DefaultPassBuilder
+register: Any = register_pass
+NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_final_module")
+
+
+def compiled_folder() -> Path:
+    """Return Numba's folder for compiled code: NUMBA_CACHE_DIR, or one in the user's cache folder.
+
+    Raises a RuntimeError if no variable names one, and the user has no home folder.
+    """
+    if numba_any.config.CACHE_DIR:
+        return Path(numba_any.config.CACHE_DIR)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "fedrepro", "compiled")
+
+
+class ByContent(UserProvidedCacheLocator):
+    """The rule by which Numba caches a function: in a folder named after a hash of its source."""
+
+    def __init__(self, py_func: Any, py_file: str) -> None:
+        self._py_file, self._lineno = py_file, py_func.__code__.co_firstlineno
+        content = xxhash.xxh3_64_hexdigest(Path(py_file).read_bytes())
+        self._cache_path = str(compiled_folder() / f"{Path(py_file).stem}-{content}")
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
+        """Return the cache rule of a function in `py_file`; None if its folder is unwritable."""
+        try:
+            locator = cls(py_func, py_file)
+            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
+        except (OSError, RuntimeError):  # no home
+            return None
+        return locator
+
+
+@contextmanager
+def kept_by_content() -> Iterator[None]:
+    """Let Numba cache what the `with` body compiles by `ByContent`, or else next to the source."""
+    config = numba_any.config
+    before = config.CACHE_LOCATOR_CLASSES
+    ours = f"{ByContent.__module__}.{ByContent.__name__}"
+    config.CACHE_LOCATOR_CLASSES = before or f"{ours},InTreeCacheLocator"
+    try:
+        yield
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
+
+
+@contextmanager
+def one_process(what: str) -> Iterator[None]:
+    """Run the `with` body, which compiles `what`, in one process at a time; others read the cache.
+
+    Where no lock file can be written, each process compiles by itself.
+    """
+    try:
+        path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    except (OSError, RuntimeError):
+        yield
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def compiled_once(function: Any) -> None:
+    """Change a Numba function in place: one process compiles it, all others read the cache."""
+    compile_now, name = function.compile, function.py_func.__qualname__
+
+    def compile_or_wait(kinds: Any) -> Any:
+        with one_process(f"{name}{kinds}"):
+            return compile_now(kinds)
+
+    function.compile = compile_or_wait
+
+
+@register(mutates_CFG=True, analysis_only=False)
+class InnerLowering(lowering):  # type: ignore[misc]
+    """A pass of Numba's compiler that stops at LLVM code, for what compiled code calls."""
+
+    _name = "fedrepro_inner_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """Compile the function in Numba's `state` to LLVM code; return True: `state` changed."""
+        flags, library = state.flags, state.targetctx.codegen().create_library(str(state.func_id))
+
+        def finish() -> None:
+            library._finalize_dynamic_globals()
+            library._finalized = True
+
+        library.enable_object_caching()
+        library._finalize_final_module, library._optimize_final_module = finish, lambda: None
+        state.library = library
+        flags.no_compile = flags.no_cpython_wrapper = flags.no_cfunc_wrapper = True
+        super().run_pass(state)
+        made, name = state.cr, state.cr.fndesc.qualname
+        # Numba looks code up by an object of this type; nobody can call this one
+        key = numba_any._dynfunc.make_function(numba, name, "", 0, made.env, (library,))
+        state.targetctx.insert_user_function(key, made.fndesc, [library])
+        state.reload_init.extend(library._reload_init)
+        state.cr = made._replace(cfunc=key)
+        return True
+
+
+class InnerCompiler(compiler.CompilerBase):
+    """Numba's compiler without its last step: it stops at LLVM code (`InnerLowering`)."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return a list of one pipeline: the passes for functions without Python objects."""
+        passes = nopython.define_nopython_pipeline(self.state)
+        passes.passes = [
+            (InnerLowering if each is lowering else each, words) for each, words in passes.passes
+        ]
+        passes.finalize()
+        return [passes]
+
+
+OPTIONS: Any = {"error_model": "numpy"}  # of numba.njit and overload
+if hasattr(numba, "_dynfunc") and all(hasattr(CPUCodeLibrary, name) for name in NEEDED):
+    OPTIONS["pipeline_class"] = InnerCompiler
