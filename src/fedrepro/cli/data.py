@@ -33,7 +33,7 @@ def list_data(scale: Scale = "") -> None:
     for name, item in sorted(components("dataset").items()):
         console.print(f"{name}: {item.meta['title']}", style="bold")
         say(f"  licence: {item.meta['licence']}")
-        rows = [row for row in table.rows if row.name == name]
+        rows = [row for row in table if row.name == name]
         for row in rows:
             size = "size not known" if row.bytes is None else f"{row.bytes:,} bytes"
             where = "" if row.urls else ", in mirrors only"
@@ -124,12 +124,11 @@ def _datasets_folder(scale: str) -> Path:
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     """Download raw files of the data sets `wanted`, `jobs` at a time; return errors by data set."""
-    from fedrepro.data.raw_files import fetch, raw_files, read_dataset_table
+    from fedrepro.data.raw_files import fetch, forms, raw_files
     from fedrepro.planning.config import load_config
 
     folder = load_config().mirror_folder()
     mirror = Path(folder) if folder else None
-    table = read_dataset_table()
     files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
     failed: dict[str, str] = {}
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
@@ -145,7 +144,7 @@ def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
                 bars.update(bar, completed=done, total=total or None)
 
             try:
-                fetch(name, file, path, mirror, table, progress=progress)
+                fetch(forms(name, file), path, mirror, progress)
             except FedreproError as error:
                 failed.setdefault(name, str(error))
                 bars.remove_task(bar)

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from statistics import mean
 from typing import Any
 
-from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
+from fedrepro.core.artifacts import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES as COMPUTING
 from fedrepro.core.provenance import on_a_gpu, same_bytes
@@ -111,7 +111,7 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
                     for model in {"", _model(job)}:
                         finished[job.stage, model].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
-        about = read_json_of(path, {"run": dict}) if path.exists() else {"run": {}}
+        about = read_json(path, {"run": dict}) if path.exists() else {"run": {}}
         run = about["run"]
         found = recorded if about.get("computed") and same_bytes(about) == "yes" else older
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
