@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator
 
 from fedrepro.core.diagnostics.machine_facts import ASKED, Observation, asked, environment, facts
 
-WIDTH = 19  # of the names of what is found
 SECONDS = 120  # for each library; all take some seconds, a minute under QEMU
 
 
 def examine(say: Callable[[str], None]) -> int:
     """Check this machine and print each observation by `say`; return 1 if one is wrong, else 0."""
-    wrong: dict[str, None] = {}
-    for part in PARTS:
-        for observation in part():
-            say(f"{observation.what:{WIDTH}}{observation.words}")
-            if observation.wrong:
-                wrong[observation.what] = None
+    wrong = []
+    for what, words, is_wrong in (one for part in PARTS for one in part()):
+        say(f"{what:19}{words}")
+        wrong += [what] if is_wrong and what not in wrong else []
     say(f"Not all is well: see {', '.join(wrong)}." if wrong else "All is well.")
     return int(bool(wrong))
 
@@ -32,25 +29,24 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     context = multiprocessing.get_context("fork")
     for what in ASKED:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(
-            target=lambda to, of: to.send(list(asked(of))), args=(sender, what)
-        )
+        process = context.Process(target=lambda to=sender, of=what: to.send(list(asked(of))))
         process.start()
         sender.close()
+        words = f"gave no answer for {seconds:g} s: is the machine busy?"
         try:
-            message = f"gave no answer for {seconds:g} s: is the machine busy?"
             if receiver.poll(seconds):
                 yield from receiver.recv()
                 continue
         except EOFError:
             process.join()
-            message = f"broke down (exit status {process.exitcode}): run `make env` again, or "
-            message += "install builds for this processor"
+            words = (
+                f"broke down (exit status {process.exitcode}): run `make env` again, or install "
+                "builds for this processor"
+            )
         finally:
             process.kill()
             process.join()
-            receiver.close()
-        yield Observation(what, message, wrong=True)
+        yield Observation(what, words, wrong=True)
     yield environment()
 
 
