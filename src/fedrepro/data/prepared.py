@@ -100,13 +100,8 @@ class Arrays:
         if classes and y.size and (y.min() < 0 or y.max() >= classes):
             raise _wrong(f"has {split} labels that lie outside 0 .. {classes - 1}")
         for what, array in (("inputs", x), ("targets", y)):
-            ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
-            if not np.isfinite(ends).all():
-                bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
-                raise _wrong(
-                    f"has {split} {what} that are not finite, in {bad.size} of {len(array)} "
-                    f"examples, the first of them number {bad[0]}"
-                )
+            if bad := not_finite(array):
+                raise _wrong(f"has {split} {what} that are {bad}")
         if g.dtype != np.int32 or g.shape != (y.size,):
             raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)")
         if g.size and (g.min() < -1 or g.max() >= groups):
@@ -115,6 +110,15 @@ class Arrays:
 
 def _wrong(what: str) -> FedreproError:
     return FedreproError(f"the data set {what}; fix what its component returns")
+
+
+def not_finite(array: np.ndarray) -> str:
+    """Return words on the examples (N, …) of an array that have NaN or infinity; "" if none has."""
+    ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
+    if np.isfinite(ends).all():
+        return ""
+    bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+    return f"not finite, in {bad.size} of {len(array)} examples, the first of them number {bad[0]}"
 
 
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:

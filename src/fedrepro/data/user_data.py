@@ -1,11 +1,11 @@
 """A user's own data from a csv or an npz: read, checked, and split by class.
 
-Whatever is wrong with a file raises an error of one sentence, with the position in the file. Data
-set components use these functions: see docs/data.md, "From a file of one's own".
+Whatever is wrong with a file raises an error of one sentence, with the position in the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import math
@@ -19,7 +19,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
-from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels
+from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels, not_finite
 from fedrepro.data.stratified_sampling import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -35,8 +35,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 class OwnExamples:
     """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
-    classes: names of the classes, sorted, whole numbers by value; each class has examples. notes:
-    warnings, such as that a column seems to count lines.
+    classes: their names, sorted, whole numbers by value; each has examples. notes: warnings.
     """
 
     x: np.ndarray
@@ -48,11 +47,9 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
-    False the column may be missing.
-
-    Raises:
-        FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; unless
+    `labelled` the column may be missing. Raises FedreproError if a line is wrong, or there are
+    fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -88,18 +85,16 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
 
 def _number(text: str) -> float:
     """Convert a text to a number; return NaN if it is not a number or too large for float32."""
-    try:
-        number = float(text)
-    except ValueError:
-        return math.nan
-    return number if abs(number) <= LARGEST else math.nan
+    with contextlib.suppress(ValueError):
+        if abs(number := float(text)) <= LARGEST:
+            return number
+    return math.nan
 
 
 def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv: return its header, and line number and fields of each line that is not empty.
+    """Return the header of a csv, and line number and fields of each line that is not empty.
 
-    Raises:
-        FedreproError: For a file that cannot be read, and for a column without a name.
+    Raises FedreproError if the file cannot be read, or a column has no name.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -115,13 +110,12 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise _wrong(path, "is empty")
     (_, first_line), *lines = rows
     header = [name.strip() for name in first_line]
-    for number, name in enumerate(header, 1):
-        if NAMELESS.fullmatch(name):
-            raise _wrong(
-                path,
-                f"has no name for column {number}, as where pandas writes its index",
-                "write it with index=False, or name the column,",
-            )
+    for number in (number for number, name in enumerate(header, 1) if NAMELESS.fullmatch(name)):
+        raise _wrong(
+            path,
+            f"has no name for column {number}, as where pandas writes its index",
+            "write it with index=False, or name the column,",
+        )
     return header, lines
 
 
@@ -138,10 +132,7 @@ def read_npz(
     `inputs`, `labels`: names of the arrays. Inputs of uint8 stay, other types become float32;
     labels are whole numbers or texts and, unless `labelled`, may be missing. `channels` is "last"
     for images (N, height, width, channels), which become (N, channels, height, width), or "first";
-    required if the shape fits both.
-
-    Raises:
-        FedreproError: anything is wrong with the file, or it has fewer than `least` classes.
+    required if the shape fits both. Raises FedreproError as `read_csv_examples` does.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -182,13 +173,8 @@ def read_npz(
         x = np.moveaxis(x, 3, 1)
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
-    lost = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-    if len(lost):
-        raise _wrong(
-            path,
-            f"has {inputs} that are not finite in {len(lost)} of {len(x)} examples, the first of "
-            f"them number {lost[0]}",
-        )
+    if bad := not_finite(x):
+        raise _wrong(path, f"has {inputs} that are {bad}")
     return _examples(path, x, y, least)
 
 
@@ -207,10 +193,9 @@ def _examples(
         raise _wrong(path, "has no examples")
     found, y = np.unique(labels, return_inverse=True)
     names = [_class_name(path, str(name).strip()) for name in found]
-    classes = sorted(set(names))
-    if "" in classes:
-        lacking = sum(not str(label).strip() for label in labels)
+    if lacking := sum(not str(label).strip() for label in labels):
         raise _wrong(path, f"has {lacking} examples without a class")
+    classes = sorted(set(names))
     if len(classes) < least:
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
     if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
@@ -229,15 +214,14 @@ def _class_name(path: Path, text: str) -> str:
         return text
     if number.is_integer():
         return str(int(number))
-    raise _wrong(
-        path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
-    )
+    why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
+    raise _wrong(path, why)
 
 
 def _numbering(classes: Sequence[str]) -> str:
     """Return a note for the user if labels are whole numbers that had to be renumbered from 0."""
-    whole = all(WHOLE.fullmatch(name) for name in classes)
-    if not whole or [*map(int, classes)] == [*range(len(classes))]:
+    whole, due = all(map(WHOLE.fullmatch, classes)), [str(k) for k in range(len(classes))]
+    if not whole or [*classes] == due:
         return ""
     listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
     return (
@@ -257,9 +241,9 @@ def split_by_class(
 ) -> Arrays:
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns the arrays of a data set, with `scale`, the divisor of inputs, and `kind`, such as
-    image. `test` and `validation` are numbers of examples; `stream` names the random numbers.
-    Raises FedreproError if a class has no example left for training.
+    Returns the arrays of a data set of this `kind`, such as image; `scale` divides inputs. `test`
+    and `validation` are numbers of examples; `stream` names the random numbers. Raises
+    FedreproError if a class has no example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -308,4 +292,4 @@ def _wrong(path: Path, what: str, fix: str = "fix the file") -> FedreproError:
 
 
 def _unreadable(path: Path, why: str | None) -> FedreproError:
-    return FedreproError(f"{path} cannot be read ({why}); fix that and start again")
+    return _wrong(path, f"cannot be read ({why})", "fix that")
