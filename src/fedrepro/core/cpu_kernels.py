@@ -2,8 +2,6 @@
 
 A command selects them when it begins, before NumPy and PyTorch are loaded, which read their
 variables once; the processes that it starts inherit them. `import fedrepro` selects nothing.
-Compiled code needs none of this: its bytes do not depend on the width of vectors
-(`core/portable_ops/compiled_math.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 
 # as the provenance of results has it
@@ -32,9 +31,8 @@ _taken = NOT_PINNED
 def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, so that all CPUs compute equal bytes.
 
-    Sets environment variables that the libraries read when they are loaded; variables that are set
-    already stay. Changes nothing on a processor without AVX2, or after a library was loaded. `cpu`
-    is the file that lists the processor's features. Returns a description, as `active_mode` does.
+    Environment variables that are set already stay. Changes nothing on a processor without AVX2 by
+    the file `cpu`, or after a library was loaded. Returns a description, as `active_mode` does.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -48,8 +46,7 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    A text after 'portable' lists kernels that the user selected. Two processes that are both
-    'portable' compute equal bytes, whatever their processors.
+    A text after 'portable' lists kernels that the user selected.
     """
     return _taken
 
@@ -59,8 +56,6 @@ def flags(cpu: str = "/proc/cpuinfo") -> frozenset[str]:
     """Return the features (avx2, fma, …) of an x86-64 processor from file `cpu`; empty if none."""
     if os.uname().machine not in ("x86_64", "AMD64"):
         return frozenset()
-    try:
-        with open(cpu, encoding="utf-8") as lines:
-            return frozenset(next((line.split() for line in lines if line.startswith("flags")), []))
-    except OSError:  # not Linux
-        return frozenset()
+    with suppress(OSError), open(cpu, encoding="utf-8") as lines:  # only on Linux
+        return frozenset(next((line.split() for line in lines if line.startswith("flags")), []))
+    return frozenset()
