@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from fedrepro.cli.printing import console, say
 from fedrepro.core.errors import FedreproError
@@ -120,34 +119,19 @@ def _datasets_folder(scale: str) -> Path:
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     """Download raw files of the data sets `wanted`, `jobs` at a time; return errors by data set."""
-    from fedrepro.data.raw_files import fetch, forms, raw_files
+    from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config import load_config
+    from fedrepro.stages import data
 
-    folder = load_config().mirror_folder()
-    mirror = Path(folder) if folder else None
+    mirror, failed = load_config().mirror_folder(), dict[str, str]()
     files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
-    failed: dict[str, str] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with (
-        Progress(*columns, TransferSpeedColumn(), console=console) as bars,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
 
-        def one(name: str, file: str) -> None:
-            bar, path = bars.add_task(f"{name}/{file}", total=None), RESOURCES / name / file
-            try:
-                fetch(
-                    forms(name, file),
-                    path,
-                    mirror,
-                    lambda done, total: bars.update(bar, completed=done, total=total or None),
-                )
-            except FedreproError as error:
-                failed.setdefault(name, str(error))
-                bars.remove_task(bar)
-            else:
-                size = path.stat().st_size
-                bars.update(bar, completed=size, total=size)
+    def one(name: str, file: str) -> None:
+        try:
+            data.download(name, file, mirror, RESOURCES / name / file)
+        except FedreproError as error:
+            failed.setdefault(name, str(error))
 
-        list(pool.map(lambda pair: one(*pair), files))
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, *zip(*files, strict=True)))
     return failed

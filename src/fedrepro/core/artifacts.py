@@ -231,9 +231,8 @@ def write_array(path: Name, array: np.ndarray) -> str:
     """Write an array as an `.npy` file that can be mapped into memory; return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
-        with temporary.open("wb") as file:
+        with temporary.open("wb") as file:  # np.save would hide why a write failed
             form.write_array_header_1_0(file, form.header_data_from_array_1_0(array))
-            # np.save would hide why a write failed
             file.write(array.reshape(-1).view(np.uint8).data)
         return checksum_of_file(temporary)
 
@@ -300,10 +299,9 @@ def write_table(
     }
     metadata = {f"fedrepro.{key}": text for key, text in about.items()}
     many = isinstance(table, Iterator)
-    if isinstance(table, Mapping):
-        table = pa.table(dict(table))
-    tables = table if isinstance(table, Iterator) else iter([table])
+    plain = pa.table(dict(table)) if isinstance(table, Mapping) else table
     with atomic(path) as temporary:
+        tables = iter(plain if many else [plain])
         first = next(tables)
         texts = [item.name for item in first.schema if pa.types.is_string(item.type)]
         floats = [item.name for item in first.schema if pa.types.is_floating(item.type)]
@@ -369,11 +367,10 @@ def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
     """Raise if the provenance of the table at `path` contradicts a key in `made`."""
-    provenance = read_source(path)
-    for key, wanted in made.items():
-        if provenance.get(key, wanted) != wanted:
-            why = f"it was made with {key} {provenance[key]}, not {wanted}"
-            raise corrupt_file_error(path, why)
+    found = read_source(path)
+    if wrong := [key for key, wanted in made.items() if found.get(key, wanted) != wanted]:
+        why = f"it was made with {wrong[0]} {found[wrong[0]]}, not {made[wrong[0]]}"
+        raise corrupt_file_error(path, why)
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:

@@ -155,7 +155,7 @@ def provenance(
 
 
 def file_of(component: Component) -> str:
-    """Return a text of a component's version and its loaded file's hash."""
+    """Return a component's version and its loaded file's hash, as a text."""
     return f"{component.version} {component.digest}"
 
 
@@ -171,9 +171,9 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def resources_used() -> dict[str, float]:
     """Return this process's processor time, and peak memory with mapped data and libraries."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB but on a Mac
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
+    return {"cpu_seconds": time.process_time(), "peak_bytes": unit * peak}
 
 
 @functools.cache

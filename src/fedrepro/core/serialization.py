@@ -90,11 +90,10 @@ def to_plain(value: Any, place: str = "state") -> Any:
         return {MARK: "array" if kind is np.ndarray else "number", "value": tensor}
     if kind is not torch.Tensor:
         raise _refused(place, f"a {kind.__name__}")
-    if value.device.type != "cpu" or value.layout != torch.strided:
-        raise _refused(place, f"a tensor on {value.device}, {value.layout}")
-    if value.requires_grad:
-        raise _refused(place, "a tensor that needs a gradient")
-    return value.contiguous()
+    if value.device.type == "cpu" and value.layout == torch.strided and not value.requires_grad:
+        return value.contiguous()
+    needs = " that needs a gradient" if value.requires_grad else ""
+    raise _refused(place, f"a tensor{needs} on {value.device}, {value.layout}")
 
 
 def from_plain(data: Any) -> Any:
@@ -104,17 +103,16 @@ def from_plain(data: Any) -> Any:
     if not isinstance(data, dict):
         return data if type(data) in PLAIN else data.clone()
     kind = data.get(MARK)
-    if kind == "array":
-        return data["value"].numpy().copy()
-    if kind == "number":
-        return data["value"].numpy()[()]
+    if kind in ("array", "number"):
+        array = data["value"].numpy().copy()
+        return array[()] if kind == "number" else array
     if kind == "alike":
         each = {name: value.numpy() for name, value in data["each"].items()}
         return {
             key: {name: value[at].copy() for name, value in each.items()}
             for at, key in enumerate(data["keys"])
         }
-    if kind in ("set", "frozenset"):
+    if kind is not None:
         return {"set": set, "frozenset": frozenset}[kind](data["items"])
     return {key: from_plain(item) for key, item in data.items()}
 
@@ -132,10 +130,9 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 def _name(value: Any, place: str) -> Any:
     """Return a dict's key or a set's item; raise if it is not PLAIN or a tuple of such values."""
-    parts = value if type(value) is tuple else (value,)
-    if not all(type(part) in PLAIN for part in parts):
-        raise _refused(place, f"a {type(value).__name__}")
-    return value
+    if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
+        return value
+    raise _refused(place, f"a {type(value).__name__}")
 
 
 def _refused(place: str, what: str) -> FedreproError:
@@ -184,9 +181,9 @@ def load_state(path: Name) -> Any:
     import torch
 
     try:
-        if not names_checksum(path):
+        named, data = names_checksum(path), Path(path).read_bytes()
+        if not named:
             raise corrupt_file_error(path, "its checksum is missing")
-        data = Path(path).read_bytes()
         require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
         return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except FedreproError:
@@ -228,11 +225,16 @@ def model_rows(
         models = range(first, min(first + most, len(trials)))
         rows = [(model, name, tensors[name][model]) for model in models for name in tensors]
         columns = {k: pa.array([of[m] for m, *_ in rows], pa.int32()) for k, of in numbers.items()}
-        columns["tensor"] = pa.array([name for _, name, _ in rows], pa.string())
-        columns["shape"] = pa.array([list(x.shape) for *_, x in rows], pa.list_(pa.int32()))
         # float32; as lists they take nearly three times as long to read
         values = [np.ascontiguousarray(x, "<f4").data.cast("B") for *_, x in rows]
-        yield pa.table(columns | {"values": pa.array(values, pa.large_binary())})
+        yield pa.table(
+            {
+                **columns,
+                "tensor": pa.array([name for _, name, _ in rows], pa.string()),
+                "shape": pa.array([list(x.shape) for *_, x in rows], pa.list_(pa.int32())),
+                "values": pa.array(values, pa.large_binary()),
+            }
+        )
 
 
 @dataclass(frozen=True)

@@ -72,8 +72,8 @@ class Arrays:
         if self.kind == "image" and last_axis_is_channels(self.shape):
             raise _wrong(f"has images of shape {self.shape}: move channels before the places")
         for split in SPLITS:
-            for name, parts in {"x": self.x, "y": self.y}.items():
-                if not isinstance(parts.get(split), np.ndarray):
+            for name in ("x", "y"):
+                if not isinstance(getattr(self, name).get(split), np.ndarray):
                     raise _wrong(f"has no array {name}['{split}']: give one, which may be empty")
             self._check_split(split)
 
@@ -297,10 +297,10 @@ def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str
     """Return the SHA-256 over the arrays parts[name][split]; x: inputs, y: labels, g: groups."""
     digest = hashlib.sha256()
     # groups count only where there are any
-    names = ("x", "y", "g") if grouped else ("x", "y")
-    for array, split in ((parts[name][split], split) for split in SPLITS for name in names):
-        digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data)
+    for split in SPLITS:
+        for array in (parts[name][split] for name in ("xyg" if grouped else "xy")):
+            digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import hashlib
+import itertools
 import math
 import re
 import zipfile
@@ -74,11 +75,11 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
         point = " (decimals take a point)" if "," in fields[column] else ""
         raise _wrong(path, f"has {entry}, not a finite number{point}")
-    counting = np.flatnonzero((np.diff(x, axis=0) == 1).all(axis=0)) if len(x) > 2 else ()
+    counting = (np.diff(x, axis=0) == 1).all(axis=0) & (len(x) > 2)
     notes = [
-        f"column '{names[column]}' of {path} counts its lines and is taken as an input: leave it "
-        "out if nobody measured it"
-        for column in counting
+        f"column '{name}' of {path} counts its lines and is taken as an input: leave it out if "
+        "nobody measured it"
+        for name in itertools.compress(names, counting)
     ]
     return _examples(path, x, np.array(labels), least, notes)
 
@@ -119,20 +120,12 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     return header, lines
 
 
-def read_npz(
-    path: Path,
-    inputs: str = "x",
-    labels: str = "y",
-    least: int = 2,
-    labelled: bool = True,
-    channels: str = "",
-) -> OwnExamples:
-    """Read examples from an npz file with arrays of inputs (N, *shape) and labels (N,).
+def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = "") -> OwnExamples:
+    """Read examples from an npz file with arrays x (N, *shape) and, unless not `labelled`, y (N,).
 
-    `inputs`, `labels`: names of the arrays. Inputs of uint8 stay, other types become float32;
-    labels are whole numbers or texts and, unless `labelled`, may be missing. `channels` is "last"
-    for images (N, height, width, channels), which become (N, channels, height, width), or "first";
-    required if the shape fits both. Raises FedreproError as `read_csv_examples` does.
+    Inputs of uint8 stay, other types become float32; labels are whole numbers or texts. `channels`
+    is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
+    "first"; required if the shape fits both. Raises FedreproError as `read_csv_examples` does.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -142,7 +135,7 @@ def read_npz(
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise _wrong(path, "is a single array, not an npz")
         with loaded as file:
-            for name in (inputs, labels) if labelled or labels in file else (inputs,):
+            for name in "xy" if labelled or "y" in file else "x":
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
@@ -150,23 +143,19 @@ def read_npz(
         raise _unreadable(path, error.strerror or "it is cut off") from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
-    x = arrays[inputs]
-    y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
+    x = arrays["x"]
+    y = arrays.get("y", np.zeros(len(x) if x.ndim else 0, np.int64))
     whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
     if whole and (abs(y) <= EXACT).all():
         y = y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iubU":
         rows = " (of one column for each class: y.argmax(axis=1))" if y.ndim == 2 else ""
-        raise _wrong(
-            path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}"
-        )
+        raise _wrong(path, f"has y {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}")
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):
-        raise _wrong(
-            path, f"has {inputs} {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)"
-        )
+        raise _wrong(path, f"has x {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)")
     if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
         raise FedreproError(
-            f"{path} has {inputs} {x.shape}, whose last axis looks like channels: say "
+            f"{path} has x {x.shape}, whose last axis looks like channels: say "
             "--channels last, or first if it is not (in Python channels='last')"
         )
     if x.ndim == 4 and channels == "last":
@@ -174,7 +163,7 @@ def read_npz(
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
     if bad := not_finite(x):
-        raise _wrong(path, f"has {inputs} that are {bad}")
+        raise _wrong(path, f"has x that are {bad}")
     return _examples(path, x, y, least)
 
 
@@ -218,16 +207,16 @@ def _class_name(path: Path, text: str) -> str:
     raise _wrong(path, why)
 
 
-def _numbering(classes: Sequence[str]) -> str:
+def _numbering(classes: Sequence[str]) -> list[str]:
     """Return a note for the user if labels are whole numbers that had to be renumbered from 0."""
     whole, due = all(map(WHOLE.fullmatch, classes)), [str(k) for k in range(len(classes))]
     if not whole or [*classes] == due:
-        return ""
-    listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
-    return (
+        return []
+    listed = [f"{name} → {place}" for place, name in enumerate(classes)]
+    return [
         f"the labels are not 0 to {len(classes) - 1}, so they were numbered in their order: "
-        f"{listed}{', …' if len(classes) > 12 else ''}"
-    )
+        f"{', '.join(listed if len(listed) <= 12 else [*listed[:12], '…'])}"
+    ]
 
 
 def split_by_class(
@@ -251,12 +240,12 @@ def split_by_class(
             f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
             "with some left for training: choose other numbers"
         )
-    pixels = (
-        f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are pixels, "
-        f"give split_by_class scale={PIXEL}"
-        if scale == 1 and looks_like_pixels(x)
-        else ""
-    )
+    notes = [*examples.notes, *_numbering(examples.classes)]
+    if scale == 1 and looks_like_pixels(x):
+        notes.append(
+            f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are "
+            f"pixels, give split_by_class scale={PIXEL}"
+        )
     generator = RngKey(0).stream(stream)
     held, rest = stratified_sample(y, test, count, generator)
     inner, outer = stratified_sample(y[rest], validation, count, generator)
@@ -275,7 +264,7 @@ def split_by_class(
         shape=x.shape[1:],
         classes=examples.classes,
         kind=kind,
-        notes=tuple(filter(None, (*examples.notes, _numbering(examples.classes), pixels))),
+        notes=tuple(notes),
     )
 
 

@@ -58,17 +58,14 @@ def take(lockfile: Path) -> int:
 def refusal(lockfile: Path) -> str:
     """Return a sentence on who holds the lock on `lockfile`, since when, and what to do."""
     pid, _, since = lockfile.read_text(encoding="utf-8").partition(" ")
-    if not since:  # taken this very moment
-        return "another run is at work in this folder: wait until it has ended."
-    if not alive(int(pid)):
+    if since and not alive(int(pid)):
         return (
             f"a run of {since} was stopped in this folder, but something it started is still at "
             "work: wait until that has ended."
         )
-    return (
-        f"another run is at work in this folder (process {pid}, since {since}): wait until it has "
-        f"ended, or stop it with 'kill {pid}'."
-    )
+    known = f" (process {pid}, since {since})" if since else ""  # or taken this very moment
+    stop = f", or stop it with 'kill {pid}'" if since else ""
+    return f"another run is at work in this folder{known}: wait until it has ended{stop}."
 
 
 def alive(pid: int) -> bool:
