@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 
-from fedrepro.cli import doctor
 from fedrepro.cli.main import main
+from fedrepro.core.diagnostics import machine_facts as doctor
 from fedrepro.core.diagnostics.machine_facts import Observation
 
 
@@ -52,7 +52,6 @@ def test_each_library_is_asked_in_a_process_of_its_own(monkeypatch):
     """A crash, and what hangs, is a line, and the others are asked all the same."""
     parts = {"broken": ill_here, "MKL": dying, "BLAS": hanging, "cores": well}
     monkeypatch.setattr(doctor, "ASKED", parts)
-    monkeypatch.setattr("fedrepro.core.diagnostics.machine_facts.ASKED", parts)
     began = time.monotonic()
     process, broken, crashed, lost, last, environment = doctor.computing(2.0)
     assert time.monotonic() - began < 50

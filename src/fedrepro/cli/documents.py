@@ -34,20 +34,14 @@ FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
 WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
-KINDS_OF_METHODS = {
-    "one_shot": "One exchange, or few",
-    "federated": "In rounds",
-    "peer": "On a graph, without a server",
-    "control": "Bounds and controls",
-}
 
 
 def documents() -> dict[Path, str]:
     """Return all documents with a generated part, except some unchanged ones, as texts by path."""
     texts = {Path("config/README.md"): page("config.md")}
     for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
-        schema = json.dumps(model.model_json_schema(), indent=2)
-        texts[Path(f"workflow/schemas/{name}.schema.json")] = f"{schema}\n"
+        schema = f"{json.dumps(model.model_json_schema(), indent=2)}\n"
+        texts[Path(f"workflow/schemas/{name}.schema.json")] = schema
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
     parts = {
@@ -83,13 +77,13 @@ def page(template: str) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    for shared in (api, config, exhibit_settings, params, registry, selection_rules):
-        made.globals[shared.__name__.rpartition(".")[2]] = shared
-    made.globals |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
-    made.globals |= {"table": _table, "kinds": KINDS_OF_METHODS, "prod": math.prod}
+    modules = (api, config, exhibit_settings, params, registry, selection_rules)
+    shared = {module.__name__.rpartition(".")[2]: module for module in modules}
+    shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))
     named = [(item.name, f"`{item.token}`", item.words) for item in methods]
-    return made.get_template(template).render(named=named)
+    made.globals |= shared | {"table": _table, "prod": math.prod, "named": named}
+    return made.get_template(template).render()
 
 
 def count_table(papers: Sequence[Paper]) -> str:

@@ -53,17 +53,16 @@ class Metric:
         return low <= value <= high or math.isinf(value)
 
 
+SHARE = "share of examples"
 METRICS = {
-    "accuracy": Metric("accuracy", "share of examples", 0, 1, 1),
-    "accuracy_scatter": Metric(
-        "sd of the accuracy over the last measured rounds", "share of examples", 0, 1, -1
-    ),
-    "accuracy_worst": Metric("accuracy of the worst client's model", "share of examples", 0, 1, 1),
+    "accuracy": Metric("accuracy", SHARE, 0, 1, 1),
+    "accuracy_scatter": Metric("sd of the accuracy over the last measured rounds", SHARE, 0, 1, -1),
+    "accuracy_worst": Metric("accuracy of the worst client's model", SHARE, 0, 1, 1),
     "confusion": Metric(
         "examples of a class that are taken for one", "share of a class's examples", 0, 1, 0
     ),
     "accuracy_clients": Metric(
-        "mean over clients of the accuracy on their own examples", "share of examples", 0, 1, 1
+        "mean over clients of the accuracy on their own examples", SHARE, 0, 1, 1
     ),
     "hidden_units": Metric("hidden units, all layers", "units", 0, None, -1),
     "parameters": Metric("parameters held for prediction", "numbers", 0, None, -1),
@@ -94,13 +93,11 @@ METRICS = {
     "nll_worst": Metric(
         "negative log-likelihood at the worst node", "nats an example", 0, None, -1
     ),
-    "calibration_error": Metric("expected calibration error", "share of examples", 0, 1, -1),
+    "calibration_error": Metric("expected calibration error", SHARE, 0, 1, -1),
     "calibration_error_worst": Metric(
-        "expected calibration error at the worst node", "share of examples", 0, 1, -1
+        "expected calibration error at the worst node", SHARE, 0, 1, -1
     ),
-    "accuracy_of_means": Metric(
-        "accuracy with the means for weights", "share of examples", 0, 1, 1
-    ),
+    "accuracy_of_means": Metric("accuracy with the means for weights", SHARE, 0, 1, 1),
     "spread_q05": Metric("5 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),

@@ -100,21 +100,16 @@ def same_bytes(about: Mapping[str, Any]) -> str:
     return "yes"
 
 
-def device_in_words(device: str) -> str:
-    """Return 'cpu', or 'cuda' with the GPU's product name for a device such as 'cuda:0'."""
-    if device.startswith("cuda"):
-        import torch
-
-        return f"cuda ({torch.cuda.get_device_name(device)})"
-    return device
-
-
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
     arithmetic: how CPU kernels are selected. changed_to: the hash of the sources, if these changed
     on disk since this process began.
     """
+    if device.startswith("cuda"):  # its product has a name, and no number
+        import torch
+
+        device = f"cuda ({torch.cuda.get_device_name(device)})"
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
         "revision": revision,
@@ -122,7 +117,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         **({} if now == digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": cpu_kernels.active_mode(),
-        "device": device_in_words(device),
+        "device": device,
         "machine": machine(),
     }
 

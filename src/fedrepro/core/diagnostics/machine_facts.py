@@ -1,18 +1,19 @@
-"""Observations of a machine: processor, memory, disk, SLURM, and the libraries that compute.
+"""Observations of a machine, for `fedrepro doctor`: processor, memory, disk, SLURM, libraries.
 
 An observation says in words that a fact is unknown, and no error is raised, since a machine may
-lack nearly everything. Libraries are asked within this process, so that effects of an emulator or
-of an environment variable are seen.
+lack nearly everything.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +38,6 @@ class Observation(NamedTuple):
 
 
 GIB = 2**30
-LEAST_FREE = GIB  # of disk; a run that begins with less is soon stopped by it
 # by which libraries choose how to compute, on x86-64 and on ARM
 FLAGS = (
     *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
@@ -91,14 +91,12 @@ def memory() -> Observation:
     return Observation("memory", f"{total / GIB:.1f} GiB, {free / GIB:.1f} free{limited}")
 
 
-def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
+def disk(least: int = GIB) -> Iterator[Observation]:
     """Observe the free disk space for results and temporary files; wrong if below `least` bytes."""
     for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
-        try:
+        free = 0
+        with suppress(OSError):
             free = shutil.disk_usage(folder).free
-        except OSError as error:
-            yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
-            continue
         short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
         words = f"{free / GIB:.1f} GiB free for {what}{short if free < least else ''}"
         yield Observation("disk", words, free < least)
@@ -109,8 +107,7 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 STEERING = re.compile(
     r"(MKL|DNNL|ONEDNN|ATEN|OPENBLAS|NPY|NUMBA|OMP|KMP|CUBLAS|CUDA_VISIBLE|TORCH_ALLOW)_\w+"
 )
-SIZE = (32, 784, 100)  # rows, inner, columns: a minibatch by the weights of PFNM's perceptron
-NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off by a hundredth
+NEAR = 1e-3  # sums of 784 products in single precision; bfloat16 is off by a hundredth
 
 
 def asked(what: str) -> Iterator[Observation]:
@@ -130,9 +127,8 @@ def environment() -> Observation:
 
 def checked_product(name: str, product: Product) -> Observation:
     """Check library `name`'s matrix product of float32, `product`, against one in float64."""
-    rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((32, 784), (784, 100)))
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
     if np.allclose(product(a, b), exact, rtol=0, atol=NEAR):
         return Observation(name, "right")
@@ -182,14 +178,58 @@ def _numba() -> Iterator[Observation]:
 
 
 ASKED = {"torch": _torch, "numpy": _numpy, "BLAS": _blas, "Numba": _numba}
-SLOTS = "FEDREPRO_GPU_JOBS"
+SECONDS = 120  # for each library; all take some seconds, a minute under QEMU
+
+
+def computing(seconds: float = SECONDS) -> Iterator[Observation]:
+    """Check, each in a process of its own, that the numerical libraries compute right.
+
+    A process may crash, and is ended after `seconds`; it is forked, so that an emulator of this
+    process also runs it.
+    """
+    context = multiprocessing.get_context("fork")
+    for what in ASKED:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=lambda to=sender, of=what: to.send(list(asked(of))))
+        process.start()
+        sender.close()
+        words = f"gave no answer for {seconds:g} s: is the machine busy?"
+        try:
+            if receiver.poll(seconds):
+                yield from receiver.recv()
+                continue
+        except EOFError:
+            process.join()
+            words = (
+                f"broke down (exit status {process.exitcode}): run `make env` again, or install "
+                "builds for this processor"
+            )
+        finally:
+            process.kill()
+            process.join()
+        yield Observation(what, words, wrong=True)
+    yield environment()
+
+
+PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing)
+
+
+def examine(say: Callable[[str], None]) -> int:
+    """Check this machine and print each observation by `say`; return 1 if one is wrong, else 0."""
+    wrong = []
+    for what, words, is_wrong in (one for part in PARTS for one in part()):
+        say(f"{what:19}{words}")
+        wrong += [what] if is_wrong and what not in wrong else []
+    say(f"Not all is well: see {', '.join(wrong)}." if wrong else "All is well.")
+    return int(bool(wrong))
 
 
 def slots() -> int:
     """Return how many processes may share a GPU, from FEDREPRO_GPU_JOBS; raise if it is odd."""
-    value = os.environ.get(SLOTS, "1")
-    if not value.isdecimal() or int(value) < 1:
-        raise FedreproError(
-            f"{SLOTS} is '{value}'; let it be how many jobs may share a GPU, such as 8, or unset it"
-        )
-    return int(value)
+    value = os.environ.get("FEDREPRO_GPU_JOBS", "1")
+    if value.isdecimal() and int(value) > 0:
+        return int(value)
+    raise FedreproError(
+        f"FEDREPRO_GPU_JOBS is '{value}'; let it be how many jobs may share a GPU, such as 8, or "
+        "unset it"
+    )
