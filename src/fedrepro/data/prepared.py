@@ -148,11 +148,6 @@ class Prepared:
     checksum: str
     stand_in: str
 
-    @property
-    def dims(self) -> int:
-        """Return the number of inputs D of one example."""
-        return int(np.prod(self.shape))
-
     def raw(self, split: str) -> np.ndarray:
         """Return inputs of a split as stored, not scaled: uint8 or float32 (N, D), on disk."""
         return self._of("x", split)
@@ -222,7 +217,8 @@ def write_prepared(
     counts = {split: np.bincount(codes[split], minlength=most).tolist() for split in SPLITS}
     meta = spec.component.meta
     info = {
-        "kind": arrays.kind,
+        **{key: getattr(arrays, key) for key in ("kind", "scale", "stand_in")},
+        **{key: list(getattr(arrays, key)) for key in ("shape", "classes", "group_names", "notes")},
         "schema": artifacts.SCHEMA_VERSION,
         "name": spec.name,
         "token": spec.token,
@@ -232,13 +228,7 @@ def write_prepared(
         "checksums": checksums,
         "place": artifacts.place_of(folder),
         "dtype": flat["train"].dtype.name,
-        "shape": list(arrays.shape),
-        "scale": arrays.scale,
-        "classes": list(arrays.classes),
-        "group_names": list(arrays.group_names),
         **{key: meta[key] for key in ("title", "licence", "citation")},
-        "stand_in": arrays.stand_in,
-        "notes": list(arrays.notes),
         "sources": [dict(source) for source in sources],
         "provenance": dict(provenance),
     }
