@@ -78,7 +78,7 @@ def page(template: str) -> str:
         keep_trailing_newline=True,
     )
     modules = (api, config, exhibit_settings, params, registry, selection_rules)
-    shared = {module.__name__.rpartition(".")[2]: module for module in modules}
+    shared: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
     shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))
     named = [(item.name, f"`{item.token}`", item.words) for item in methods]

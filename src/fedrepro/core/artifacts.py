@@ -299,9 +299,10 @@ def write_table(
     }
     metadata = {f"fedrepro.{key}": text for key, text in about.items()}
     many = isinstance(table, Iterator)
-    plain = pa.table(dict(table)) if isinstance(table, Mapping) else table
+    if isinstance(table, Mapping):
+        table = pa.table(dict(table))
+    tables = table if isinstance(table, Iterator) else iter([table])
     with atomic(path) as temporary:
-        tables = iter(plain if many else [plain])
         first = next(tables)
         texts = [item.name for item in first.schema if pa.types.is_string(item.type)]
         floats = [item.name for item in first.schema if pa.types.is_floating(item.type)]

@@ -113,7 +113,7 @@ def from_plain(data: Any) -> Any:
             for at, key in enumerate(data["keys"])
         }
     if kind is not None:
-        return {"set": set, "frozenset": frozenset}[kind](data["items"])
+        return set(data["items"]) if kind == "set" else frozenset(data["items"])
     return {key: from_plain(item) for key, item in data.items()}
 
 

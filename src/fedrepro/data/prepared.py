@@ -258,10 +258,10 @@ def load_prepared(folder: Path | str) -> Prepared:
             if array.dtype != np.dtype(dtype) or array.shape != shape:
                 what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
                 raise artifacts.corrupt_file_error(path, what, folder)
-    listed = {key: tuple(info[key]) for key in ("classes", "group_names", "shape")}
-    plain = {key: info[key] for key in ("name", "token", "kind", "stand_in")}
-    about = {"scale": float(info["scale"]), "checksum": info["sha256"]}
-    return Prepared(folder, info, arrays, **plain, **listed, **about)
+    about = {key: info[key] for key in ("name", "token", "kind", "stand_in")}
+    about |= {key: tuple(info[key]) for key in ("classes", "group_names", "shape")}
+    about |= {"scale": float(info["scale"]), "checksum": info["sha256"]}
+    return Prepared(folder, info, arrays, **about)
 
 
 def read_info(folder: Path) -> dict[str, Any]:

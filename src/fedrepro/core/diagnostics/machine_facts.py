@@ -216,7 +216,7 @@ PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing)
 
 def examine(say: Callable[[str], None]) -> int:
     """Check this machine and print each observation by `say`; return 1 if one is wrong, else 0."""
-    wrong = []
+    wrong: list[str] = []
     for what, words, is_wrong in (one for part in PARTS for one in part()):
         say(f"{what:19}{words}")
         wrong += [what] if is_wrong and what not in wrong else []
