@@ -98,9 +98,10 @@ def _saying_damage(path: Path) -> Iterator[None]:
     except FedreproError:
         raise
     except Exception as error:  # the readers of damaged archives can raise anything
-        written = isinstance(error, OSError) and not error.filename  # a failed write has no name
-        full = disk_error(error, f"what {path} holds") if written else None
-        raise full or corrupt_file_error(path, error) from error
+        damage = corrupt_file_error(path, error)
+        if isinstance(error, OSError) and not error.filename:  # a failed write has no name
+            damage = disk_error(error, f"what {path} holds") or damage
+        raise damage from error
 
 
 def _require_small(path: Path, size: int, most: int) -> None:

@@ -267,7 +267,7 @@ def load_prepared(folder: Path | str) -> Prepared:
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the content of dataset.json in a folder; raise if for another version or folder."""
     path = folder / "dataset.json"
-    info = artifacts.read_json(path, INFO, folder)
+    info: dict[str, Any] = artifacts.read_json(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
         raise artifacts.corrupt_file_error(path, "it does not describe a data set", folder)
     if info.get("schema") != artifacts.SCHEMA_VERSION:
