@@ -143,9 +143,7 @@ def _parameters(signature: Mapping[str, params.Param]) -> str:
 
 
 def _table(head: list[str], rows: Any) -> str:
-    lines = [
-        " | ".join(f"{name[:1].upper()}{name[1:]}" for name in head),
-        " | ".join("---" for _ in head),
-    ]
+    titles = [f"{name[:1].upper()}{name[1:]}" for name in head]
+    lines = [" | ".join(cells) for cells in (titles, ["---"] * len(head))]
     lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
     return "\n".join(f"| {line} |" for line in lines) + "\n"
