@@ -128,7 +128,8 @@ def match_block(models: Path, home: Path, block: int) -> None:
     members = read_partition(home / "members.parquet", 0)
     counts = members.label_counts(prepared.labels("train"), len(prepared.classes))[:block]
     tensors = {name: value[:block] for name, value in read_models([models], [0])[0].tensors.items()}
-    local = LocalModels(parse_token("model", "mlp"), prepared.dims, counts.shape[1], tensors)
+    dims = math.prod(prepared.shape)
+    local = LocalModels(parse_token("model", "mlp"), dims, counts.shape[1], tensors)
     info = ClientInfo(parse_token("training", "adam"), label_counts=counts)
     method = parse_token("method", "pfnm")
     method.component.fn(local, info, rng=RngKey(0, 0), **method.values)

@@ -44,6 +44,7 @@ class Work:
 
     def __init__(self, dataset: str, clients: int, epochs: int) -> None:
         self.data = harness.prepared(dataset)
+        self.dims = int(np.prod(self.data.shape))
         self.classes = len(self.data.classes)
         training = parse_token("training", "adam").component.spec({"epochs": epochs})
         self.settings = settings_of(training)
@@ -88,7 +89,7 @@ def plain(work: Work, slices: bool = False) -> dict[str, float]:
         clock = harness.Clock()
         torch.manual_seed(client)
         model = nn.Sequential(
-            nn.Linear(work.data.dims, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, work.classes)
+            nn.Linear(work.dims, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, work.classes)
         )
         for part in model.parameters():
             nn.init.normal_(part, std=given.weight_sd) if part.ndim == 2 else nn.init.constant_(
@@ -128,7 +129,7 @@ def main() -> int:
         "plain loop": harness.measured_by_itself(lambda: plain(work)),
         "loop of slices": harness.measured_by_itself(lambda: plain(work, slices=True)),
     }
-    operands = bare.of_network(work.settings.batch_size, (work.data.dims, HIDDEN, work.classes))
+    operands = bare.of_network(work.settings.batch_size, (work.dims, HIDDEN, work.classes))
     products = {f"products by {name}": multiply for name, multiply in bare.LIBRARIES.items()}
     for name, multiply in products.items():
         contenders[name] = harness.by_processor_time(bare.repeated(operands, work.steps, multiply))

@@ -13,7 +13,7 @@ import once
 import pytest
 
 from fedrepro.core.registry import parse_token
-from fedrepro.data.raw_files import raw_files, read_dataset_table
+from fedrepro.data.raw_files import forms, raw_files
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "config" / "datasets.csv"
@@ -27,9 +27,9 @@ needs_mirror = pytest.mark.skipif(not IS_HERE, reason="the mirror of the real da
 
 def link_raw(token, folder):
     """Links to the mirror's files of a data set, in `folder`."""
-    spec, table = parse_token("dataset", token), read_dataset_table(TABLE)
+    spec = parse_token("dataset", token)
     for file in raw_files(spec):
-        places = [MIRROR / row.place for row in table.forms(spec.name, file)]
+        places = [MIRROR / row.place for row in forms(spec.name, file, TABLE)]
         (folder / file).symlink_to(next(place for place in places if place.is_file()).resolve())
     return folder
 

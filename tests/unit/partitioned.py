@@ -13,39 +13,23 @@ from fedrepro.data.prepared import Prepared
 NAMES = sorted(components("partition"))
 
 
-class Grouped(Prepared):
-    """A data set whose examples belong to groups."""
-
-    members: dict[str, np.ndarray]
-
-    @property
-    def group_names(self):
-        most = max(rows.max(initial=-1) for rows in self.members.values())
-        return tuple(f"role {number}" for number in range(most + 1))
-
-    def groups(self, split):
-        return self.members[split]
-
-
-def data_of(train, validation=(), classes=0, kind=Prepared):
+def data_of(train, validation=(), classes=0, groups=None):
     y = {"train": np.asarray(train, np.int64), "validation": np.asarray(validation, np.int64)}
-    names = [str(k) for k in range(classes or int(y["train"].max()) + 1)]
-    info = {"name": "small", "token": "small", "classes": names, "group_names": []}
-    none = {split: np.full(labels.size, -1, np.int32) for split, labels in y.items()}
-    return kind(Path(), info, {"x": {}, "y": y, "g": none})
+    g = groups or {split: np.full(labels.size, -1, np.int32) for split, labels in y.items()}
+    names = tuple(str(k) for k in range(classes or int(y["train"].max()) + 1))
+    roles = tuple(f"role {k}" for k in range(max(own.max(initial=-1) for own in g.values()) + 1))
+    parts = {"x": {}, "y": y, "g": g}
+    return Prepared(Path(), {}, parts, "small", "small", "image", names, roles, (), 1.0, "", "")
 
 
 def grouped(train, validation=(), train_groups=None, validation_groups=None):
     """Data whose examples belong to groups; by default to three, one after another."""
-    data = data_of(train, validation, kind=Grouped)
-    own = {"train": train_groups, "validation": validation_groups}
-    members = {
-        split: np.arange(data.labels(split).size) % 3 if rows is None else rows
-        for split, rows in own.items()
+    sizes = {"train": (train, train_groups), "validation": (validation, validation_groups)}
+    groups = {
+        split: np.asarray(np.arange(len(labels)) % 3 if rows is None else rows, np.int32)
+        for split, (labels, rows) in sizes.items()
     }
-    given = {split: np.asarray(rows, np.int32) for split, rows in members.items()}
-    object.__setattr__(data, "members", given)
-    return data
+    return data_of(train, validation, groups=groups)
 
 
 def examples_of(labels):

@@ -7,6 +7,7 @@ import errno
 import gzip
 import io
 import lzma
+import shutil
 import tarfile
 import tempfile
 import tracemalloc
@@ -53,17 +54,10 @@ def member(name, kind, target=""):
     return made
 
 
-def refuse(path, words, places, wanted=None):
-    with pytest.raises(FedreproError, match=words), unpack_archive(NAME, path, wanted):
+def refuse(path, words, places, *wanted):
+    with pytest.raises(FedreproError, match=words), unpack_archive(NAME, path, *wanted):
         pytest.fail("it was unpacked")
     assert not list(places.iterdir())
-
-
-@pytest.fixture(params=["of now", "3.11.3"])
-def python(request, monkeypatch):
-    """Python as it is, and one whose tarfile has no filters."""
-    if request.param == "3.11.3":
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
 
 @pytest.mark.parametrize("mode", ["w", "w:gz", "w:bz2", "w:xz"])
@@ -79,17 +73,15 @@ def test_the_packing_is_told_by_content_and_nothing_stays(tmp_path, places, mode
 def test_what_is_wanted_is_unpacked_and_what_macos_adds_is_not(tmp_path, make):
     added = ["__MACOSX/", "__MACOSX/._a.txt", "._a.txt", "d/._b.txt", "d/.DS_Store", ".DS_Store"]
     path = make(tmp_path / "x", "a.txt", *added, "d/b.txt", "c.jpg")
-    for wanted, names in ((None, ["a.txt", "b.txt", "c.jpg"]), (str.isupper, [])):
+    for wanted, names in ((lambda _: True, ["a.txt", "b.txt", "c.jpg"]), (str.isupper, [])):
         with unpack_archive(NAME, path, wanted) as folder:
             assert sorted(f.name for f in folder.rglob("*") if f.is_file()) == names
 
 
-@pytest.mark.usefixtures("python")
 @pytest.mark.parametrize(
     "members",
     [
         ["good.txt", "../escaped.txt"],
-        ["a/../../escaped.txt"],
         [member("out", tarfile.SYMTYPE, ".."), "out/escaped.txt"],
         [member("out", tarfile.SYMTYPE, "/etc/passwd")],
         [member("out", tarfile.LNKTYPE, "../../secret")],
@@ -101,18 +93,11 @@ def test_a_tar_that_leaves_its_folder_is_refused(tmp_path, places, members):
     assert not list(tmp_path.rglob("escaped.txt"))
 
 
+@pytest.mark.parametrize("make", [tar_of, zip_of])
 @pytest.mark.parametrize("name", ["../escaped.txt", "a/../../escaped.txt", "/escaped.txt"])
-def test_a_zip_that_leaves_its_folder_is_refused(tmp_path, places, name):
-    refuse(zip_of(tmp_path / "bad.zip", name), "is outside the destination", places)
+def test_a_path_outside_of_the_folder_is_refused(tmp_path, places, make, name):
+    refuse(make(tmp_path / "bad", name), "is outside the destination", places)
     assert not list(tmp_path.rglob("escaped.txt"))
-
-
-@pytest.mark.usefixtures("python")
-def test_an_absolute_path_does_not_leave_the_folder(tmp_path):
-    path = tar_of(tmp_path / "x.tar", "d/", str(tmp_path / "absolute.txt"))
-    with unpack_archive(NAME, path) as folder:
-        assert [found.name for found in folder.rglob("*.txt")] == ["absolute.txt"]
-    assert not (tmp_path / "absolute.txt").exists()
 
 
 @pytest.mark.parametrize("make", [tar_of, zip_of])
@@ -180,7 +165,7 @@ def test_an_archive_that_is_larger_than_stated_is_refused(tmp_path, places, make
 
 
 def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path, places):
-    refuse(newlines_in_a_tar(tmp_path / "a"), "unpacks to more than", places, lambda name: False)
+    refuse(newlines_in_a_tar(tmp_path / "a"), "unpacks to more than", places, str.isupper)
     with unpack_archive(
         NAME, newlines_in_a_zip(tmp_path / "b"), lambda name: name == "a"
     ) as folder:
@@ -214,7 +199,7 @@ def test_a_disk_that_is_too_small_for_an_archive_is_not_its_fault(tmp_path, plac
 
     path = tar_of(tmp_path / "a.tar", "a.txt")
     for owner, name, words in (
-        (tarfile.TarFile, "extract", "the disk is full"),
+        (shutil, "copyfileobj", "the disk is full"),
         (tempfile, "mkdtemp", "set TMPDIR"),
     ):
         monkeypatch.setattr(owner, name, full)

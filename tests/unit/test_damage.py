@@ -22,7 +22,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.serialization import load_state, read_models
 from fedrepro.data.partition_table import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
-from fedrepro.data.raw_files import COLUMNS, raw_sources, read_dataset_table
+from fedrepro.data.raw_files import COLUMNS, forms, raw_source
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds
@@ -67,8 +67,7 @@ def raw_file():
         "checksum": f"sha256:{hashlib.sha256(packed).hexdigest()}", "bytes": str(len(packed)),
     }  # fmt: skip
     pd.DataFrame([row]).to_csv(table, index=False)
-    known = read_dataset_table(table)
-    return path, lambda: raw_sources("digits", [path.name], path.parent, known), []
+    return path, lambda: raw_source(path, forms("digits", path.name, table)), []
 
 
 def kinds(plan):

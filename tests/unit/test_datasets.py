@@ -29,10 +29,9 @@ from fedrepro.data.prepared import (
 )
 from fedrepro.data.raw_files import (
     COLUMNS,
-    DatasetTable,
-    FileRow,
+    forms,
     largest_unpacked,
-    raw_sources,
+    raw_source,
     read_dataset_table,
 )
 from fedrepro.data.stratified_sampling import apportion, split_groups, stratified_sample
@@ -63,7 +62,7 @@ def write_idx(path: Path, array: np.ndarray) -> None:
 @needs_mirror
 def test_mnist_is_what_was_published(tmp_path):
     raw = MIRROR / "mnist"
-    sources = raw_sources("mnist", TRAIN + TEST, raw, read_dataset_table(TABLE))
+    sources = [raw_source(raw / file, forms("mnist", file, TABLE)) for file in TRAIN + TEST]
     token = parse_token("dataset", "mnist")
     write_prepared(tmp_path, arrays_of("mnist", raw), token, {}, sources)
     data = load_prepared(tmp_path)
@@ -214,7 +213,7 @@ def test_what_is_written_is_read_back_and_scaled_to_the_unit_interval(prepared):
         assert np.array_equal(data.raw(split), arrays.x[split].reshape(-1, 6))
         assert np.array_equal(data.labels(split), arrays.y[split])
         assert isinstance(data.raw(split), np.memmap)
-    assert (data.dims, data.shape, data.classes) == (6, (2, 3), arrays.classes)
+    assert (data.shape, data.classes) == ((2, 3), arrays.classes)
     assert (data.name, data.token, data.stand_in) == ("digits", "digits+test~12", "smaller images")
     assert data.info["counts"]["test"] == np.bincount(arrays.y["test"], minlength=10).tolist()
     assert (data.info["provenance"], data.info["licence"]) == ({"seed": 3}, "CC BY 4.0")
@@ -409,11 +408,10 @@ def test_numbers_and_targets_are_kept_as_they_are_and_some_must_be_there(tmp_pat
 
 
 def test_every_raw_file_of_a_component_is_in_the_table_under_its_licence():
-    table = read_dataset_table(TABLE)
     for component in components("dataset").values():
         given = component.meta["files"]
         for file in chain(*given.values()) if isinstance(given, dict) else given:
-            for row in table.forms(component.name, file):
+            for row in forms(component.name, file, TABLE):
                 assert row.licence == component.meta["licence"]
                 assert row.citation == component.meta["citation"]
 
@@ -448,7 +446,7 @@ def table_of(path, **changes):
     ],
 )
 def test_a_row_is_typed_and_one_that_makes_no_sense_is_named(tmp_path, column, text, words):
-    (row,) = table_of(tmp_path / "t.csv").forms("letters", "a.gz")
+    (row,) = table_of(tmp_path / "t.csv")
     assert (row.urls, row.bytes, row.unpacked) == (("http://x/a.gz", "http://y/a.gz"), 12, 34)
     with pytest.raises(FedreproError, match=words):
         table_of(tmp_path / "t.csv", **{column: text})
@@ -458,7 +456,11 @@ def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     fewer = ",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n"
     for path, content, sentence in (
-        (None, b"", r"config/datasets.csv cannot be read .*`fedrepro start FOLDER`"),
+        (
+            Path("config/datasets.csv"),
+            b"",
+            r"config/datasets.csv cannot be read .*`fedrepro start FOLDER`",
+        ),
         (tmp_path / "t.csv", fewer.encode(), "lacks the columns urls, bytes"),
         (tmp_path / "t.csv", b"name,version\n\xff\n", r"t\.csv cannot be read"),
     ):
@@ -467,24 +469,22 @@ def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
             read_dataset_table(path)
 
 
-def test_a_file_may_get_as_large_as_its_form_and_an_unknown_one_as_any(tmp_path, monkeypatch):
-    file = tmp_path / "letters.xz"
-    stated = [("publisher", 10, 100), ("repacked", 12, 90), ("odd", 14, None)]
-    rows = tuple(
-        FileRow("letters", "1", file.name, form, (), "", size, "MIT", "nobody", unpacked=most)
-        for form, size, most in stated
-    )
-    monkeypatch.setattr(table_module, "read_dataset_table", lambda: DatasetTable(rows, tmp_path))
-    for size, most in ((10, 100), (12, 90), (13, 100)):
-        file.write_bytes(bytes(size))
-        assert largest_unpacked("letters", file) == most
-    file.write_bytes(bytes(14))
-    with pytest.raises(FedreproError, match=r"does not state how large letters\.xz .* may get"):
-        largest_unpacked("letters", file)
+def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
+    (row,) = read_dataset_table(TABLE)[:1]
+    for limits in ((100, 90, None), (90, 100, None)):
+        rows = tuple(replace(row, unpacked=most) for most in limits)
+        monkeypatch.setattr(table_module, "read_dataset_table", lambda _, rows=rows: rows)
+        assert largest_unpacked(row.name, Path(row.file)) == 100
+    monkeypatch.setattr(table_module, "read_dataset_table", lambda _: rows[-1:])
+    with pytest.raises(FedreproError, match=f"does not state how large {row.file} .* may get"):
+        largest_unpacked(row.name, Path(row.file))
+    for names, near in (((row.name, f"x{row.file}"), row.file), ((f"{row.name}s", "x"), row.name)):
+        with pytest.raises(FedreproError, match=f"unknown .*did you mean '{near}'"):
+            forms(*names)
 
 
 def test_every_packed_file_states_how_large_it_may_get():
-    for row in read_dataset_table().rows:
+    for row in read_dataset_table():
         assert row.unpacked or row.file.endswith(".csv"), row.file
         assert (row.unpacked or 0) >= (row.bytes or 0) or row.form == "reduced"
 

@@ -8,13 +8,12 @@ import hashlib
 import http.server
 import threading
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.data.raw_files import DatasetTable, FileRow, fetch, raw_sources
+from fedrepro.data.raw_files import FileRow, fetch, raw_source
 
 DATA = np.random.default_rng(0).bytes(200_000)
 WRONG = np.random.default_rng(1).bytes(200_000)
@@ -103,8 +102,7 @@ def mirror(tmp_path):
 
 
 def get(target, *rows, mirror=None, progress=lambda *_: None):
-    table = DatasetTable(rows, Path("config/datasets.csv"))
-    return fetch("letters", FILE, target, mirror, table, progress=progress, timeout=0.5)
+    return fetch(rows, target, mirror, progress, timeout=0.5)
 
 
 def left(target):
@@ -116,7 +114,7 @@ def test_a_bad_source_is_named_and_nothing_stays_of_it(server, target, bad, reas
     urls = server.url("/bad", bad), server.url("/good", sends(DATA))
     with pytest.raises(FedreproError, match=rf"{urls[0]} .*{reason}") as error:
         get(target, replace(ROW, urls=urls[:1]))
-    for words in (f"cannot get {FILE} of data set 'letters'", urls[0], "no mirror is set"):
+    for words in (f"cannot get {FILE} of data set 'letters'", urls[0]):
         assert words in str(error.value)
     assert f"FEDREPRO_MIRROR to a folder that holds letters/{FILE}, or go on" in str(error.value)
     assert left(target) == []
@@ -131,7 +129,7 @@ def test_a_bad_source_is_named_and_nothing_stays_of_it(server, target, bad, reas
 def test_a_file_without_a_source_or_cut_off_without_a_known_size_is_said(server, target):
     cut = server.url("/a", sends(DATA[:70_000], len(DATA)))
     for changes, words in (
-        ({}, "no url is known; no mirror is set"),
+        ({}, "no url is known. Set `mirror`"),
         ({"urls": ("http://127.0.0.1:1/a",)}, "Connection refused"),
         ({"urls": (cut,), "checksum": "", "bytes": None}, "broke off after 70,000"),
     ):
@@ -178,8 +176,7 @@ def test_every_form_of_a_file_is_accepted_under_its_own_name_in_a_mirror(target,
 def test_sources_are_recorded_only_if_they_are_those_of_the_table(target, mirror, checksum, caplog):
     row = replace(ROW, checksum=checksum, bytes=None, urls=("http://here/a",))
     get(target, row, mirror=mirror)
-    table = DatasetTable((row,), Path("t.csv"))
-    (record,) = raw_sources("letters", [FILE], target.parent, table)
+    record = raw_source(target, [row])
     assert f"sha256:{record['sha256']}" == SHA256
     assert (record["urls"], record["bytes"]) == (["http://here/a"], len(DATA))
     assert record["verified"] is bool(checksum)
@@ -187,9 +184,9 @@ def test_sources_are_recorded_only_if_they_are_those_of_the_table(target, mirror
     if checksum:
         target.write_bytes(WRONG)
         with pytest.raises(FedreproError, match=r"has another checksum .* delete it and start"):
-            raw_sources("letters", [FILE], target.parent, table)
+            raw_source(target, [row])
     with pytest.raises(FedreproError, match="cannot be used"):
-        raw_sources("letters", [FILE], target, table)
+        raw_source(target / FILE, [row])
 
 
 def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target, mirror):
@@ -204,13 +201,6 @@ def test_a_full_disk_is_said(target, mirror, monkeypatch):
     def full(*_args, **_more):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fedrepro.data.raw_files._receive", full)
+    monkeypatch.setattr("urllib.request.urlopen", full)
     with pytest.raises(FedreproError, match="the disk is full"):
         get(target, ROW, mirror=mirror)
-
-
-def test_an_unknown_file_or_data_set_is_named(target):
-    table = DatasetTable((ROW,), Path("t.csv"))
-    for names, nearest in ((("letters", "leters.gz"), FILE), (("leters", FILE), "letters")):
-        with pytest.raises(FedreproError, match=f"unknown .*did you mean '{nearest}'"):
-            fetch(*names, target, None, table)

@@ -220,7 +220,7 @@ def test_features_are_one_more_prepared_data_set(tmp_path: Path):
     found = learnt()
     write_prepared(tmp_path, found, parse_token("dataset", "cifar10+features~convnet"), {})
     data = load_prepared(tmp_path)
-    assert (data.kind, data.dims, data.token) == ("features", 512, "cifar10+features~convnet")
+    assert (data.kind, data.shape, data.token) == ("features", (512,), "cifar10+features~convnet")
     assert isinstance(data.raw("train"), np.memmap)
     assert np.array_equal(data.inputs("test"), found.x["test"])
     assert np.array_equal(data.inputs("train", np.array([4, 2])), found.x["train"][[4, 2]])

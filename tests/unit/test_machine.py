@@ -11,7 +11,6 @@ import pytest
 
 import conftest
 from fedrepro.core.diagnostics import machine_facts, usable_cores
-from fedrepro.core.diagnostics.machine_facts import why
 
 EPYC = """processor\t: 0
 model name\t: AMD EPYC 9R14
@@ -30,21 +29,26 @@ ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve bf16\n"
     ("text", "words"),
     [(EPYC, "AMD EPYC 9R14 (avx avx2 fma avx512f avx512bw)"), (ARM, "(asimd bf16 sve)")],
 )
-def test_a_processor_has_its_name_and_the_flags_that_matter(tmp_path, text, words):
+def test_a_processor_has_its_name_and_the_flags_that_matter(tmp_path, monkeypatch, text, words):
     (tmp_path / "cpuinfo").write_text(text)
-    assert words in machine_facts.processor(tmp_path / "cpuinfo").words
-    found = machine_facts.processor(tmp_path / "none")
+    monkeypatch.setattr(machine_facts, "CPUINFO", str(tmp_path / "cpuinfo"))
+    assert words in machine_facts.processor().words
+    (tmp_path / "cpuinfo").unlink()
+    found = machine_facts.processor()
     assert "does not tell its flags" in found.words
     assert not found.wrong
 
 
-def test_memory_is_what_a_container_may_use(tmp_path):
-    info = tmp_path / "meminfo"
+def test_memory_is_what_a_container_may_use(tmp_path, monkeypatch):
+    info, most = tmp_path / "meminfo", tmp_path / "memory.max"
+    monkeypatch.setattr(machine_facts, "MEMINFO", str(info))
+    monkeypatch.setattr(machine_facts, "LIMITS", (str(most), str(tmp_path / "none")))
     info.write_text("MemTotal:       8388608 kB\nMemFree: 1 kB\nMemAvailable:   4194304 kB\n")
     for limit, further in (("", ""), ("max", ""), (f"{2**31}", ", limited to 2.0")):
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-        assert machine_facts.memory(info, tmp_path).words == f"8.0 GiB, 4.0 free{further}"
-    assert machine_facts.memory(tmp_path / "none", tmp_path).words == "the system does not tell"
+        most.write_text(f"{limit}\n")
+        assert machine_facts.memory().words == f"8.0 GiB, 4.0 free{further}"
+    info.unlink()
+    assert machine_facts.memory().words == "the system does not tell"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,6 @@ def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     numba = next(machine_facts.asked("Numba"))
     assert numba.wrong
     assert "cannot be used (ModuleNotFoundError" in numba.words
-    assert why(KeyError()) == "KeyError"
 
 
 # ------------------------------------------------------------------------- tests that compare

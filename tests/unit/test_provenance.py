@@ -245,7 +245,7 @@ def test_features_are_said_to_be_computed_where_they_are(monkeypatch):
 
 def test_a_gpu_has_its_name_and_no_number(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "H200")
-    names = [provenance.device_in_words(device) for device in ("cpu", "cuda:0", "cuda:3")]
+    names = [origin(device)["device"] for device in ("cpu", "cuda:0", "cuda:3")]
     assert names == ["cpu", "cuda (H200)", "cuda (H200)"]
 
 

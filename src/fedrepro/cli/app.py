@@ -195,7 +195,7 @@ def bench(
 @app.command()
 def doctor() -> None:
     """Describe this machine and check whether it computes right: exit 1 if anything is wrong."""
-    from fedrepro.cli.doctor import examine
+    from fedrepro.core.diagnostics.machine_facts import examine
 
     raise typer.Exit(examine(say))
 

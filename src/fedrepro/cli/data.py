@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from fedrepro.cli.printing import console, say
 from fedrepro.core.errors import FedreproError
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 data_app = typer.Typer(help="The data sets: what there is, and fetching it.", no_args_is_help=True)
 RESOURCES = Path("resources")
-SHOWN_CLASSES = 12
+SHOWN_CLASSES, NO_CHECKSUM = 12, "no checksum known"
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of config.yaml")]
 
 
@@ -33,12 +32,11 @@ def list_data(scale: Scale = "") -> None:
     for name, item in sorted(components("dataset").items()):
         console.print(f"{name}: {item.meta['title']}", style="bold")
         say(f"  licence: {item.meta['licence']}")
-        rows = [row for row in table.rows if row.name == name]
+        rows = [row for row in table if row.name == name]
         for row in rows:
-            size = "size not known" if row.bytes is None else f"{row.bytes:,} bytes"
             where = "" if row.urls else ", in mirrors only"
-            checksum = row.checksum or "no checksum known"
-            say(f"  file {row.file} ({row.form}{where}): {size}, {checksum}")
+            size = f"{row.bytes:,} bytes" if row.bytes else "size not known"
+            say(f"  file {row.file} ({row.form}{where}): {size}, {row.checksum or NO_CHECKSUM}")
         if not rows:
             say("  no file: it comes with a library, or is generated")
     paths = sorted(_datasets_folder(scale).glob("*/dataset.json"))
@@ -73,10 +71,9 @@ def _counts(classes: Sequence[str], counts: Sequence[int]) -> str:
     pairs = list(zip(classes, counts, strict=True))
     if len(pairs) > SHOWN_CLASSES:
         pairs = sorted(pairs, key=lambda pair: -pair[1])[:SHOWN_CLASSES]
-    named = ((c if c.isprintable() and c.strip() else repr(c), count) for c, count in pairs)
-    each = ", ".join(f"{name}: {count:,}" for name, count in named)
-    more = len(counts) - len(pairs)
-    return f"{sum(counts):,} ({each}{f', and {more} more classes' if more else ''})"
+    each = ", ".join(f"{c if c.isprintable() and c.strip() else repr(c)}: {n:,}" for c, n in pairs)
+    more = f", and {len(counts) - len(pairs)} more classes" if len(counts) > len(pairs) else ""
+    return f"{sum(counts):,} ({each}{more})"
 
 
 @data_app.command("fetch")
@@ -116,43 +113,25 @@ def _datasets_folder(scale: str) -> Path:
 
     config = load_config()
     if scale and scale not in SCALES:
-        raise FedreproError(
-            f"scale must be {', '.join(SCALES[:-1])} or {SCALES[-1]}, not '{scale}'"
-        )
+        raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
     return Path("results") / (scale or config.scale) / "prepare"
 
 
 def _download(wanted: Sequence[Spec], jobs: int) -> dict[str, str]:
     """Download raw files of the data sets `wanted`, `jobs` at a time; return errors by data set."""
-    from fedrepro.data.raw_files import fetch, raw_files, read_dataset_table
+    from fedrepro.data.raw_files import raw_files
     from fedrepro.planning.config import load_config
+    from fedrepro.stages import data
 
-    folder = load_config().mirror_folder()
-    mirror = Path(folder) if folder else None
-    table = read_dataset_table()
+    mirror, failed = load_config().mirror_folder(), dict[str, str]()
     files = dict.fromkeys((spec.name, file) for spec in wanted for file in raw_files(spec))
-    failed: dict[str, str] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    with (
-        Progress(*columns, TransferSpeedColumn(), console=console) as bars,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
 
-        def one(name: str, file: str) -> None:
-            bar, path = bars.add_task(f"{name}/{file}", total=None), RESOURCES / name / file
+    def one(name: str, file: str) -> None:
+        try:
+            data.download(name, file, mirror, RESOURCES / name / file)
+        except FedreproError as error:
+            failed.setdefault(name, str(error))
 
-            def progress(done: int, total: int) -> None:
-                bars.update(bar, completed=done, total=total or None)
-
-            try:
-                fetch(name, file, path, mirror, table, progress=progress)
-            except FedreproError as error:
-                failed.setdefault(name, str(error))
-                bars.remove_task(bar)
-            else:
-                size = path.stat().st_size
-                bars.update(bar, completed=size, total=size)
-
-        for _ in pool.map(lambda pair: one(*pair), files):
-            pass
+    with ThreadPoolExecutor(jobs) as pool:
+        list(pool.map(one, *zip(*files, strict=True)))
     return failed

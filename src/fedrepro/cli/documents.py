@@ -6,8 +6,7 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,48 +32,34 @@ from fedrepro.record.templating import DEFINITION, LINK, filled
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
-WORDS: dict[Any, str] = {  # of types
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "true or false",
-    Any: "any",
-    type(None): "nothing",
-    ComponentEntry: "component",
-}
-KINDS_OF_METHODS = {
-    "one_shot": "One exchange, or few",
-    "federated": "In rounds",
-    "peer": "On a graph, without a server",
-    "control": "Bounds and controls",
-}
+WORDS: dict[Any, str] = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
 
 
 def documents() -> dict[Path, str]:
     """Return all documents with a generated part, except some unchanged ones, as texts by path."""
     texts = {Path("config/README.md"): page("config.md")}
     for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
-        schema = json.dumps(model.model_json_schema(), indent=2)
-        texts[Path(f"workflow/schemas/{name}.schema.json")] = f"{schema}\n"
+        schema = f"{json.dumps(model.model_json_schema(), indent=2)}\n"
+        texts[Path(f"workflow/schemas/{name}.schema.json")] = schema
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
-    parts: dict[Path, tuple[str, Callable[[], str]]] = {
-        Path("docs/methods.md"): (FROM, partial(page, "methods.md")),
-        Path("docs/claims.md"): (FROM, partial(count_table, papers)),
-        Path("docs/glossary.md"): (FROM, glossary_table),
+    parts = {
+        Path("docs/methods.md"): (FROM, page("methods.md")),
+        Path("docs/claims.md"): (FROM, count_table(papers)),
+        Path("docs/glossary.md"): (FROM, glossary_table()),
     }
     pages = findings()
-    parts |= {
-        pages[paper.name]: (FROM_COUNTS, partial(counts, paper))
-        for paper in papers
-        if paper.claims and paper.name in pages
-    }
+    for paper in (paper for paper in papers if paper.claims and paper.name in pages):
+        counted = (printed_counts(paper.printed), claim_counts(paper.claims))
+        lines = [f"- {' '.join(sentences)}\n" for sentences in counted if sentences]
+        parts[pages[paper.name]] = FROM_COUNTS, "".join(lines)
     for path in (Path("README.md"), *parts, *pages.values()):
         text = old = path.read_text(encoding="utf-8") if path.exists() else ""
-        mark, part = parts.get(path, (FROM, str))
+        mark, part = parts.get(path, (FROM, ""))
         if path in parts and mark in text:
             before, _, rest = text.partition(mark)
-            text = f"{before}{mark}\n\n{part()}\n{TO}{rest.partition(TO)[2]}"
+            text = f"{before}{mark}\n\n{part}\n{TO}{rest.partition(TO)[2]}"
         if LINK.search(text) or DEFINITION.search(text):
             text = filled(text, RECORD)
         if text != old:
@@ -92,24 +77,18 @@ def page(template: str) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    for shared in (api, config, exhibit_settings, params, registry, selection_rules):
-        made.globals[shared.__name__.rpartition(".")[2]] = shared
-    made.globals |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
-    made.globals |= {"table": _table, "kinds": KINDS_OF_METHODS, "prod": math.prod}
+    modules = (api, config, exhibit_settings, params, registry, selection_rules)
+    shared: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
+    shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))
     named = [(item.name, f"`{item.token}`", item.words) for item in methods]
-    return made.get_template(template).render(named=named)
-
-
-def counts(paper: Paper) -> str:
-    """Return the first lines of a paper's results page: counts of printed values and of claims."""
-    bullets = [printed_counts(paper.printed), claim_counts(paper.claims)]
-    return "\n".join(f"- {' '.join(sentences)}" for sentences in bullets if sentences) + "\n"
+    made.globals |= shared | {"table": _table, "prod": math.prod, "named": named}
+    return made.get_template(template).render()
 
 
 def count_table(papers: Sequence[Paper]) -> str:
     """Return a markdown table with counts, by paper, of printed values, claims and verdicts."""
-    found: dict[str, tuple[Sequence[Mapping[str, str]], Sequence[Sequence[Mapping[str, str]]]]] = {
+    found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
         if (values := read_published(published_file(paper)))
@@ -122,7 +101,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the pydantic classes of a drawing's options and of items in its lists, to document."""
+    """Return the pydantic classes of a drawing's options and of items in its lists."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]
@@ -148,18 +127,15 @@ def _type(hint: Any) -> str:
         return ", ".join(f"`{item}`" for item in args)
     if origin in (typing.Union, types.UnionType):
         return " or ".join(map(_type, args))
-    if origin is typing.Annotated:
-        return _type(args[0])
-    if origin in (list, dict):
-        return f"list of {_type(args[0])}" if origin is list else "keys and values"
-    return str(WORDS.get(hint, hint.__name__))
+    if origin in (typing.Annotated, list):
+        return f"{'list of ' if origin is list else ''}{_type(args[0])}"
+    return "keys and values" if origin is dict else str(WORDS.get(hint, hint.__name__))
 
 
 def _parameters(signature: Mapping[str, params.Param]) -> str:
-    """Return a markdown table of a component's parameters, from `signature`: Params by name."""
     rows = []
     for param in signature.values():
-        kind = ", ".join(f"`{c}`" for c in param.choices) if param.choices else _type(param.type)
+        kind = ", ".join(f"`{c}`" for c in param.choices) or _type(param.type)
         kind = f"list of {kind}s" if param.many else kind
         default = "required" if param.required else f"`{params.render(param.default)}`"
         rows.append((f"`{param.name}`", kind, default, param.arg.unit, param.arg.doc))
@@ -167,9 +143,7 @@ def _parameters(signature: Mapping[str, params.Param]) -> str:
 
 
 def _table(head: list[str], rows: Any) -> str:
-    lines = [
-        " | ".join(f"{name[:1].upper()}{name[1:]}" for name in head),
-        " | ".join("---" for _ in head),
-    ]
+    titles = [f"{name[:1].upper()}{name[1:]}" for name in head]
+    lines = [" | ".join(cells) for cells in (titles, ["---"] * len(head))]
     lines += [" | ".join(str(cell).replace("|", "\\|") for cell in row) for row in rows]
     return "\n".join(f"| {line} |" for line in lines) + "\n"

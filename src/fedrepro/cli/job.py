@@ -45,9 +45,14 @@ def run_job(argv: Sequence[str]) -> int:
     # before NumPy and torch are loaded, which read these once
     os.environ.update(dict.fromkeys(THREADS, str(options.threads)))
     _run(options.job, options.device)
-    from fedrepro.core.provenance import say_what_it_took
+    from fedrepro.core.provenance import resources_used
 
-    say_what_it_took()
+    seconds, memory = resources_used().values()
+    print(
+        f"took {seconds:.2f} s of processor time and, at its peak, {memory / 2**20:.0f} MiB of "
+        "memory",
+        file=sys.stderr,
+    )
     return 0
 
 

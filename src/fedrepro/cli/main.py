@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -29,17 +30,14 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
-    """Call `run` with a command's words; print errors as a sentence; return the exit status."""
     interrupts: list[int] = []
-    before = None
+    noting = False
     _make_printable()
     try:
-        before = _note_interrupts(interrupts)
+        noting = _note_interrupts(interrupts)
         status = run(list(arguments))
         sys.stdout.flush()  # an error of writing is raised here, not when the interpreter ends
         return status
-    except KeyboardInterrupt:
-        return _stopped()
     except BrokenPipeError as error:
         if error.filename:
             return _said(error, arguments)
@@ -51,14 +49,17 @@ def _guarded(run: Callable[[list[str]], int], arguments: Sequence[str]) -> int:
         if not own_fault(error):
             raise
         return _said(error, arguments)  # whatever status a user's file asks for, it made nothing
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         # libraries that are interrupted while they load raise errors of their own
-        return _stopped() if interrupts else _said(error, arguments)
+        if not interrupts and not isinstance(error, KeyboardInterrupt):
+            return _said(error, arguments)
+        print("fedrepro: stopped", file=sys.stderr)
+        return STOPPED
     finally:
-        if before is not None:
+        if noting:
             import signal
 
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _make_printable() -> None:
@@ -70,35 +71,25 @@ def _make_printable() -> None:
             stream.reconfigure(errors="replace")
 
 
-def _note_interrupts(seen: list[int]) -> Callable[..., object] | None:
-    """Install a handler of Ctrl-C that appends the signal's number to `seen`, then interrupts.
-
-    Libraries may hide a KeyboardInterrupt. Returns the former handler, to restore it later, or None
-    where no handler can be set.
-    """
+def _note_interrupts(seen: list[int]) -> bool:
+    """Note each Ctrl-C in `seen`, since libraries may hide a KeyboardInterrupt; False if denied."""
     import signal
 
     def note(number: int, _: object) -> None:
         seen.append(number)
         raise KeyboardInterrupt
 
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
-        return None
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return False
     try:
         signal.signal(signal.SIGINT, note)
     except ValueError:  # another thread than the first
-        return None
-    return signal.default_int_handler
-
-
-def _stopped() -> int:
-    print("fedrepro: stopped", file=sys.stderr)
-    return STOPPED
+        return False
+    return True
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence, with the user's file if at fault; return the exit status."""
+    """Print an error as one sentence, with the user's file if at fault; return the status."""
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 
@@ -131,21 +122,17 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load the component files in config/config.yaml, unless others are set.
+    """Let this process load users' component files in config/config.yaml, unless others are set.
 
-    These files have users' own methods and data sets. A mistake in the configuration is ignored
-    here.
+    A mistake in the configuration is ignored here.
     """
     from fedrepro.core import plugins
 
-    if plugins.NAMED in os.environ:
-        return
-    try:
-        with open(CONFIG, encoding="utf-8") as file:
-            text = file.read()
-    except OSError:
-        return
-    if "components" not in text:  # reading yaml takes longer than all else here
+    text = ""
+    with contextlib.suppress(OSError), open(CONFIG, encoding="utf-8") as file:
+        text = file.read()
+    # reading yaml takes longer than all else here
+    if plugins.NAMED in os.environ or "components" not in text:
         return
     from fedrepro.core.yaml_text import parse_yaml
 

@@ -1,9 +1,8 @@
 """Read and write result files: whole or not at all, with a checksum, equal bytes for equal inputs.
 
 Tables and states hold a checksum of all their other bytes, and JSON one of its keys and values;
-checksums of arrays and plain csv files are in a JSON file. They find damage (a flipped bit, a cut
-file, a file in the wrong place), not intent. Parquet's own checksums leave out the footer, in which
-a tenth of all flipped bits would change a table in silence.
+checksums of arrays and csv files are in a JSON file. They find damage, not intent. Parquet's own
+leave out the footer, in which a tenth of all flipped bits would change a table in silence.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
+from fedrepro.core.diagnostics.run_locked import alive
 from fedrepro.core.errors import FedreproError, disk_error, printable
 from fedrepro.core.method_kinds import STAGES
 
@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 Name = Path | str
 Source = Mapping[str, Any]  # provenance
+Keys = Mapping[str, type | tuple[type, ...]]
 
 # Raised whenever files are written in another way. Files of version 1 have no checksums.
 SCHEMA_VERSION = 2
 BEFORE_CHECKSUMS = 1
 TREES = frozenset({"prepare", "partition", *STAGES})  # the folders of the stages
-
-# -------------------------------------------------------------------------- checksums and places
 
 UNKNOWN = f"xxh3:{0:016x}"  # as long as any, where one is filled in afterwards
 LENGTH = len(UNKNOWN)
@@ -46,15 +45,12 @@ TAIL = 1 << 20  # bytes at the end, in which the last checksum is that of a tabl
 
 
 def checksum_of(data: bytes | memoryview) -> str:
-    """Return the checksum of `data` as text: 64 bits of xxh3, a fast hash that finds damage."""
+    """Return the checksum of `data` as text: 64 bits of xxh3, a fast hash."""
     return f"xxh3:{xxhash.xxh3_64_hexdigest(data)}"
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of the bytes of a file, as text.
-
-    A file that stores its own checksum is hashed without it; `hole` is its position in the file.
-    """
+    """Return the checksum of a file's bytes, without its own checksum at `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -67,10 +63,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file has this checksum; False if it is missing.
-
-    `hole` is where the checksum stands in a file that stores its own, which is hashed without it.
-    """
+    """Return whether a file has this checksum (see `checksum_of_file`); False if it is missing."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -87,7 +80,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return (position, text) of the checksum inside a table or state file, None if it has none."""
+    """Return position and text of the checksum inside a table or state; None if it has none."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -114,7 +107,7 @@ def names_checksum(path: Name) -> bool:
 def place_of(path: Name) -> str:
     """Return the part of `path` from a pipeline stage's folder on, such as train/x; else "".
 
-    This part is written into result files, so that a file copied to a wrong folder is noticed.
+    Result files hold it, so that a file copied to a wrong folder is noticed.
     """
     parts = Path(path).parts
     first = next((i for i, part in enumerate(parts[:-1]) if part in TREES), len(parts))
@@ -128,10 +121,7 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that the file at `path` is missing or damaged, for the reason `why`.
-
-    It asks the user to delete the file, or the folder `remove` if given, and to start again.
-    """
+    """Return the error that a file is missing or damaged: `why`, and to delete it or `remove`."""
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -145,63 +135,53 @@ def one_line(error: object) -> str:
     return printable(" ".join(text.split()))[:160] or type(error).__name__
 
 
-# --------------------------------------------------------------------------------------- files
-
-
 @contextlib.contextmanager
 def atomic(path: Name) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed. Temporary files that killed processes left for this path are removed.
-
-    Raises:
-        FedreproError: the disk is full or read-only, or the target is not a file.
+    Links are followed, and temporary files that killed processes left for `path` removed. Raises
+    FedreproError if the disk is full or read-only, or the target is not a file.
     """
     path = target_of(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with saying_disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for orphan in path.parent.glob(f".{path.name}.*.tmp"):
-            try:
-                os.kill(int(orphan.name.split(".")[-2]), 0)
-            except (ProcessLookupError, ValueError):
+    folder, temporary = path.parent, path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for orphan in folder.glob(f".{path.name}.*.tmp"):
+            process = orphan.name.split(".")[-2]
+            if not (process.isdecimal() and alive(int(process))):
                 orphan.unlink(missing_ok=True)
-            except PermissionError:  # of another user, and alive
-                pass
         try:
             yield temporary
             os.replace(temporary, path)
         finally:
             with contextlib.suppress(OSError):
                 temporary.unlink()
+    except OSError as error:
+        # a failed write has no name; a file elsewhere was being read
+        at = Path(error.filename or folder)
+        near = at.is_relative_to(folder) or folder.is_relative_to(at)
+        if near and (failure := disk_error(error, path)):
+            raise failure from error
+        raise
 
 
 def target_of(path: Name) -> Path:
     """Return `path` with links resolved; raise if it leads to a folder, pipe or device."""
-    target = Path(path)
-    try:
-        if target.is_symlink():
-            target = Path(os.path.realpath(target))
-        _require_regular(target, f"write {path}")
-    except (FileNotFoundError, NotADirectoryError):  # making its folder may fail later
-        return target
-    except OSError as error:
-        why = one_line(error).lower()
-        raise FedreproError(f"cannot write {path} ({why}); name a file") from error
+    target = Path(os.path.realpath(path)) if os.path.islink(path) else Path(path)
+    if os.path.islink(target):
+        raise FedreproError(f"cannot write {path} (its links lead in a circle); name a file")
+    require_file(target, f"write {path}")
     return target
 
 
-def require_target(path: Name, suffixes: Sequence[str] = (), read: Iterable[Name] = ()) -> None:
+def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
     """Raise FedreproError, before anything is computed, if a command must not write to `path`.
 
-    The name must end in one of `suffixes`, if any are given, and the file must not be among the
-    files that the command reads (`read`).
+    It is no file, its name does not end in one of `suffixes`, or the command reads it (`read`).
     """
     target_of(path)
-    if suffixes and Path(path).suffix not in suffixes:
-        *others, last = suffixes
-        ends = f"{', '.join(others)} or {last}" if others else last
-        raise FedreproError(f"cannot write {path}: its name must end in {ends}")
+    if Path(path).suffix not in suffixes:
+        raise FedreproError(f"cannot write {path}: its name must end in {' or '.join(suffixes)}")
     require_unread(path, read)
 
 
@@ -210,41 +190,19 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
     for other in read:
         with contextlib.suppress(OSError, ValueError):  # a missing file cannot be lost
             if os.path.samefile(path, other):
-                same = "" if Path(path) == Path(other) else f", which is {other},"
                 raise FedreproError(
-                    f"cannot write {path}: this command reads it{same} and would overwrite it; "
-                    "name another"
+                    f"cannot write {path}: this command reads it as {other}, and would overwrite "
+                    "it; name another"
                 )
 
 
-def require_file(path: Name) -> None:
+def require_file(path: Name, what: str = "") -> None:
     """Raise FedreproError if `path` is a folder, a device or a pipe, whose data may never end."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
-        _require_regular(path, f"read {path}")
-
-
-def _require_regular(path: Name, what: str) -> None:
-    mode = os.stat(path).st_mode
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    if not stat.S_ISREG(mode):
-        kind = kinds.get(stat.S_IFMT(mode), "a device")
-        raise FedreproError(f"cannot {what}: it is {kind}; name a file")
-
-
-@contextlib.contextmanager
-def saying_disk_errors(path: Name) -> Iterator[None]:
-    """Raise FedreproError if the disk is full or read-only while the `with` body writes `path`."""
-    folder = Path(path).parent
-    try:
-        yield
-    except OSError as error:
-        # a failed write has no name; a file elsewhere was being read
-        at = folder if error.filename is None else Path(error.filename)
-        near = at == folder or folder in at.parents or at in folder.parents
-        failure = disk_error(error, path) if near else None
-        if failure is None:
-            raise
-        raise failure from error
+        mode = os.stat(path).st_mode
+        if not stat.S_ISREG(mode):
+            kind = "a folder" if stat.S_ISDIR(mode) else "a pipe or a device"
+            raise FedreproError(f"cannot {what or f'read {path}'}: it is {kind}; name a file")
 
 
 def write_bytes(path: Name, data: bytes | memoryview) -> None:
@@ -273,23 +231,10 @@ def write_array(path: Name, array: np.ndarray) -> str:
     """Write an array as an `.npy` file that can be mapped into memory; return its checksum."""
     form, array = np.lib.format, np.ascontiguousarray(array)
     with atomic(path) as temporary:
-        with temporary.open("wb") as file:
+        with temporary.open("wb") as file:  # np.save would hide why a write failed
             form.write_array_header_1_0(file, form.header_data_from_array_1_0(array))
-            # np.save would hide why a write failed
             file.write(array.reshape(-1).view(np.uint8).data)
         return checksum_of_file(temporary)
-
-
-def map_array(path: Name, remove: Name | None = None) -> np.ndarray:
-    """Map the array of an `.npy` file into memory, read-only, without comparing its checksum.
-
-    `remove` is the folder to delete if the file is damaged.
-    """
-    try:
-        mapped: np.ndarray = np.lib.format.open_memmap(path, mode="r")
-    except Exception as error:  # NumPy reads the header as Python, which can raise anything
-        raise corrupt_file_error(path, error, remove) from error
-    return mapped
 
 
 def write_json(path: Name, value: Mapping[str, Any]) -> None:
@@ -304,14 +249,12 @@ def json_text(value: Mapping[str, Any]) -> str:
     return json.dumps(plain | {"checksum": _of_value(plain)}, indent=2, sort_keys=True) + "\n"
 
 
-def read_json(path: Name, remove: Name | None = None) -> Any:
+def read_json(path: Name, keys: Keys | None = None, remove: Name | None = None) -> Any:
     """Read a JSON file, check its checksum, and return the value without the key `checksum`.
 
-    `remove` is the folder that an error asks to delete if the file is damaged.
-
-    Raises:
-        FedreproError: the file is missing, is not JSON or does not match the checksum in it, or
-            it is of the present schema version and has no checksum.
+    `keys` are what an object must have, with the types of values. Raises FedreproError, which asks
+    to delete the file or the folder `remove`, if the file is missing, damaged or lacks a key, or is
+    of the present schema version and has no checksum.
     """
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -322,18 +265,7 @@ def read_json(path: Name, remove: Name | None = None) -> Any:
         old = checksum is None and value.get("schema", BEFORE_CHECKSUMS) == BEFORE_CHECKSUMS
         if not old and checksum != _of_value(value):
             raise corrupt_file_error(path, "its checksum is not that of what it holds", remove)
-    return value
-
-
-def read_json_of(
-    path: Name, keys: Mapping[str, type | tuple[type, ...]], remove: Name | None = None
-) -> dict[str, Any]:
-    """Read a JSON object; raise FedreproError unless it has all `keys` with values of these types.
-
-    `remove` is the folder that the error asks the user to delete.
-    """
-    value: dict[str, Any] = read_json(path, remove)
-    for key, kind in keys.items():
+    for key, kind in (keys or {}).items():
         if not isinstance(value, dict) or not isinstance(value.get(key), kind):
             raise corrupt_file_error(path, f"it is another file: '{key}' is missing or odd", remove)
     return value
@@ -341,9 +273,6 @@ def read_json_of(
 
 def _of_value(value: Any) -> str:
     return checksum_of(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
-
-
-# -------------------------------------------------------------------------------------- tables
 
 
 def write_table(
@@ -355,26 +284,23 @@ def write_table(
 ) -> None:
     """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
-    Args:
-        path: where to write.
-        table: the table or its columns; or tables of one schema, which become row groups of a file
-            that may exceed the memory and is not compressed.
-        kind: what the table holds, such as metrics; reading asks for it.
-        provenance: what the table was computed from and by; see `core.provenance`.
-        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
+    `table` is a table or its columns; or tables of one schema, which become row groups of a file
+    that may exceed the memory and is not compressed. `kind` is what it holds, such as metrics;
+    reading asks for it. `compact` files, for a repository, take longer and a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    metadata = {
-        "fedrepro.kind": kind,
-        "fedrepro.schema": str(SCHEMA_VERSION),
-        "fedrepro.provenance": json.dumps(provenance, sort_keys=True),
-        "fedrepro.place": place_of(path),
+    about = {
+        "kind": kind,
+        "schema": str(SCHEMA_VERSION),
+        "provenance": json.dumps(provenance, sort_keys=True),
+        "place": place_of(path),
     }
+    metadata = {f"fedrepro.{key}": text for key, text in about.items()}
+    many = isinstance(table, Iterator)
     if isinstance(table, Mapping):
         table = pa.table(dict(table))
-    many = isinstance(table, Iterator)
     tables = table if isinstance(table, Iterator) else iter([table])
     with atomic(path) as temporary:
         first = next(tables)
@@ -396,10 +322,10 @@ def write_table(
 
 @contextlib.contextmanager
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
-    """Open a table (parquet) that this package wrote, and yield the open file.
+    """Yield a table (parquet) that this package wrote, as an open file.
 
-    Raises FedreproError if its kind is not `kind` (None: any), or if it is damaged, of another
-    schema version, or in another folder than it was written for.
+    Raises FedreproError if it is not of `kind` (None: any), is damaged, of another schema version,
+    or in another folder than it was written for.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -429,32 +355,27 @@ def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
 
 
 def read_table(path: Name, kind: str) -> pa.Table:
-    """Read a parquet table of this `kind`, such as metrics; raise for any other, or for damage."""
+    """Read a table of this `kind`, such as metrics; raise for any other, or for damage."""
     with opened(path, kind) as file:
         return file.read()
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Return the provenance (sources, versions, seed) of a table; raise if it is not of `kind`."""
+    """Return the provenance of the table at `path`; raise if it is not of `kind`."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
 
 def require_source(path: Name, made: Mapping[str, str]) -> None:
-    """Raise if the table at `path` was computed from other inputs than those in `made`.
-
-    Keys that only one of `made` and the table's provenance has are ignored.
-    """
-    provenance = read_source(path)
-    for key, wanted in made.items():
-        if provenance.get(key, wanted) != wanted:
-            raise corrupt_file_error(
-                path, f"it was made with {key} {provenance[key]}, not {wanted}"
-            )
+    """Raise if the provenance of the table at `path` contradicts a key in `made`."""
+    found = read_source(path)
+    if wrong := [key for key, wanted in made.items() if found.get(key, wanted) != wanted]:
+        why = f"it was made with {wrong[0]} {found[wrong[0]]}, not {made[wrong[0]]}"
+        raise corrupt_file_error(path, why)
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance in a table's metadata; raise an error that names the table `name`."""
+    """Return the provenance in a table's metadata; an error names the table `name`."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

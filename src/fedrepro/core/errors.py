@@ -39,7 +39,7 @@ def _cut(text: str) -> str:
 def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> FedreproError:
     """Return the error for a `name` that is not among `known`, suggesting the nearest known names.
 
-    `what` is the kind of the unknown thing, such as method; `where` is where the name was written.
+    `what` is a kind of thing, such as method; `where` is where the name was written.
     """
     name, options = _cut(name), sorted(known)
     near = difflib.get_close_matches(name, options, n=1, cutoff=0.5)
@@ -53,22 +53,20 @@ def unknown(what: str, name: str, known: Iterable[str], where: str = "") -> Fedr
     )
 
 
-FULL = "the disk is full: cannot write {path}; free some space and start again"
-REFUSED = "cannot write {path}: you may not write there; change that, or start elsewhere"
-TAKEN = (
-    "cannot write {path}: a file stands where a folder should be, or a folder where a file should "
-    "be; move it away and start again"
-)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 DISK = {
-    errno.ENOSPC: FULL,
-    errno.EDQUOT: FULL,
-    errno.EFBIG: "cannot write {path}: it is larger than files may be here",
-    errno.EROFS: "cannot write {path}: the disk is read-only; start again on another one",
-    errno.EACCES: REFUSED,
-    errno.EPERM: REFUSED,
-    errno.ENOTDIR: TAKEN,
-    errno.EISDIR: TAKEN,
-    errno.EEXIST: TAKEN,
+    **dict.fromkeys(FULL, "the disk is full: cannot write {}; free some space and start again"),
+    errno.EFBIG: "cannot write {}: it is larger than files may be here",
+    errno.EROFS: "cannot write {}: the disk is read-only; start again on another one",
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        "cannot write {}: you may not write there; change that, or start elsewhere",
+    ),
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EISDIR, errno.EEXIST),
+        "cannot write {}: a file stands where a folder should be, or a folder where a file should "
+        "be; move it away and start again",
+    ),
 }
 NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and the system say it
 
@@ -76,7 +74,7 @@ NO_MEMORY = ("allocate memory", "out of memory", "bad_alloc")  # as torch and th
 def disk_error(error: OSError, path: object) -> FedreproError | None:
     """Return a FedreproError if `error` means that the disk refuses to write `path`, else None."""
     sentence = DISK.get(error.errno or 0)
-    return None if sentence is None else FedreproError(sentence.format(path=path))
+    return None if sentence is None else FedreproError(sentence.format(path))
 
 
 # how to get a folder with configuration and workflow: with a wheel, and with a checkout
@@ -120,7 +118,7 @@ def sentence_for(error: BaseException) -> FedreproError | None:
             f"this needs {lacking}, which is not installed here: {installing(EXTRAS[lacking])}"
         )
     if isinstance(error, OSError) and error.errno != errno.ENOMEM:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+        full = error.errno in (*FULL, errno.EROFS)
         if full or not error.filename:
             return disk_error(error, error.filename or "a file") if full else None
         reason = (error.strerror or type(error).__name__).lower()
@@ -138,14 +136,13 @@ def sentence_for(error: BaseException) -> FedreproError | None:
 
 def arose(error: BaseException) -> str:
     """Describe an unexpected error on one line: type, message, file and line of code."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    import traceback
+
     message = " ".join(str(error).split())
     what = f"{type(error).__name__}: {message[:TOLD]}" if message else type(error).__name__
-    at = "" if trace is None else f", {os.path.basename(trace.tb_frame.f_code.co_filename)}"
-    line = "" if trace is None else f" line {trace.tb_lineno}"
-    return f"{what}{at}{line}"
+    frames = traceback.extract_tb(error.__traceback__, -1)
+    at = [f", {os.path.basename(frame.filename)} line {frame.lineno}" for frame in frames]
+    return "".join([what, *at])
 
 
 def fault(error: BaseException) -> FedreproError:

@@ -19,10 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Numbers of messages between server and clients, and their sizes in bytes.
-
-    A message between two nodes of a graph counts as one sent (up) and as one received (down).
-    """
+    """Numbers and bytes of messages: up to the server, or from a node; down to clients or nodes."""
 
     messages_up: int = 0
     messages_down: int = 0
@@ -56,17 +53,16 @@ class Metric:
         return low <= value <= high or math.isinf(value)
 
 
+SHARE = "share of examples"
 METRICS = {
-    "accuracy": Metric("accuracy", "share of examples", 0, 1, 1),
-    "accuracy_scatter": Metric(
-        "sd of the accuracy over the last measured rounds", "share of examples", 0, 1, -1
-    ),
-    "accuracy_worst": Metric("accuracy of the worst client's model", "share of examples", 0, 1, 1),
+    "accuracy": Metric("accuracy", SHARE, 0, 1, 1),
+    "accuracy_scatter": Metric("sd of the accuracy over the last measured rounds", SHARE, 0, 1, -1),
+    "accuracy_worst": Metric("accuracy of the worst client's model", SHARE, 0, 1, 1),
     "confusion": Metric(
         "examples of a class that are taken for one", "share of a class's examples", 0, 1, 0
     ),
     "accuracy_clients": Metric(
-        "mean over clients of the accuracy on their own examples", "share of examples", 0, 1, 1
+        "mean over clients of the accuracy on their own examples", SHARE, 0, 1, 1
     ),
     "hidden_units": Metric("hidden units, all layers", "units", 0, None, -1),
     "parameters": Metric("parameters held for prediction", "numbers", 0, None, -1),
@@ -97,13 +93,11 @@ METRICS = {
     "nll_worst": Metric(
         "negative log-likelihood at the worst node", "nats an example", 0, None, -1
     ),
-    "calibration_error": Metric("expected calibration error", "share of examples", 0, 1, -1),
+    "calibration_error": Metric("expected calibration error", SHARE, 0, 1, -1),
     "calibration_error_worst": Metric(
-        "expected calibration error at the worst node", "share of examples", 0, 1, -1
+        "expected calibration error at the worst node", SHARE, 0, 1, -1
     ),
-    "accuracy_of_means": Metric(
-        "accuracy with the means for weights", "share of examples", 0, 1, 1
-    ),
+    "accuracy_of_means": Metric("accuracy with the means for weights", SHARE, 0, 1, 1),
     "spread_q05": Metric("5 % quantile of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q50": Metric("median of the weights' standard deviations", "weight", 0, None, 0),
     "spread_q95": Metric("95 % quantile of the weights' standard deviations", "weight", 0, None, 0),
@@ -116,8 +110,7 @@ METRICS = {
 # Measured times have tables of their own, since nothing else may depend on them.
 TIMES = ("seconds", "overhead")
 
-# Kept of every measured round; bytes are those of all rounds so far. The csv of an exhibit has only
-# the accuracy of rounds, and metrics that methods report.
+# Kept of every measured round; bytes are those of all rounds so far.
 OF_ROUNDS = ("train_loss", "clients_selected", "updates_rejected", "bytes_up", "bytes_down")
 
 
@@ -142,10 +135,7 @@ def require_metric(name: str, method: Spec) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """A way to show a model's size: the metric's name, an axis title, a unit (`words`).
-
-    A value of the metric times `factor` is in this unit.
-    """
+    """A way to show a model's size: a metric, an axis title, and a unit of metric × `factor`."""
 
     metric: str
     title: str
@@ -169,8 +159,8 @@ def size_text(value: float, size: Size) -> str:
 class Number(NamedTuple):
     """One measured value of a metric.
 
-    split: the examples measured on, such as test; None for a metric without examples. round: the
-    communication round just done, None at the end of a run. client: None for all clients.
+    split: the examples measured on, such as test; None for a metric without examples. round: None
+    at the end of a run. client: None for all clients.
     """
 
     metric: str
@@ -182,11 +172,10 @@ class Number(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A measured value with its trial, method and fine-tuning, as a row of a result file.
+    """A `Number` with its trial, method and fine-tuning, as a row of a result file.
 
     training: the local training, if a file has several. tune: how the model was fine-tuned, if at
-    all. repetition: the index of the random public sample for this. split: the examples measured
-    on. round: the communication round just done, None at the end. client: None for all.
+    all. repetition: the index of the random public sample for this.
     """
 
     trial: int
@@ -210,7 +199,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measurements (`rows`) of one process; `scenario`: data set, partition, model and more."""
+    """The measurements of one process; scenario: data set, partition, model and more."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -224,31 +213,30 @@ class Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
         The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of data set,
-        partition, model and so on. Column `setting` is a text: the method with its parameters, and
-        the changes of training and fine-tuning in which rows differ. Column `phase` is `final` at
-        the end of a run, `round` after a single round and `tuned` for a fine-tuned model.
+        partition, model and so on. `setting` is a text: the method with its parameters, and the
+        changes of training and fine-tuning in which rows differ.
         """
         import pyarrow as pa
 
         rows = self.rows
         swept = [key for spec in self.scenario if spec.kind == "training" for key in spec.swept]
-        settings = [
-            setting_token(
-                r.method, [(k, r.training[k]) for k in swept] if r.training else (), r.tune
-            )
-            for r in rows
-        ]
-        phases = [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows]
+        listed: dict[str, list[Any]] = {
+            "method": [r.method.token for r in rows],
+            "setting": [
+                setting_token(
+                    r.method, [(k, r.training[k]) for k in swept] if r.training else (), r.tune
+                )
+                for r in rows
+            ],
+            "phase": [TUNED if r.tune else FINAL if r.round is None else IN_ROUND for r in rows],
+            "value": [float(r.value) for r in rows],
+        }
+        types = dict.fromkeys(("trial", "client", "round"), pa.int32()) | {"value": pa.float64()}
         columns: dict[str, Any] = {
-            "trial": pa.array([r.trial for r in rows], pa.int32()),
-            "method": pa.array([r.method.token for r in rows], pa.string()),
-            "setting": pa.array(settings, pa.string()),
-            "client": pa.array([r.client for r in rows], pa.int32()),
-            "round": pa.array([r.round for r in rows], pa.int32()),
-            "phase": pa.array(phases, pa.string()),
-            "split": pa.array([r.split for r in rows], pa.string()),
-            "metric": pa.array([r.metric for r in rows], pa.string()),
-            "value": pa.array([float(r.value) for r in rows], pa.float64()),
+            key: pa.array(
+                listed.get(key) or [getattr(r, key) for r in rows], types.get(key, pa.string())
+            )
+            for key in LEADING
         }
         for spec in self.scenario:
             is_training = spec.kind == "training"

@@ -1,7 +1,6 @@
 """The provenance of results: sources, parameters, versions and machine, but no time of day.
 
-The provenance is written into each result file. Sources are the code that the process loaded; a
-process that was forked from a preloaded one has the code that the preloaded one loaded.
+Sources are the code that the process, or the one that it was forked from, loaded.
 """
 
 from __future__ import annotations
@@ -37,11 +36,7 @@ FOREIGN = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX")
 
 
 class Sources(NamedTuple):
-    """The source code that a process runs: a hash of the package's files, and the git revision.
-
-    revision: 12 digits, with -dirty if a file of the package was changed or added; `unknown` if no
-    repository tracks the package.
-    """
+    """The code that a process runs: a hash of the package's files, and the git revision."""
 
     digest: str
     revision: str
@@ -49,24 +44,25 @@ class Sources(NamedTuple):
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the hash and git revision of the source code at this function's first call."""
+    """Return the source code at this function's first call.
 
-    def git(*arguments: str) -> str:  # in the folder of the package; writes nothing
-        return subprocess.run(
+    The revision has 12 digits, and -dirty if a file of the package was changed or added; it is
+    `unknown` if no repository tracks the package.
+    """
+
+    def git(*arguments: str) -> bytes:  # in the folder of the package; writes nothing
+        return subprocess.check_output(
             ["git", "--no-optional-locks", *arguments],
             cwd=source_digests.PACKAGE,
             env={key: value for key, value in os.environ.items() if key not in FOREIGN},
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
-            check=True,
+            stderr=subprocess.DEVNULL,
             timeout=10,
-        ).stdout
+        )
 
     try:
         # where a package is installed, a repository may lie around it that does not track it
         git("ls-files", "--error-unmatch", "__init__.py")
-        revision = git("rev-parse", "HEAD")[:12]
+        revision = git("rev-parse", "HEAD")[:12].decode()
         revision += "-dirty" if git("status", "--porcelain", ".") else ""
     except (OSError, subprocess.SubprocessError):
         revision = "unknown"
@@ -77,24 +73,18 @@ def loaded() -> Sources:
 def versions() -> dict[str, str]:
     """Return the versions of fedrepro, Python and the packages that compute, by name."""
     by_name = {"fedrepro": fedrepro.__version__, "python": platform.python_version()}
+    by_name |= dict.fromkeys(PACKAGES, "absent")
     for name in PACKAGES:
-        try:
+        with suppress(metadata.PackageNotFoundError):
             by_name[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            by_name[name] = "absent"
     return by_name
-
-
-def on_a_gpu(run: Mapping[str, Any]) -> bool:
-    """Return whether a GPU computed any part of `run`, the entry `run` of a figure's json file."""
-    return any(machine["device"] != "cpu" for machine in run.get("machines", ()))
 
 
 def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
-    "yes" requires that all ran on a CPU with selected kernels (`cpu_kernels.pin`), and that no
-    component has a newer version. `about` is the content of the figure's or table's json.
+    `about` is the content of its json. "yes" requires that all ran on a CPU with selected kernels
+    (`cpu_kernels.pin`), and that no component has a newer version.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
@@ -110,21 +100,16 @@ def same_bytes(about: Mapping[str, Any]) -> str:
     return "yes"
 
 
-def device_in_words(device: str) -> str:
-    """Return 'cpu', or 'cuda' with the GPU's product name for a device such as 'cuda:0'."""
-    if not device.startswith("cuda"):
-        return device
-    import torch
-
-    return f"cuda ({torch.cuda.get_device_name(device)})"
-
-
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
-    Key `arithmetic` is how CPU kernels are selected; key `changed_to`, the hash of the sources, is
-    there if these changed on disk since this process began.
+    arithmetic: how CPU kernels are selected. changed_to: the hash of the sources, if these changed
+    on disk since this process began.
     """
+    if device.startswith("cuda"):  # its product has a name, and no number
+        import torch
+
+        device = f"cuda ({torch.cuda.get_device_name(device)})"
     now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
     return {
         "revision": revision,
@@ -132,7 +117,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         **({} if now == digest else {"changed_to": now}),
         "versions": versions(),
         "arithmetic": cpu_kernels.active_mode(),
-        "device": device_in_words(device),
+        "device": device,
         "machine": machine(),
     }
 
@@ -145,69 +130,45 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return what a new result file records about how it was computed: code, seed, inputs.
+    """Return what a new result file records about how it was computed: `origin` and more.
 
-    Args:
-        seed: the seed of random draws.
-        specs: the components (data set, method, …) that the file was computed with.
-        device: the device that computed it.
-        inputs: the provenances of the files that it was computed from.
-        parts: further keys and values to record.
-
-    Returns:
-        The keys of `origin` and more; key `behind` lists the origins of inputs if they differ.
+    `specs` are the components (data set, method, …) that it was computed with, `inputs` the
+    provenances of files that it was computed from, whose origins are listed under `behind` if they
+    differ; `parts` are further keys and values.
     """
-    own_origin = origin(device)
-    if own_origin["arithmetic"] == cpu_kernels.PORTABLE and any(
-        s.component.meta.get(MODULE) for s in specs
-    ):
-        own_origin["arithmetic"] += OWN_PRODUCTS
-    record: dict[str, Any] = {**own_origin, "seed": seed, **parts}
+    own = origin(device)
+    modules = any(spec.component.meta.get(MODULE) for spec in specs)
+    if modules and own["arithmetic"] == cpu_kernels.PORTABLE:
+        own["arithmetic"] += OWN_PRODUCTS
+    record: dict[str, Any] = {**own, "seed": seed, **parts}
     for spec in specs:
         record.setdefault("resolved", {}).setdefault(spec.kind, []).append(spec.resolved)
         files = record.setdefault("component_files", {})
         files[f"{spec.kind} {spec.name}"] = file_of(spec.component)
-    behind = [other for other in origins(inputs) if other != own_origin]
+    behind = [other for other in origins(inputs) if other != own]
     return record | ({"behind": behind} if behind else {})
 
 
 def file_of(component: Component) -> str:
-    """Return a text of a component's version and its loaded file's hash, to notice changed code."""
+    """Return a component's version and its loaded file's hash, as a text."""
     return f"{component.version} {component.digest}"
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the different origins (code, versions, machine) of files and of their inputs, sorted.
-
-    `sources` are the provenances of the files; an origin is a dict with the keys ORIGIN.
-    """
+    """Return the different origins (keys ORIGIN) in provenances of files and inputs, sorted."""
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources
         for entry in (source, *source.get("behind", ()))
     ]
-    texts = {json.dumps(entry, sort_keys=True) for entry in entries if entry}
-    return [json.loads(text) for text in sorted(texts)]
+    return [json.loads(t) for t in sorted({json.dumps(e, sort_keys=True) for e in entries if e})]
 
 
 def resources_used() -> dict[str, float]:
-    """Return this process's processor time `cpu_seconds` and peak memory `peak_bytes`.
-
-    Memory includes mapped data sets, and libraries that were loaded before the process was forked.
-    """
+    """Return this process's processor time, and peak memory with mapped data and libraries."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB but on a Mac
     unit = 1 if sys.platform == "darwin" else 1024
-    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"cpu_seconds": time.process_time(), "peak_bytes": peak}
-
-
-def say_what_it_took() -> None:
-    """Print this process's processor time and peak memory, for the end of a log."""
-    usage = resources_used()
-    print(
-        f"took {usage['cpu_seconds']:.2f} s of processor time and, at its peak, "
-        f"{usage['peak_bytes'] / 2**20:.0f} MiB of memory",
-        file=sys.stderr,
-    )
+    return {"cpu_seconds": time.process_time(), "peak_bytes": unit * peak}
 
 
 @functools.cache

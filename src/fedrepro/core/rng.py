@@ -1,8 +1,7 @@
 """Random streams that depend on what is drawn and for whom, and never on earlier draws.
 
-A stream is keyed by (seed, purpose, trial, client, round, epoch). So a client's model depends
-neither on the process that trained it nor on the number of clients, and a run that was killed and
-resumed ends with equal bytes.
+So a client's model depends neither on the process that trained it nor on the number of clients, and
+a run that was killed and resumed ends with equal bytes.
 """
 
 from __future__ import annotations
@@ -28,11 +27,10 @@ class _Digest(ISeedSequence):
 
 @dataclass(frozen=True)
 class RngKey:
-    """The key of random numbers, which depend on its seed, trial, client, round and epoch alone.
+    """The key of random numbers: equal keys draw equal numbers, whatever was drawn before.
 
-    Equal keys draw equal numbers, whatever was drawn before. round: the communication round, -1
-    without rounds. epoch: the epoch of local training, else -1. call: the number of a client's
-    training in a round, since two with equal keys would draw equal minibatches.
+    round: the communication round, -1 without rounds. epoch: the epoch of local training, else -1.
+    call: the number of a client's training in a round, which would else draw equal minibatches.
     """
 
     seed: int
@@ -50,26 +48,22 @@ class RngKey:
     def clock(self) -> str:
         """Return round and epoch as one text, a part of what `stream` hashes.
 
-        Without rounds it is "epoch". In a round it is "round" for the first epoch and "round/epoch"
-        for later ones. So the first epoch of round r takes examples in the order of epoch r without
-        rounds: methods with and without rounds are compared on common random numbers. If a client
-        trains again in a round, ";call" follows, the number of that training.
+        It is "epoch" without rounds, else "round" for the first epoch and "round/epoch" for later
+        ones, with ";call" where a client trains again. So the first epoch of round r takes examples
+        as epoch r without rounds: methods are compared on common random numbers.
         """
         when = str(self.epoch if self.round < 0 else self.round)
         when += f"/{self.epoch}" if self.round >= 0 and self.epoch > 0 else ""
         return f"{when};{self.call}" if self.call else when
 
     def stream(self, purpose: str) -> np.random.Generator:
-        """Return a new random generator of this key for a purpose, such as 'partition'.
-
-        It is Philox at its first number, seeded by a hash of key and purpose.
-        """
+        """Return a new Philox generator, seeded by a hash of this key and a purpose (a text)."""
         # the types of NumPy know one kind of ISeedSequence, and its documentation any
         bits = np.random.Philox(_Digest(self._digest(purpose)))  # type: ignore[arg-type]
         return np.random.Generator(bits)
 
     def key(self, purpose: str) -> int:
-        """Return the 128 bits, as a whole number, that seed the random generator of a purpose."""
+        """Return the 128 bits, as a whole number, that seed the generator of a purpose."""
         return int.from_bytes(self._digest(purpose), "little")
 
     def _digest(self, purpose: str) -> bytes:

@@ -1,15 +1,14 @@
 """Files of the states of methods in rounds (`.pt`), and of local models (parquet).
 
-A state is plain data with tensors, NumPy arrays and sets; other data are refused. `normalized`
-returns a state as its checkpoint would restore it, so that a run that goes on from a checkpoint
-cannot differ from a run that was not stopped.
+A state is plain data with tensors, NumPy arrays and sets; other data are refused.
 """
 
 from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,6 @@ from fedrepro.core.artifacts import (
     LENGTH,
     UNKNOWN,
     Name,
-    Source,
     atomic,
     corrupt_file_error,
     fill_in,
@@ -29,7 +27,6 @@ from fedrepro.core.artifacts import (
     place_of,
     require_place,
     require_source,
-    write_table,
 )
 from fedrepro.core.errors import FedreproError
 
@@ -39,41 +36,34 @@ if TYPE_CHECKING:
 PLAIN = (type(None), bool, int, float, str)
 # a dict with this key stands for an object that is not plain data
 MARK = "fedrepro.kept"
-ALLOWED = (
-    "numbers, texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU "
-    "that need no gradient"
-)
 
 
-def normalized(state: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def normalized(
+    state: Mapping[Any, Any], before: Mapping[Any, Any] | None = None, place: str = "state"
+) -> dict[str, Any]:
     """Return a copy of a method's state as its checkpoint would restore it, arrays contiguous.
 
     So a resumed run cannot differ from an uninterrupted one. Values that did not change are shared
-    with `before`, the normalized state of the previous round.
+    with `before`, the normalized state of the previous round. `place` names the state in errors.
     """
-
-    def settled(value: Any, before: Any, place: str) -> Any:
-        if type(value) is not dict or MARK in value or type(before) is not dict:
-            return from_plain(to_plain(value, place))
-        entries = {}
-        for key, item in value.items():
-            old = before.get(key)
-            if item is old and type(item) not in PLAIN:
-                entries[key] = item
-            else:
-                _name(key, f"the key {key!r} of {place}")
-                entries[key] = settled(item, old, f"{place}[{key!r}]")
-        return entries
-
-    entries: dict[str, Any] = settled(state, {} if before is state else before or {}, "state")
-    return entries
+    if type(state) is not dict or type(before) is not dict or before is state or MARK in state:
+        copy: dict[str, Any] = from_plain(to_plain(state, place))
+        return copy
+    copy = {}
+    for key, item in state.items():
+        if item is before.get(key) and type(item) not in PLAIN:
+            copy[key] = item
+        else:
+            _name(key, f"the key {key!r} of {place}")
+            copy[key] = normalized(item, before.get(key), f"{place}[{key!r}]")
+    return copy
 
 
 def to_plain(value: Any, place: str = "state") -> Any:
     """Return a method's state as plain data and tensors, which a `.pt` file can hold.
 
-    Tensors share the memory of the state's arrays where possible. `place` is the state's name in
-    errors. Raises FedreproError for values that no file can hold.
+    Tensors share the memory of arrays where possible. Raises FedreproError, which names the state
+    `place`, for values that no file can hold.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -83,54 +73,52 @@ def to_plain(value: Any, place: str = "state") -> Any:
         if not _alike(value):
             return {key: to_plain(value[key], f"{place}[{key!r}]") for key in keys}
         stacked = {name: np.stack([one[name] for one in value.values()]) for name in value[keys[0]]}
-        each = {name: _tensor(array, f"{place}[…][{name!r}]") for name, array in stacked.items()}
-        return {MARK: "alike", "keys": keys, "each": each}
+        each = {name: to_plain(array, f"{place}[…][{name!r}]") for name, array in stacked.items()}
+        return {MARK: "alike", "keys": keys, "each": {k: v["value"] for k, v in each.items()}}
     if kind in (list, tuple):
         return kind(to_plain(item, f"{place}[{i}]") for i, item in enumerate(value))
     if kind in (set, frozenset):
         items = [_name(item, f"{item!r} in {place}") for item in value]
         return {MARK: kind.__name__, "items": sorted(items, key=repr)}
-    if kind is np.ndarray or isinstance(value, np.generic):
-        return {MARK: "array" if kind is np.ndarray else "number", "value": _tensor(value, place)}
     import torch
 
+    if kind is np.ndarray or isinstance(value, np.generic):
+        try:  # a read-only array is copied, or torch would warn of it
+            tensor = torch.from_numpy(np.require(value, requirements=("C", "W")))
+        except (TypeError, ValueError):
+            raise _refused(place, f"an array of {value.dtype}") from None
+        return {MARK: "array" if kind is np.ndarray else "number", "value": tensor}
     if kind is not torch.Tensor:
         raise _refused(place, f"a {kind.__name__}")
-    if value.device.type != "cpu" or value.layout != torch.strided:
-        raise _refused(place, f"a tensor on {value.device}, {value.layout}")
-    if value.requires_grad:
-        raise _refused(place, "a tensor that needs a gradient")
-    return value.contiguous()
+    if value.device.type == "cpu" and value.layout == torch.strided and not value.requires_grad:
+        return value.contiguous()
+    needs = " that needs a gradient" if value.requires_grad else ""
+    raise _refused(place, f"a tensor{needs} on {value.device}, {value.layout}")
 
 
 def from_plain(data: Any) -> Any:
     """Return the state from which `to_plain` made `data`, in new arrays and tensors."""
-    if isinstance(data, dict):
-        if MARK in data:
-            return FORMS[data[MARK]](data)
-        return {key: from_plain(item) for key, item in data.items()}
     if isinstance(data, list | tuple):
         return type(data)(from_plain(item) for item in data)
-    return data if type(data) in PLAIN else data.clone()
-
-
-FORMS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "array": lambda data: data["value"].numpy().copy(),
-    "alike": lambda data: {
-        key: {name: value[at].numpy().copy() for name, value in data["each"].items()}
-        for at, key in enumerate(data["keys"])
-    },
-    "number": lambda data: data["value"].numpy()[()],
-    "set": lambda data: set(data["items"]),
-    "frozenset": lambda data: frozenset(data["items"]),
-}
+    if not isinstance(data, dict):
+        return data if type(data) in PLAIN else data.clone()
+    kind = data.get(MARK)
+    if kind in ("array", "number"):
+        array = data["value"].numpy().copy()
+        return array[()] if kind == "number" else array
+    if kind == "alike":
+        each = {name: value.numpy() for name, value in data["each"].items()}
+        return {
+            key: {name: value[at].copy() for name, value in each.items()}
+            for at, key in enumerate(data["keys"])
+        }
+    if kind is not None:
+        return set(data["items"]) if kind == "set" else frozenset(data["items"])
+    return {key: from_plain(item) for key, item in data.items()}
 
 
 def _alike(value: Mapping[Any, Any]) -> bool:
-    """Return whether all values of a dict are dicts of arrays with equal names, types and shapes.
-
-    Clients' states are of this form; a file can then stack the arrays of each name in one array.
-    """
+    """Return whether all values, such as clients' states, are dicts of arrays of equal forms."""
     forms = [
         {name: (array.dtype, array.shape) for name, array in arrays.items()}
         for arrays in value.values()
@@ -141,34 +129,19 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return `value`, a dict's key or a set's item; raise FedreproError if it cannot be stored.
-
-    It may be a number, text, truth value or None, or a tuple of these. `place` names it in errors.
-    """
-    parts = value if type(value) is tuple else (value,)
-    if not all(type(part) in PLAIN for part in parts):
-        raise _refused(place, f"a {type(value).__name__}")
-    return value
-
-
-def _tensor(value: Any, place: str) -> Any:
-    """Convert a NumPy array or number to a tensor; raise FedreproError for types torch lacks."""
-    import torch
-
-    try:
-        # a read-only array is copied, or torch would warn of it
-        return torch.from_numpy(np.require(value, requirements=("C", "W")))
-    except (TypeError, ValueError):
-        raise _refused(place, f"an array of {value.dtype}") from None
+    """Return a dict's key or a set's item; raise if it is not PLAIN or a tuple of such values."""
+    if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
+        return value
+    raise _refused(place, f"a {type(value).__name__}")
 
 
 def _refused(place: str, what: str) -> FedreproError:
     return FedreproError(
-        f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold {ALLOWED}"
+        f"the state of a method in rounds cannot be kept: {place} is {what}; it may hold numbers, "
+        "texts, lists, tuples, dicts, sets, NumPy arrays of numbers, and tensors on the CPU that "
+        "need no gradient"
     )
 
-
-# --------------------------------------------------------------------------------------- files
 
 # the record that ends a zip archive: how it begins, and its length without the comment
 END_RECORD, END_LENGTH = b"PK\x05\x06", 22
@@ -177,14 +150,13 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 def save_state(path: Name, state: Any) -> None:
     """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
 
-    `.pt` files are zip archives; the file's relative path and checksum are written into the
-    archive's comment, which other programs skip.
+    It is a zip archive, with its relative path and checksum in the comment, which others skip.
     """
     import torch
 
     # torch.save writes the file's own name into the archive, so it goes through a buffer
     buffer = io.BytesIO()
-    torch.save(_canonical(state, {}), buffer)
+    torch.save(_canonical(state), buffer)
     comment = f"{place_of(path)} {UNKNOWN}".encode()
     buffer.seek(-2, io.SEEK_END)  # the length of the comment, in two bytes
     buffer.write(len(comment).to_bytes(2, "little") + comment)
@@ -193,18 +165,14 @@ def save_state(path: Name, state: Any) -> None:
         fill_in(temporary)
 
 
-def _canonical(value: Any, texts: dict[str, str]) -> Any:
-    """Return a copy of `value` in which equal texts are one object, so that pickles are equal.
-
-    Pickle writes an object that it has met before as a reference. So without this copy a new state
-    and one read from a file would differ in bytes. `texts` collects the texts met so far.
-    """
+def _canonical(value: Any) -> Any:
+    """Return a copy in which equal texts are one object, which pickle writes only once."""
     if isinstance(value, str):
-        return texts.setdefault(value, value)
+        return sys.intern(value)
     if isinstance(value, dict):
-        return {_canonical(k, texts): _canonical(v, texts) for k, v in value.items()}
+        return {_canonical(key): _canonical(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_canonical(item, texts) for item in value)
+        return type(value)(_canonical(item) for item in value)
     return value.detach().clone() if hasattr(value, "detach") else value
 
 
@@ -213,9 +181,9 @@ def load_state(path: Name) -> Any:
     import torch
 
     try:
-        if not names_checksum(path):
+        named, data = names_checksum(path), Path(path).read_bytes()
+        if not named:
             raise corrupt_file_error(path, "its checksum is missing")
-        data = Path(path).read_bytes()
         require_place(path, data[data.rfind(END_RECORD) + END_LENGTH : -LENGTH].decode().strip())
         return torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
     except FedreproError:
@@ -234,14 +202,6 @@ EPOCHS = "epochs"  # a column where training stops early
 Tensors = dict[str, np.ndarray]
 
 
-def write_models(path: Name, rows: Iterator[pa.Table], provenance: Source) -> None:
-    """Write clients' local models (tables from `model_rows`) with provenance to a parquet file.
-
-    Weights are not compressed, which would save a seventh of the bytes and triple the reading time.
-    """
-    write_table(path, rows, KIND, provenance)
-
-
 def model_rows(
     trials: Sequence[int],
     clients: Sequence[int],
@@ -249,46 +209,40 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables of some local models each, to write to a file: a row per model and tensor.
+    """Yield tables of some local models each, to write as one file of KIND: a row a tensor.
 
-    Args:
-        trials: the trial of each model.
-        clients: the client of each model.
-        examples: the number of training examples of each model.
-        tensors: float32 (models, *shape) by name.
-        epochs: the number of epochs that each model was trained, where training stops early.
+    `trials`, `clients`, `examples` and, where training stops early, `epochs` have a number for each
+    model; `tensors` are float32 (models, *shape) by name. Weights are better not compressed, which
+    would save a seventh of the bytes and triple the reading time.
     """
     import pyarrow as pa
 
-    shapes = [value.shape[1:] for value in tensors.values()]
-    sizes = [4 * math.prod(shape) for shape in shapes]
-    most = max(1, min(GROUP_CLIENTS, GROUP_BYTES // max(1, sum(sizes))))
+    numbers = {"trial": trials, "client": clients, "examples": examples}
+    numbers |= {} if epochs is None else {EPOCHS: epochs}
+    size = sum(4 * math.prod(value.shape[1:]) for value in tensors.values())
+    most = max(1, min(GROUP_CLIENTS, GROUP_BYTES // max(1, size)))
     for first in range(0, len(trials), most):
-        own = slice(first, first + most)
-        numbers = {"trial": trials[own], "client": clients[own], "examples": examples[own]}
-        numbers |= {} if epochs is None else {EPOCHS: epochs[own]}
-        count = len(trials[own])
-        flat = np.concatenate(
-            [value[own].reshape(count, -1) for value in tensors.values()], axis=1, dtype="<f4"
-        )
-        buffers = [None, pa.py_buffer(np.cumsum([0, *sizes * count])), pa.py_buffer(flat)]
+        models = range(first, min(first + most, len(trials)))
+        rows = [(model, name, tensors[name][model]) for model in models for name in tensors]
+        columns = {k: pa.array([of[m] for m, *_ in rows], pa.int32()) for k, of in numbers.items()}
+        # float32; as lists they take nearly three times as long to read
+        values = [np.ascontiguousarray(x, "<f4").data.cast("B") for *_, x in rows]
         yield pa.table(
             {
-                **{k: pa.array(np.repeat(v, len(sizes)), pa.int32()) for k, v in numbers.items()},
-                "tensor": pa.array([*tensors] * count, pa.string()),
-                "shape": pa.array([list(s) for s in shapes] * count, pa.list_(pa.int32())),
-                # float32; as lists they take nearly three times as long to read
-                "values": pa.Array.from_buffers(pa.large_binary(), count * len(sizes), buffers),
+                **columns,
+                "tensor": pa.array([name for _, name, _ in rows], pa.string()),
+                "shape": pa.array([list(x.shape) for *_, x in rows], pa.list_(pa.int32())),
+                "values": pa.array(values, pa.large_binary()),
             }
         )
 
 
 @dataclass(frozen=True)
 class TrialModels:
-    """The local models of one trial, stacked in the order of clients.
+    """The local models of one trial: weights `tensors`, float32 (clients, *shape), by name.
 
-    examples: each client's number of training examples, int64 (clients,). tensors: weights by name,
-    float32 (clients, *shape). epochs: int64 (clients,), or None if training does not stop early.
+    Numbers of training examples, and of epochs (None if training does not stop early), are int64
+    (clients,).
     """
 
     examples: np.ndarray
@@ -299,55 +253,36 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Read the local models of some trials from files that each hold some of the clients.
+    """Return the local models of `trials` by trial, from files that together hold all clients.
 
-    Args:
-        paths: the files, which together must hold all clients.
-        trials: the trials to return.
-        made: keys and values that the provenance of each file must not contradict.
-
-    Returns:
-        The models by trial.
+    The provenance of each file must not contradict the keys in `made`.
     """
-    listed = []  # trial, client, examples and perhaps epochs of each row
+    rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:
         require_source(path, made or {})
         with opened(path, KIND) as file:
-            known = [key for key in (*NUMBERS, EPOCHS) if key in file.schema_arrow.names]
-            numbers = file.read(columns=known)
-            listed.append(np.stack([numbers[key].to_numpy() for key in known]).astype(np.int64))
-    every, models = np.concatenate(listed, axis=1), dict[int, TrialModels]()
-    for trial in trials:
-        own = every[1:, every[0] == trial]
-        clients, at = np.unique(own[0], return_index=True)
-        if clients.size and np.array_equal(clients, np.arange(clients.size)):
-            models[trial] = TrialModels(own[1, at], {}, *own[2:, at])
-    filled = dict.fromkeys(trials, 0)
-    for path in paths:
-        with opened(path, KIND) as file:
             for number in range(file.num_row_groups):
-                _fill(models, file.read_row_group(number), filled)
+                group = file.read_row_group(number)
+                values = group["values"].combine_chunks()
+                for at, row in enumerate(group.drop_columns("values").to_pylist()):
+                    if row["trial"] in rows:
+                        row["values"] = values[at].as_buffer()
+                        rows[row["trial"]].setdefault(row["client"], {})[row["tensor"]] = row
+    models = {}
     for trial in trials:
-        found = models.get(trial)
-        if found is None or filled[trial] != found.examples.size * len(found.tensors):
+        found = rows.pop(trial)
+        clients = [found[client] for client in sorted(found)]
+        if [*sorted(found)] != [*range(len(found))] or len({(*own,) for own in clients}) != 1:
             raise FedreproError(
                 f"local models of some clients of trial {trial} are missing in "
                 f"{', '.join(map(str, paths))}; delete these files and start again"
             )
+        tensors = {}
+        for name, row in clients[0].items():
+            flat = bytearray().join(own[name]["values"] for own in clients)
+            tensors[name] = np.frombuffer(flat, "<f4").reshape(len(clients), *row["shape"])
+        about = [next(iter(own.values())) for own in clients]
+        columns = (np.array([row[k] for row in about]) for k in ("examples", EPOCHS) if k in row)
+        examples, *epochs = columns
+        models[trial] = TrialModels(examples, tensors, *epochs)
     return models
-
-
-def _fill(models: Mapping[int, TrialModels], group: pa.Table, filled: dict[int, int]) -> None:
-    """Copy weights from table `group` into `models`; count the copied rows by trial in `filled`."""
-    values = group["values"].combine_chunks()
-    _, offsets, numbers = values.buffers()
-    starts = np.frombuffer(offsets, np.int64)[values.offset :] // 4
-    flat = np.frombuffer(numbers, "<f4", starts[len(values)])
-    columns = (group[key].to_pylist() for key in ("trial", "client", "tensor", "shape"))
-    for i, (trial, client, tensor, shape) in enumerate(zip(*columns, strict=True)):
-        if trial in models:
-            count, tensors = models[trial].examples.size, models[trial].tensors
-            if tensor not in tensors:
-                tensors[tensor] = np.empty((count, *shape), np.float32)
-            tensors[tensor].reshape(count, -1)[client] = flat[starts[i] : starts[i + 1]]
-            filled[trial] += 1

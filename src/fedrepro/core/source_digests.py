@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 
 try:  # hashlib loads OpenSSL as well, which takes longer than reading the files
     from _blake2 import blake2b
@@ -25,19 +26,16 @@ def on_disk(package: str = PACKAGE) -> dict[str, bytes]:
         inner[:] = [name for name in inner if not name.startswith(HIDDEN)]
         # only the code of a paper: its pages compute nothing
         suffixes = ".py" if f"{folder}/".startswith(f"{package}/papers/") else SUFFIXES
-        for name in names:
-            if name.endswith(suffixes) and not name.startswith(HIDDEN):
-                path = f"{folder}/{name}"
-                contents[path[len(package) + 1 :]] = _content(path)
-    return {name: content for name, content in sorted(contents.items()) if content is not None}
+        for path in (f"{folder}/{name}" for name in names if not name.startswith(HIDDEN)):
+            with suppress(FileNotFoundError):  # just being replaced
+                if path.endswith(suffixes):
+                    contents[path[len(package) + 1 :]] = _content(path)
+    return dict(sorted(contents.items()))
 
 
-def _content(path: str) -> bytes | None:
-    try:
-        with open(path, "rb", buffering=0) as file:
-            return file.read()
-    except FileNotFoundError:  # just being replaced
-        return None
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
 
 
 def digest(files: Mapping[str, bytes]) -> str:
@@ -55,6 +53,7 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_file(path: str) -> str:
-    """Return a hash, 16 hexadecimal digits, of a file as it is on disk; empty if it is missing."""
-    content = _content(path) if path else None
-    return "" if content is None else digest_of(content)
+    """Return `digest_of` a file as it is on disk; empty if it is missing."""
+    with suppress(FileNotFoundError):
+        return digest_of(_content(path))
+    return ""

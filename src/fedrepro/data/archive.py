@@ -1,7 +1,4 @@
-"""Unpack publishers' archives and compressed files, up to the size in the table of raw files.
-
-An archive is unpacked into a temporary folder; members with paths outside the folder are refused.
-"""
+"""Unpack publishers' archives and compressed files, up to the size in the table of raw files."""
 
 from __future__ import annotations
 
@@ -17,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from fedrepro.core.artifacts import corrupt_file_error, one_line, saying_disk_errors
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.artifacts import corrupt_file_error
+from fedrepro.core.errors import FedreproError, disk_error
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.raw_files import largest_unpacked
 
@@ -34,108 +31,83 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 
 @contextlib.contextmanager
 def unpack_archive(
-    name: str, path: Path, wanted: Callable[[str], bool] | None = None
+    name: str, path: Path, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Path]:
-    """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
+    """Yield a temporary folder with the files in the tar or zip archive of data set `name`.
 
-    `wanted` is a function that chooses archived files by name; by default all are unpacked.
-
-    Raises:
-        FedreproError: the archive is missing or damaged, unpacks to more bytes than
-            config/datasets.csv allows, or has a path, link or device outside the folder; or the
-            disk is full.
+    `wanted` chooses archived files by name. Raises FedreproError if the archive is missing or
+    damaged, unpacks to more bytes than config/datasets.csv allows, or has a link, a device or a
+    path outside the folder; or if the disk is full.
     """
-    left = most = largest_unpacked(name, path)
 
-    def kept(member: str) -> bool:
-        return not OF_MACOS.fullmatch(member) and (wanted is None or wanted(member))
+    def unpack(sizes: dict[str, int], read: Callable[[str], IO[bytes] | None]) -> None:
+        kept = [member for member in sizes if wanted(member) and not OF_MACOS.fullmatch(member)]
+        _require_small(path, sum(sizes[member] for member in kept), most)
+        for member in kept:
+            target, content = (folder / member).resolve(), read(member)
+            if content is None or not target.is_relative_to(folder.resolve()):
+                raise ValueError(f"its member '{member}' is a link or is outside the destination")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as file:
+                shutil.copyfileobj(content, file)
 
+    most = largest_unpacked(name, path)
     with temporary_folder() as folder:
-        with _damage_is_said(path, folder):
+        with _saying_damage(path):
             if zipfile.is_zipfile(path):
                 with zipfile.ZipFile(path) as packed:
-                    members = [member for member in packed.infolist() if kept(member.filename)]
+                    members = (member for member in packed.infolist() if not member.is_dir())
                     # no member gives more than the size that is written for it
-                    if sum(member.file_size for member in members) > most:
-                        raise _too_large(path, most)
-                    for member in members:
-                        # zipfile would quietly rename a member that leaves the folder
-                        _inside(folder, member.filename)
-                        packed.extract(member, folder)
+                    unpack({member.filename: member.file_size for member in members}, packed.open)
             else:
                 with decompress_file(name, path) as plain, tarfile.open(fileobj=plain) as archive:
-                    for item in archive:
-                        # a sparse member is larger than what the archive holds of it
-                        left -= item.size
-                        if left < 0:
-                            raise _too_large(path, most)
-                        if kept(item.name):
-                            _extract(archive, item, folder)
+                    items = {item.name: item for item in archive if not item.isdir()}
+                    unpack(
+                        {member: item.size for member, item in items.items()},
+                        lambda member: (
+                            archive.extractfile(items[member]) if items[member].isfile() else None
+                        ),
+                    )
         yield folder
-
-
-def _extract(archive: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
-    if hasattr(tarfile, "data_filter"):
-        archive.extract(member, folder, filter="data")
-    elif not member.isdir():  # Python 3.11.0 to 3.11.3, as in Debian 12: files alone
-        content = archive.extractfile(member)
-        place = _inside(folder, member.name.lstrip("/"))
-        if content is None or not member.isfile():
-            raise tarfile.ReadError(f"its member '{member.name}' is not a file")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.open("wb") as file:
-            shutil.copyfileobj(content, file)
 
 
 @contextlib.contextmanager
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
-    A file that is not compressed is opened as it is.
-
-    Raises:
-        FedreproError: the file is missing or damaged, or has more bytes, decompressed, than
-            config/datasets.csv allows; or the disk is full.
+    Any other file is copied. Raises FedreproError if the file is missing or damaged, or larger than
+    config/datasets.csv allows; or if the disk is full.
     """
-    left = most = largest_unpacked(name, path)
-    with temporary_folder() as folder, _damage_is_said(path, folder):
+    most = largest_unpacked(name, path)
+    with temporary_folder() as folder, _saying_damage(path):
         with path.open("rb") as file:
             start = file.read(8)
-        opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), None)
-        plain = path if opener is None else folder / path.stem
-        if opener is not None:
-            with opener(path, "rb") as packed, plain.open("wb") as file:
-                while left >= 0 and (chunk := packed.read(1 << 16)):
-                    left -= len(chunk)
-                    file.write(chunk)
-        if plain.stat().st_size > most:
-            raise _too_large(path, most)
-        with plain.open("rb") as file:
+        opener = next((o for magic, o in PACKINGS.items() if start.startswith(magic)), open)
+        with opener(path, "rb") as packed, (folder / path.stem).open("wb") as plain:
+            while chunk := packed.read(1 << 16):
+                plain.write(chunk)
+                _require_small(path, plain.tell(), most)
+        with open(plain.name, "rb") as file:
             yield file
 
 
 @contextlib.contextmanager
-def _damage_is_said(path: Path, folder: Path) -> Iterator[None]:
+def _saying_damage(path: Path) -> Iterator[None]:
     try:
-        with saying_disk_errors(folder / path.name):
-            yield
+        yield
     except FedreproError:
         raise
     except Exception as error:  # the readers of damaged archives can raise anything
-        raise corrupt_file_error(path, one_line(error)) from error
+        damage = corrupt_file_error(path, error)
+        if isinstance(error, OSError) and not error.filename:  # a failed write has no name
+            damage = disk_error(error, f"what {path} holds") or damage
+        raise damage from error
 
 
-def _inside(folder: Path, name: str) -> Path:
-    """Return the path to which to unpack member `name`; ValueError if it is outside `folder`."""
-    place = (folder / name).resolve()
-    if not place.is_relative_to(folder.resolve()):
-        raise ValueError(f"its member '{name}' is outside the destination")
-    return place
-
-
-def _too_large(path: Path, most: int) -> FedreproError:
-    return FedreproError(
-        f"{path} unpacks to more than {most:,} bytes, the most that column 'unpacked' of "
-        "config/datasets.csv allows: it is not the file it should be; delete it and start again, "
-        "or correct the column if its publisher has a larger one now"
-    )
+def _require_small(path: Path, size: int, most: int) -> None:
+    if size > most:
+        raise FedreproError(
+            f"{path} unpacks to more than {most:,} bytes, the most that column 'unpacked' of "
+            "config/datasets.csv allows: it is not the file it should be; delete it and start "
+            "again, or correct the column if its publisher has a larger one now"
+        )

@@ -1,7 +1,6 @@
 """Inputs and results of partition components, and ways to deal examples out to clients.
 
 A partition component is a function `fn(examples, rng, **parameters) -> Assignment`.
-`partition_table.py` turns its result into a table.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ class TrainingLabels:
     """The labels and natural groups of training examples, by which a partition deals them out.
 
     labels: int64 (N,), 0 .. classes-1; regression targets count as one class. groups: int32 (N,),
-    the natural group of each example (its writer, speaker, …), -1 if it has none. group_names:
-    names of the groups; empty if the data set has no groups.
+    the natural group of each example (its writer, speaker, …), -1 if it has none.
     """
 
     labels: np.ndarray
@@ -58,10 +56,9 @@ class TrainingLabels:
 class Assignment:
     """The client that owns each training example: the result of a partition's function.
 
-    owner: int32 (N,), the client of each training example, or UNASSIGNED. redraws: how often the
-    random division was discarded and drawn again. groups: int32 (clients,), each client's natural
-    group, if clients are groups. noise: float64 (clients,), variance of noise added to inputs, if
-    any.
+    owner: int32 (N,), a client, or UNASSIGNED. redraws: how often the division was drawn again.
+    groups: int32 (clients,), each client's natural group, if clients are groups. noise: float64
+    (clients,), variance of noise added to inputs, if any.
     """
 
     owner: np.ndarray
@@ -99,11 +96,7 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that in each of `draws` draws a client had fewer than `least` examples.
-
-    Random partitions such as Dirichlet (`alpha`) redraw until all clients have enough examples, and
-    give up with this error.
-    """
+    """Return the error that in each of `draws` draws a client had fewer than `least` examples."""
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -150,11 +143,9 @@ def deal_classes(
 
 @dataclass(frozen=True)
 class Skew:
-    """Numbers on how much the clients of one trial differ: in sizes, labels and classes.
+    """Numbers on how much the clients of one trial differ: in training examples and classes.
 
-    Sizes count training examples. distance, from 0 to 1: total variation between a client's label
-    distribution and the label distribution of all clients together. classes: the number of classes
-    among a client's examples.
+    distance, from 0 to 1: total variation between a client's labels and those of all together.
     """
 
     clients: int
@@ -175,9 +166,7 @@ def distances(counts: np.ndarray) -> np.ndarray:
     `counts`, n_jk, are the numbers of examples of client j and class k, int64 (J, K).
     """
     shares = counts / counts.sum(axis=1, keepdims=True)
-    overall = counts.sum(axis=0) / counts.sum()
-    variations: np.ndarray = np.abs(shares - overall).sum(axis=1) / 2
-    return variations
+    return np.asarray(np.abs(shares - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)
 
 
 def skew_of(counts: np.ndarray) -> Skew:

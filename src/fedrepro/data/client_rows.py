@@ -2,8 +2,7 @@
 
 A data set whose component declares a `population` stores its first clients as arrays, and generates
 the examples of any client from the client's number, so that there may be millions of clients. If
-partition `natural` has more clients than are stored, their rows are not listed, and a client costs
-nothing until it is drawn. Examples at the server then belong to clients that do not train.
+partition `natural` has more clients than are stored, a client costs nothing until it is drawn.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, cast, overload
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -34,11 +33,7 @@ class ClientRows(Sequence[np.ndarray]):
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    @overload
-    def __getitem__(self, client: int) -> np.ndarray: ...
-    @overload
-    def __getitem__(self, client: slice) -> list[np.ndarray]: ...
-    def __getitem__(self, client: int | slice) -> np.ndarray | list[np.ndarray]:
+    def __getitem__(self, client: int | slice) -> Any:
         if isinstance(client, slice):
             return [self[j] for j in range(len(self))[client]]
         at = range(len(self))[client]
@@ -64,10 +59,7 @@ SHOWN = 100  # clients whose labels stand for those of all, in numbers on skew a
 
 
 class ClientGenerator(Protocol):
-    """Generates any client's examples from the client's index, so that millions need no memory.
-
-    The first `kept` clients are also stored as arrays.
-    """
+    """Generates any client's examples from its index; the first `kept` clients are also stored."""
 
     @property
     def kept(self) -> int: ...
@@ -86,8 +78,7 @@ class Population:
     """Millions of clients whose examples are generated on demand by `made`, instead of stored.
 
     clients: how many clients train, from client 0 on. public, validation: how many examples the
-    server has for its own use; they are those of the next clients, which do not train. Rows are
-    numbered client after client.
+    server has, of the next clients, which do not train. Rows are numbered client after client.
     """
 
     made: ClientGenerator
@@ -120,8 +111,7 @@ class Population:
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
     """Return the clients of a partition if the data set generates them on demand, else None.
 
-    Raises:
-        FedreproError: a parameter of the partition would need the examples of all clients.
+    Raises FedreproError if a parameter of the partition would need the examples of all clients.
     """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):
@@ -134,10 +124,10 @@ def population_of(dataset: Spec, partition: Spec) -> Population | None:
         "min_examples": partition["min_examples"] > 1,
         "validation_at": bool(partition["validation"]) and partition["validation_at"] != "server",
     }
-    for key in (key for key, is_wrong in wrong.items() if is_wrong):
+    if keys := [key for key, is_wrong in wrong.items() if is_wrong]:
         raise FedreproError(
             f"partition '{partition.token}' of '{dataset.token}' has clients that are made when "
-            f"they are drawn, and '{key}' would look at all of them: leave it out, or take the "
+            f"they are drawn, and '{keys[0]}' would look at all of them: leave it out, or take the "
             f"{made.kept} clients that the data set keeps, or fewer"
         )
     public, validation = (cast(int, partition[key]) for key in ("public", "validation"))

@@ -1,8 +1,7 @@
 """Features that replace pixels: a parameter of every data set of images.
 
-A feature extractor is named, with parameters as `.key-value`, by the parameter `features` of a data
-set: mnist+features~centred, ham10000+features~convnet.epochs-20. The features are stored as one
-more prepared data set, computed once, so all later stages work unchanged.
+The extractor is named, with parameters as `.key-value`: mnist+features~centred,
+ham10000+features~convnet.epochs-20. Features are stored as one more prepared data set.
 """
 
 from __future__ import annotations
@@ -56,14 +55,9 @@ def represent(images: Arrays, features: str) -> Arrays:
         return images
     extracted: dict[str, np.ndarray] = spec.component.make(dict, images, **spec.values)
     x = {split: np.ascontiguousarray(extracted[split], np.float32) for split in SPLITS}
-    if x["train"].shape[1:] == images.shape:
+    shape = x["train"].shape[1:]
+    if shape == images.shape:
         return replace(images, x=x, scale=1.0, notes=(*images.notes, f"pixels by {spec.resolved}"))
-    dims = x["train"].shape[1]
-    return replace(
-        images,
-        x=x,
-        scale=1.0,
-        shape=(dims,),
-        kind="features",
-        notes=(*images.notes, f"{dims} features by {spec.resolved} in the place of the pixels"),
-    )
+    note = f"{shape[0]} features by {spec.resolved} in the place of the pixels"
+    notes = (*images.notes, note)
+    return replace(images, x=x, scale=1.0, shape=shape, kind="features", notes=notes)

@@ -12,9 +12,9 @@ from fedrepro.core.spec import Spec
 class Holdout:
     """A kind of held-out examples: training data that a partition gives no client to train on.
 
-    split: the name of the examples in files. need: the key that a method declares in `needs` to get
-    these examples. parameter: the partition's parameter that is their number. at: server or
-    clients, the value of the partition's `validation_at` that chooses this kind, if any.
+    split: their name in files. need: the key that a method declares in `needs` to get them.
+    parameter: the partition's parameter that is their number. at: the value of the partition's
+    `validation_at` that chooses this kind, if any.
     """
 
     split: str
@@ -41,11 +41,7 @@ def missing_holdout_error(who: str, part: Holdout, partition: str = "") -> Fedre
 
 
 def validation_count(dataset: Spec, partition: Spec) -> int | None:
-    """Return how many validation examples clients have at most; None if the data set decides.
-
-    Validation examples are training examples that the partition sets aside at clients, or else the
-    data set's own validation examples.
-    """
+    """Return how many validation examples clients have at most; None if the data set decides."""
     if partition.values.get("validation_at") == "clients" and partition["validation"]:
         return int(partition["validation"])
     count: int | None = dataset.values.get("validation")  # type: ignore[assignment]
@@ -53,10 +49,7 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
 
 
 def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
-    """Return the error that `who` needs clients' validation examples, and clients have none.
-
-    The message contains `whose` and the word none, as in 'they have none'.
-    """
+    """Return the error that `who` needs clients' validation examples, and `whose` none."""
     return FedreproError(
         f"{who} works on validation examples of clients, and {whose} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"

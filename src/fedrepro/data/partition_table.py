@@ -1,8 +1,7 @@
 """From a partition component to `partition.parquet` and back: which client has which examples.
 
-A partition component assigns every training example to a client. Here every client is checked to
-have examples, validation examples are dealt out like training examples, and all trials become one
-table, with numbers on the skew. A trial's rows depend on the seed and the trial alone.
+A partition component assigns every training example to a client. Here its result is checked,
+validation examples are dealt out alike, and all trials become one table, with numbers on the skew.
 """
 
 from __future__ import annotations
@@ -40,9 +39,9 @@ class PartitionIndices:
     """The examples of each client in one trial, as sorted int64 indices into the data set.
 
     `validation` indexes the data set's own validation examples, all other fields its training
-    examples. public, server_validation: at the server, held by no client. client_validation: held
-    by clients but not trained with, or empty. noise: float64 (clients,), variance of noise on each
-    client's inputs, if any. population: the clients, if their examples are generated on demand.
+    examples. public, server_validation: held by no client. client_validation: not trained with.
+    noise: float64 (clients,), variance of noise on each client's inputs, if any. population: the
+    clients, if their examples are generated on demand.
     """
 
     train: Sequence[np.ndarray]
@@ -78,17 +77,15 @@ class PartitionIndices:
     def with_feature_noise(
         self, inputs: np.ndarray, rng: RngKey, split: str = "train"
     ) -> np.ndarray:
-        """Return the inputs of a split with each client's own noise added: float32 (N, D).
+        """Return the inputs of a split with noise N(0, noise_j) of its client j: float32 (N, D).
 
-        Client j's inputs get noise N(0, noise_j), drawn for (seed, trial, client); `rng` has seed
-        and trial. `split` names the examples, such as "train". Without noise returns `inputs`
-        itself.
+        It is drawn for (seed, trial, client); `rng` has seed and trial. Without noise returns
+        `inputs` itself.
         """
         if self.noise is None:
             return inputs
         held = inputs.copy()
-        parts = {"train": ("train", "client_validation"), "validation": ("validation",)}
-        for part in parts[split]:
+        for part in ("train", "client_validation") if split == "train" else (split,):
             for client, rows in enumerate(getattr(self, part)):
                 generator = rng.at(client=client).stream(f"feature-noise-{part}")
                 drawn = generator.standard_normal((rows.size, inputs.shape[1]), np.float32)
@@ -99,30 +96,24 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Divide a data set among clients in each trial; return the table to store.
+    """Return the table of `build_partition`.
 
-    The table is that of `build_partition`. Clients generated on demand get no rows; their skew (how
-    labels differ) is measured on the first 100.
+    Clients generated on demand get no rows; their skew is measured on the first 100.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
     skew = asdict(skew_of(population.label_counts(len(prepared.classes))))
-    each = {"redraws": 0, "skew": skew, "noise": None}
-    said = {key: [value] * len(trials) for key, value in each.items()}
-    return _table(np.empty((4, 0), int), {"trials": list(trials), **said})
+    return _table([], list(trials), [{"redraws": 0, "skew": skew, "noise": None}] * len(trials))
 
 
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
-    Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
-    uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
-    Validation examples are dealt to clients in proportion to training examples, class by class, or
-    by natural group. The metadata has for each trial `redraws`, `skew` and `noise` (a variance per
-    client, if any).
-
-    Raises:
-        FedreproError: a client or a class has no training examples.
+    Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
+    trial; client is -1 for examples at the server. Validation examples are dealt to clients in
+    proportion to training examples, class by class, or by natural group. The metadata has for each
+    trial `redraws`, `skew` and `noise` (a variance per client, if any). Raises FedreproError if a
+    client or a class has no training examples.
     """
     names = prepared.classes
     examples, others = (
@@ -145,7 +136,7 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
         kept = owner != UNASSIGNED
         return owner[kept], rows[kept]
 
-    parts, redraws, skews, noise = [], [], [], []
+    parts, about = [], []
     for trial in trials:
         rng = RngKey(seed, trial=trial)
         aside, rest = draw_holdout(len(examples), spec, rng)
@@ -167,18 +158,21 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
                 owner = _followers(left, split, withheld, rng, "partition-client-validation")
                 held[name] = owned(owner, rows)
         parts.append(_rows(trial, held))
-        redraws.append(split.redraws)
-        skews.append(asdict(skew_of(_counts(left, split))))
-        noise.append(None if split.noise is None else split.noise.tolist())
-    provenance = {"trials": list(trials), "redraws": redraws, "skew": skews, "noise": noise}
-    return _table(np.concatenate(parts, axis=1) if parts else np.empty((4, 0), int), provenance)
+        noise = None if split.noise is None else split.noise.tolist()
+        skew = asdict(skew_of(_counts(left, split)))
+        about.append({"redraws": split.redraws, "skew": skew, "noise": noise})
+    return _table(parts, list(trials), about)
 
 
-def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
-    """Return the pyarrow table of a partition from rows int64 (4, n), as `_rows` returns them."""
+def _table(
+    parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
+) -> pa.Table:
+    """Return the table of a partition: rows of each trial, from `_rows`, and numbers `about` it."""
     import pyarrow as pa
 
-    trial, client, code, index = rows
+    trial, client, code, index = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
+    provenance = {key: [one[key] for one in about] for key in ("redraws", "skew", "noise")}
+    provenance["trials"] = trials
     names = pa.DictionaryArray.from_arrays(pa.array(code, pa.int8()), list(SPLITS))
     table = pa.table(
         {
@@ -192,7 +186,7 @@ def _table(rows: np.ndarray, provenance: Mapping[str, Any]) -> pa.Table:
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition` to a file, with `provenance` added to its metadata."""
+    """Write a table of `build_partition`, with `provenance` added to its metadata."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
@@ -230,9 +224,8 @@ def read_partition(path: Path | str, trial: int) -> PartitionIndices:
 
     train = held("train")
     if clients == 0 or train.sizes.min() == 0:
-        raise artifacts.corrupt_file_error(
-            path, f"a client of trial {trial} has no training examples"
-        )
+        why = f"a client of trial {trial} has no training examples"
+        raise artifacts.corrupt_file_error(path, why)
     public, server_validation = (
         owned[name][1].astype(np.int64) for name in ("public", "server_validation")
     )
@@ -251,11 +244,10 @@ def _noise(path: Path | str, trial: int) -> np.ndarray | None:
 
 
 def draw_holdout(count: int, spec: Spec, rng: RngKey) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Draw which of `count` training examples no client trains on, such as a public sample.
+    """Draw which of `count` training examples no client trains on, by the partition's parameters.
 
-    Returns (rows by kind of held-out examples, other rows), each sorted int64. `spec` is the
-    partition, whose parameters are the numbers to draw. The public sample is drawn first, so it
-    does not depend on the number of validation examples.
+    Returns (rows by kind of held-out examples, other rows), each sorted int64. The public sample is
+    drawn first, so it does not depend on the number of validation examples.
     """
     public = cast(int, spec.values.get("public", 0))
     validation = cast(int, spec.values.get("validation", 0))
@@ -290,10 +282,9 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition does not divide `examples` examples validly, or is not reproducible.
+    """Raise if a partition, of which `split` and `again` are one draw, is wrong or not repeated.
 
-    A valid division has owners of the right shape and range, and each client has examples. `split`
-    and `again` are two results of one draw; `spec` and `trial` are for errors.
+    Owners of `examples` examples must have the right shape and range, and each client examples.
     """
     owner, clients, wrong = np.asarray(split.owner), split.clients, ""
     count = spec.component.meta.get("clients", lambda values: values.get("clients", 1))
@@ -331,10 +322,9 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Give the examples `others`, such as those for validation, to clients like training examples.
+    """Deal the examples `others`, such as those for validation, like those in `split`.
 
-    Returns the owners, int32 (M,): by natural group (such as speaker) if clients are groups, else
-    per class in proportion to the training examples in `split`. `stream` names the random numbers.
+    Returns the owners, int32 (M,). `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
@@ -357,11 +347,10 @@ def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.n
 
     `held` has, by name of the split, the arrays (client, index in the data set) of its examples.
     """
-    client = np.concatenate([owner for owner, _ in held.values()]).astype(np.int64)
-    code = np.repeat(
-        [SPLITS.index(name) for name in held], [len(owner) for owner, _ in held.values()]
-    )
-    index = np.concatenate([rows for _, rows in held.values()])
+    parts = [
+        np.stack([np.full(rows.size, trial), owner, np.full(rows.size, SPLITS.index(name)), rows])
+        for name, (owner, rows) in held.items()
+    ]
+    listed = np.concatenate(parts, axis=1)
     # indices ascend within each split already, and a stable sort keeps them so
-    order = np.argsort(client, kind="stable")
-    return np.stack([np.full(order.size, trial), client[order], code[order], index[order]])
+    return listed[:, np.argsort(listed[1], kind="stable")]

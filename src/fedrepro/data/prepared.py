@@ -5,12 +5,10 @@ It is a folder with `dataset.json` and, for each split,
     <split>_x.npy   uint8 or float32 (N, D): one flattened example a row; images channel by
                     channel, each row by row; texts as character codes
     <split>_y.npy   int64 (N,): classes; float32 (N,): targets, where there are no classes
-    <split>_g.npy   int32 (N,): the natural group of an example (the role that speaks, the speaker,
-                    the lesion, the node), -1 if it has none
+    <split>_g.npy   int32 (N,): the natural group of an example (such as its speaker), -1 if none
 
-Inputs are stored as the publisher stores them, which may be a quarter of the bytes, and divided by
-`scale`, a key of `dataset.json`, when they are used. `dataset.json` also has the checksum of every
-array, which is compared when a job uses the array for the first time.
+Inputs are stored as published, and divided by `scale`, a key of `dataset.json`, when they are used.
+The checksum of an array is compared when a job uses it for the first time.
 """
 
 from __future__ import annotations
@@ -32,19 +30,10 @@ SPLITS = ("train", "validation", "test")
 KINDS = ("image", "audio", "text", "features", "regression")
 CHANNELS = (1, 3, 4)  # of images: grey, colours, colours and transparency
 INFO: dict[str, type | tuple[type, ...]] = {  # what dataset.json has at least
-    "kind": str,
-    "name": str,
-    "token": str,
-    "counts": dict,
-    "sha256": str,
-    "dtype": str,
-    "shape": list,
+    **dict.fromkeys(("kind", "name", "token", "sha256", "dtype", "stand_in"), str),
+    **dict.fromkeys(("shape", "classes", "group_names", "notes"), list),
+    **dict.fromkeys(("counts", "provenance"), dict),
     "scale": (int, float),
-    "classes": list,
-    "group_names": list,
-    "stand_in": str,
-    "notes": list,
-    "provenance": dict,
 }
 PREPARED_FILES = (
     "dataset.json",
@@ -57,10 +46,10 @@ class Arrays:
     """The arrays of a data set, as its component returns them, by split (train, validation, test).
 
     x[split]: uint8 or float32 (N, *shape), as stored. y[split]: int64 (N,), labels 0 .. classes-1;
-    without classes (kind regression) float32 (N,), targets. groups[split]: int32 (N,), an index
-    into group_names or -1; left out where no example has a group. scale: the divisor that brings
-    inputs to [0, 1]; 1 for codes and for numbers that are used as they are. stand_in: empty, or a
-    text on how the data differ from the papers' data, which is shown with every result.
+    for regression, without classes, float32 (N,) targets. groups[split]: int32 (N,), an index into
+    group_names or -1; left out without groups. scale: the divisor that brings inputs to [0, 1]; 1
+    for codes and for numbers that are used as they are. stand_in: empty, or a text on how the data
+    differ from the papers' data, which is shown with every result.
     """
 
     x: Mapping[str, np.ndarray]
@@ -83,8 +72,8 @@ class Arrays:
         if self.kind == "image" and last_axis_is_channels(self.shape):
             raise _wrong(f"has images of shape {self.shape}: move channels before the places")
         for split in SPLITS:
-            for name, parts in {"x": self.x, "y": self.y}.items():
-                if not isinstance(parts.get(split), np.ndarray):
+            for name in ("x", "y"):
+                if not isinstance(getattr(self, name).get(split), np.ndarray):
                     raise _wrong(f"has no array {name}['{split}']: give one, which may be empty")
             self._check_split(split)
 
@@ -111,13 +100,8 @@ class Arrays:
         if classes and y.size and (y.min() < 0 or y.max() >= classes):
             raise _wrong(f"has {split} labels that lie outside 0 .. {classes - 1}")
         for what, array in (("inputs", x), ("targets", y)):
-            ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
-            if not np.isfinite(ends).all():
-                bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
-                raise _wrong(
-                    f"has {split} {what} that are not finite, in {bad.size} of {len(array)} "
-                    f"examples, the first of them number {bad[0]}"
-                )
+            if bad := not_finite(array):
+                raise _wrong(f"has {split} {what} that are {bad}")
         if g.dtype != np.int32 or g.shape != (y.size,):
             raise _wrong(f"has {split} groups {g.dtype} {g.shape}, not int32 ({y.size},)")
         if g.size and (g.min() < -1 or g.max() >= groups):
@@ -128,6 +112,15 @@ def _wrong(what: str) -> FedreproError:
     return FedreproError(f"the data set {what}; fix what its component returns")
 
 
+def not_finite(array: np.ndarray) -> str:
+    """Return words on the examples (N, …) of an array that have NaN or infinity; "" if none has."""
+    ends = [array.min(), array.max()] if array.size and array.dtype.kind == "f" else []
+    if np.isfinite(ends).all():
+        return ""
+    bad = np.flatnonzero(~np.isfinite(array.reshape(len(array), -1)).all(axis=1))
+    return f"not finite, in {bad.size} of {len(array)} examples, the first of them number {bad[0]}"
+
+
 def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
     """Guess from the shape of an image whether it is (height, width, channels)."""
     return len(shape) == 3 and shape[2] in CHANNELS and shape[0] not in CHANNELS
@@ -135,57 +128,25 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared data set on disk, for jobs to read: memory-mapped arrays; `info`: dataset.json."""
+    """A prepared data set on disk, for jobs to read: memory-mapped arrays.
+
+    info: the content of dataset.json. kind: one of KINDS. shape: of one example before flattening.
+    classes: their names in the order of labels; empty for regression. group_names: in the order of
+    natural groups' numbers. checksum: the SHA-256 over all arrays, equal for equal data anywhere.
+    """
 
     folder: Path
     info: Mapping[str, Any]
     _parts: Mapping[str, Mapping[str, np.ndarray]] = field(repr=False)  # x, y, g, by split
-
-    @property
-    def name(self) -> str:
-        return str(self.info["name"])
-
-    @property
-    def token(self) -> str:
-        return str(self.info["token"])
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of data: image, audio, text, features or regression."""
-        return str(self.info["kind"])
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Return the names of the classes, in the order of the labels; empty for regression."""
-        return tuple(self.info["classes"])
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Return the names of the natural groups (such as speakers), in order of their numbers."""
-        return tuple(self.info["group_names"])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of one example before flattening."""
-        return tuple(self.info["shape"])
-
-    @property
-    def dims(self) -> int:
-        """Return the number of inputs D of one example."""
-        return int(np.prod(self.shape))
-
-    @property
-    def scale(self) -> float:
-        return float(self.info["scale"])
-
-    @property
-    def checksum(self) -> str:
-        """Return the SHA-256 over all arrays, which is equal for equal data in any folder."""
-        return str(self.info["sha256"])
-
-    @property
-    def stand_in(self) -> str:
-        return str(self.info["stand_in"])
+    name: str
+    token: str
+    kind: str
+    classes: tuple[str, ...]
+    group_names: tuple[str, ...]
+    shape: tuple[int, ...]
+    scale: float
+    checksum: str
+    stand_in: str
 
     def raw(self, split: str) -> np.ndarray:
         """Return inputs of a split as stored, not scaled: uint8 or float32 (N, D), on disk."""
@@ -207,7 +168,7 @@ class Prepared:
         return scaled
 
     def require_whole(self) -> None:
-        """Raise FedreproError if any array differs from its checksum in dataset.json."""
+        """Raise FedreproError if any array differs from its checksum."""
         for part, arrays in self._parts.items():
             for split in arrays:
                 self._of(part, split)
@@ -234,7 +195,7 @@ def write_prepared(
 ) -> None:
     """Write the arrays of data set `spec` into a folder, with dataset.json as the last file.
 
-    `sources` describe the raw files (see `raw_sources`), `provenance` how arrays were computed.
+    `sources` describe the raw files (see `raw_source`), `provenance` how arrays were computed.
     """
     for split in ("train", "test"):
         if not arrays.y[split].size:
@@ -250,33 +211,24 @@ def write_prepared(
         for split in SPLITS
         for part in parts
     }
+    # of each class; of a data set without classes, all of them as one number
+    codes = {s: y if arrays.classes else np.zeros(y.size, int) for s, y in arrays.y.items()}
+    most = max(1, len(arrays.classes))
+    counts = {split: np.bincount(codes[split], minlength=most).tolist() for split in SPLITS}
     meta = spec.component.meta
     info = {
-        "kind": arrays.kind,
+        **{key: getattr(arrays, key) for key in ("kind", "scale", "stand_in")},
+        **{key: list(getattr(arrays, key)) for key in ("shape", "classes", "group_names", "notes")},
         "schema": artifacts.SCHEMA_VERSION,
         "name": spec.name,
-        "title": meta["title"],
         "token": spec.token,
         "version": spec.component.version,
-        # of each class; of a data set without classes, all of them as one number
-        "counts": {
-            split: np.bincount(y, minlength=len(arrays.classes)).tolist()
-            if arrays.classes
-            else [y.size]
-            for split, y in ((split, arrays.y[split]) for split in SPLITS)
-        },
+        "counts": counts,
         "sha256": _sha256(parts, bool(arrays.group_names)),
         "checksums": checksums,
         "place": artifacts.place_of(folder),
         "dtype": flat["train"].dtype.name,
-        "shape": list(arrays.shape),
-        "scale": arrays.scale,
-        "classes": list(arrays.classes),
-        "group_names": list(arrays.group_names),
-        "licence": meta["licence"],
-        "citation": meta["citation"],
-        "stand_in": arrays.stand_in,
-        "notes": list(arrays.notes),
+        **{key: meta[key] for key in ("title", "licence", "citation")},
         "sources": [dict(source) for source in sources],
         "provenance": dict(provenance),
     }
@@ -286,9 +238,8 @@ def write_prepared(
 def load_prepared(folder: Path | str) -> Prepared:
     """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
-    Raises:
-        FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
-            version or folder. Damage within an array is found when the array is used.
+    Raises FedreproError if a file is missing, is not as `dataset.json` says, or was written for
+    another version or folder. Damage within an array is found when the array is used.
     """
     folder = Path(folder)
     info = read_info(folder)
@@ -300,24 +251,29 @@ def load_prepared(folder: Path | str) -> Prepared:
         for part, dtype in types.items():
             shape = (rows, dims) if part == "x" else (rows,)
             path = folder / _file(split, part)
-            array = arrays[part][split] = artifacts.map_array(path, folder)
+            try:
+                array = arrays[part][split] = np.lib.format.open_memmap(path, mode="r")
+            except Exception as error:  # NumPy reads the header as Python, which can raise anything
+                raise artifacts.corrupt_file_error(path, error, folder) from error
             if array.dtype != np.dtype(dtype) or array.shape != shape:
                 what = f"{array.dtype} {array.shape} instead of {np.dtype(dtype)} {shape}"
                 raise artifacts.corrupt_file_error(path, what, folder)
-    return Prepared(folder, info, arrays)
+    about = {key: info[key] for key in ("name", "token", "kind", "stand_in")}
+    about |= {key: tuple(info[key]) for key in ("classes", "group_names", "shape")}
+    about |= {"scale": float(info["scale"]), "checksum": info["sha256"]}
+    return Prepared(folder, info, arrays, **about)
 
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the content of dataset.json in a folder; raise if for another version or folder."""
     path = folder / "dataset.json"
-    info = artifacts.read_json_of(path, INFO, folder)
+    info: dict[str, Any] = artifacts.read_json(path, INFO, folder)
     if info["kind"] not in KINDS or set(info["counts"]) != set(SPLITS):
         raise artifacts.corrupt_file_error(path, "it does not describe a data set", folder)
     if info.get("schema") != artifacts.SCHEMA_VERSION:
         raise FedreproError(
             f"{path} was written with schema version {info.get('schema')}, this fedrepro reads "
-            f"{artifacts.SCHEMA_VERSION}; delete the folder and start again, and it will be made "
-            "again"
+            f"{artifacts.SCHEMA_VERSION}; delete the folder and start again"
         )
     artifacts.require_place(folder, info.get("place", ""))
     return info
@@ -331,10 +287,10 @@ def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str
     """Return the SHA-256 over the arrays parts[name][split]; x: inputs, y: labels, g: groups."""
     digest = hashlib.sha256()
     # groups count only where there are any
-    names = ("x", "y", "g") if grouped else ("x", "y")
-    for array, split in ((parts[name][split], split) for split in SPLITS for name in names):
-        digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
-        digest.update(np.ascontiguousarray(array).data)
+    for split in SPLITS:
+        for array in (parts[name][split] for name in ("xyg" if grouped else "xy")):
+            digest.update(f"{split} {array.dtype.str} {array.shape};".encode())
+            digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
 
 

@@ -23,8 +23,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
     """Split `total` items into whole numbers in proportion to `weights`, by largest remainders.
 
     Ties are broken at random. `weights` are int64 (n,), not negative, with a positive sum. Returns
-    int64 (n,) with sum `total`; each number is less than one from its exact share, and zero if its
-    weight is zero.
+    int64 (n,); each number is less than one from its exact share, and zero if its weight is zero.
     """
     shares, remainders = np.divmod(total * weights.astype(np.int64), weights.sum())
     order = np.lexsort((generator.random(weights.size), -remainders))
@@ -35,9 +34,9 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` examples with classes in proportion; return drawn rows and all other rows.
+    """Draw `count` examples with classes in proportion; return drawn and other rows, sorted int64.
 
-    `labels` are int64 (N,) below `classes`. Both results are sorted int64.
+    `labels` are int64 (N,) below `classes`.
     """
     shares = apportion(count, np.bincount(labels, minlength=classes), generator)
     chosen = np.zeros(labels.size, bool)
@@ -46,38 +45,27 @@ def stratified_sample(
     return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
-def validation_rows(name: str, labels: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` training examples for validation; return drawn rows and remaining rows.
-
-    Examples are drawn by class with a fixed seed, equally in all runs of data set `name`. Raises
-    FedreproError if a class has no example left for training. Shapes: labels int64 (N,); returns
-    sorted int64 (count,) and (N - count,).
-    """
-    classes = np.unique(labels).size
-    if count < labels.size:
-        inner, outer = stratified_sample(
-            labels, count, classes, RngKey(0).stream(f"{name}-validation")
-        )
-        if np.unique(labels[outer]).size == classes:
-            return inner, outer
-    raise FedreproError(
-        f"data set '{name}': validation~{count} of {labels.size} training examples leaves a "
-        "class without training examples: choose a smaller one"
-    )
-
-
 def training_rows(
     name: str, labels: np.ndarray, validation: int, train: int | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw `validation` rows for validation, and `train` others for training (None: all others).
 
     Rows are drawn by class with a fixed seed for data set `name`; validation rows do not depend on
-    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,).
+    `train`. Shapes: labels int64 (N,); returns sorted int64 (validation,) and (train,). Raises
+    FedreproError if a class has no example left for training.
     """
-    inner, outer = validation_rows(name, labels, validation)
+    classes = np.unique(labels).size
+    inner = outer = np.empty(0, np.int64)
+    if validation < labels.size:
+        stream = RngKey(0).stream(f"{name}-validation")
+        inner, outer = stratified_sample(labels, validation, classes, stream)
+    if np.unique(labels[outer]).size < classes:
+        raise FedreproError(
+            f"data set '{name}': validation~{validation} of {labels.size} training examples leaves "
+            "a class without training examples: choose a smaller one"
+        )
     if train is None or train == outer.size:
         return inner, outer
-    classes = np.unique(labels).size
     if train > outer.size:
         raise FedreproError(
             f"data set '{name}': train~{train} is more than the {outer.size} training examples "
@@ -97,9 +85,9 @@ def split_groups(
 ) -> dict[str, np.ndarray]:
     """Split examples into train, validation and test so that no natural group is divided.
 
-    Validation and test get the share `held` of the examples of every class, as nearly as whole
-    groups (such as one speaker's examples) allow. A group counts for the class of its first
-    example. Shapes: labels, groups int64 (N,); returns sorted int64 indices by name of the part.
+    Validation and test get the share `held` of every class, as nearly as whole groups allow; a
+    group counts for the class of its first example. Shapes: labels, groups int64 (N,); returns
+    sorted int64 indices by name of the part.
     """
     names, first, member, sizes = np.unique(
         groups, return_index=True, return_inverse=True, return_counts=True

@@ -1,13 +1,14 @@
 """A user's own data from a csv or an npz: read, checked, and split by class.
 
-Whatever is wrong with a file raises an error of one sentence, with the position in the file. Data
-set components use these functions: see docs/data.md, "From a file of one's own".
+Whatever is wrong with a file raises an error of one sentence, with the position in the file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
+import itertools
 import math
 import re
 import zipfile
@@ -19,7 +20,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.rng import RngKey
-from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels
+from fedrepro.data.prepared import SPLITS, Arrays, last_axis_is_channels, not_finite
 from fedrepro.data.stratified_sampling import stratified_sample
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -35,8 +36,7 @@ PIXEL = 255  # the largest value of a pixel as it is stored
 class OwnExamples:
     """The checked examples of a user's file: x, uint8 or float32 (N, *shape), and y, int64 (N,).
 
-    classes: names of the classes, sorted, whole numbers by value; each class has examples. notes:
-    warnings, such as that a column seems to count lines.
+    classes: their names, sorted, whole numbers by value; each has examples. notes: warnings.
     """
 
     x: np.ndarray
@@ -48,11 +48,9 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
-    False the column may be missing.
-
-    Raises:
-        FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; unless
+    `labelled` the column may be missing. Raises FedreproError if a line is wrong, or there are
+    fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -77,29 +75,27 @@ def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = T
         entry = f"{shown(fields[column])} in line {line}, column '{names[column]}'"
         point = " (decimals take a point)" if "," in fields[column] else ""
         raise _wrong(path, f"has {entry}, not a finite number{point}")
-    counting = np.flatnonzero((np.diff(x, axis=0) == 1).all(axis=0)) if len(x) > 2 else ()
+    counting = (np.diff(x, axis=0) == 1).all(axis=0) & (len(x) > 2)
     notes = [
-        f"column '{names[column]}' of {path} counts its lines and is taken as an input: leave it "
-        "out if nobody measured it"
-        for column in counting
+        f"column '{name}' of {path} counts its lines and is taken as an input: leave it out if "
+        "nobody measured it"
+        for name in itertools.compress(names, counting)
     ]
     return _examples(path, x, np.array(labels), least, notes)
 
 
 def _number(text: str) -> float:
     """Convert a text to a number; return NaN if it is not a number or too large for float32."""
-    try:
-        number = float(text)
-    except ValueError:
-        return math.nan
-    return number if abs(number) <= LARGEST else math.nan
+    with contextlib.suppress(ValueError):
+        if abs(number := float(text)) <= LARGEST:
+            return number
+    return math.nan
 
 
 def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Read a csv: return its header, and line number and fields of each line that is not empty.
+    """Return the header of a csv, and line number and fields of each line that is not empty.
 
-    Raises:
-        FedreproError: For a file that cannot be read, and for a column without a name.
+    Raises FedreproError if the file cannot be read, or a column has no name.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -115,33 +111,21 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
         raise _wrong(path, "is empty")
     (_, first_line), *lines = rows
     header = [name.strip() for name in first_line]
-    for number, name in enumerate(header, 1):
-        if NAMELESS.fullmatch(name):
-            raise _wrong(
-                path,
-                f"has no name for column {number}, as where pandas writes its index",
-                "write it with index=False, or name the column,",
-            )
+    for number in (number for number, name in enumerate(header, 1) if NAMELESS.fullmatch(name)):
+        raise _wrong(
+            path,
+            f"has no name for column {number}, as where pandas writes its index",
+            "write it with index=False, or name the column,",
+        )
     return header, lines
 
 
-def read_npz(
-    path: Path,
-    inputs: str = "x",
-    labels: str = "y",
-    least: int = 2,
-    labelled: bool = True,
-    channels: str = "",
-) -> OwnExamples:
-    """Read examples from an npz file with arrays of inputs (N, *shape) and labels (N,).
+def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = "") -> OwnExamples:
+    """Read examples from an npz file with arrays x (N, *shape) and, unless not `labelled`, y (N,).
 
-    `inputs`, `labels`: names of the arrays. Inputs of uint8 stay, other types become float32;
-    labels are whole numbers or texts and, unless `labelled`, may be missing. `channels` is "last"
-    for images (N, height, width, channels), which become (N, channels, height, width), or "first";
-    required if the shape fits both.
-
-    Raises:
-        FedreproError: anything is wrong with the file, or it has fewer than `least` classes.
+    Inputs of uint8 stay, other types become float32; labels are whole numbers or texts. `channels`
+    is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
+    "first"; required if the shape fits both. Raises FedreproError as `read_csv_examples` does.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -151,7 +135,7 @@ def read_npz(
         if not isinstance(loaded, np.lib.npyio.NpzFile):
             raise _wrong(path, "is a single array, not an npz")
         with loaded as file:
-            for name in (inputs, labels) if labelled or labels in file else (inputs,):
+            for name in "xy" if labelled or "y" in file else "x":
                 if name not in file:
                     raise unknown("array", name, file.files, str(path))
                 arrays[name] = file[name]
@@ -159,36 +143,27 @@ def read_npz(
         raise _unreadable(path, error.strerror or "it is cut off") from error
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise _unreadable(path, f"it is not a complete npz of plain arrays: {error}") from error
-    x = arrays[inputs]
-    y = arrays.get(labels, np.zeros(len(x) if x.ndim else 0, np.int64))
+    x = arrays["x"]
+    y = arrays.get("y", np.zeros(len(x) if x.ndim else 0, np.int64))
     whole = y.ndim == 1 and y.dtype.kind == "f" and (np.floor(y) == y).all()
     if whole and (abs(y) <= EXACT).all():
         y = y.astype(np.int64)
     if y.ndim != 1 or y.dtype.kind not in "iubU":
         rows = " (of one column for each class: y.argmax(axis=1))" if y.ndim == 2 else ""
-        raise _wrong(
-            path, f"has {labels} {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}"
-        )
+        raise _wrong(path, f"has y {y.dtype} {y.shape}: make it whole numbers or text, (N,){rows}")
     if x.ndim < 2 or len(x) != len(y) or x.dtype.kind not in "iubf" or not all(x.shape[1:]):
-        raise _wrong(
-            path, f"has {inputs} {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)"
-        )
+        raise _wrong(path, f"has x {x.dtype} {x.shape} for {len(y)} labels: make it numbers (N, D)")
     if x.ndim == 4 and last_axis_is_channels(x.shape[1:]) and not channels:
         raise FedreproError(
-            f"{path} has {inputs} {x.shape}, whose last axis looks like channels: say "
+            f"{path} has x {x.shape}, whose last axis looks like channels: say "
             "--channels last, or first if it is not (in Python channels='last')"
         )
     if x.ndim == 4 and channels == "last":
         x = np.moveaxis(x, 3, 1)
     with np.errstate(over="ignore"):
         x = x if x.dtype == np.uint8 else x.astype(np.float32)
-    lost = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
-    if len(lost):
-        raise _wrong(
-            path,
-            f"has {inputs} that are not finite in {len(lost)} of {len(x)} examples, the first of "
-            f"them number {lost[0]}",
-        )
+    if bad := not_finite(x):
+        raise _wrong(path, f"has x that are {bad}")
     return _examples(path, x, y, least)
 
 
@@ -207,10 +182,9 @@ def _examples(
         raise _wrong(path, "has no examples")
     found, y = np.unique(labels, return_inverse=True)
     names = [_class_name(path, str(name).strip()) for name in found]
-    classes = sorted(set(names))
-    if "" in classes:
-        lacking = sum(not str(label).strip() for label in labels)
+    if lacking := sum(not str(label).strip() for label in labels):
         raise _wrong(path, f"has {lacking} examples without a class")
+    classes = sorted(set(names))
     if len(classes) < least:
         raise _wrong(path, f"has one class, '{classes[0]}': there is nothing to tell apart")
     if all(WHOLE.fullmatch(name) for name in classes):  # 10 after 9, and not after 1
@@ -229,21 +203,20 @@ def _class_name(path: Path, text: str) -> str:
         return text
     if number.is_integer():
         return str(int(number))
-    raise _wrong(
-        path, f"has the class {shown(text)}: a class is a whole number, or named by letters"
-    )
+    why = f"has the class {shown(text)}: a class is a whole number, or named by letters"
+    raise _wrong(path, why)
 
 
-def _numbering(classes: Sequence[str]) -> str:
+def _numbering(classes: Sequence[str]) -> list[str]:
     """Return a note for the user if labels are whole numbers that had to be renumbered from 0."""
-    whole = all(WHOLE.fullmatch(name) for name in classes)
-    if not whole or [*map(int, classes)] == [*range(len(classes))]:
-        return ""
-    listed = ", ".join(f"{name} → {place}" for place, name in enumerate(classes[:12]))
-    return (
+    whole, due = all(map(WHOLE.fullmatch, classes)), [str(k) for k in range(len(classes))]
+    if not whole or [*classes] == due:
+        return []
+    listed = [f"{name} → {place}" for place, name in enumerate(classes)]
+    return [
         f"the labels are not 0 to {len(classes) - 1}, so they were numbered in their order: "
-        f"{listed}{', …' if len(classes) > 12 else ''}"
-    )
+        f"{', '.join(listed if len(listed) <= 12 else [*listed[:12], '…'])}"
+    ]
 
 
 def split_by_class(
@@ -257,9 +230,9 @@ def split_by_class(
 ) -> Arrays:
     """Split a user's examples into train, validation and test by class, equally in all runs.
 
-    Returns the arrays of a data set, with `scale`, the divisor of inputs, and `kind`, such as
-    image. `test` and `validation` are numbers of examples; `stream` names the random numbers.
-    Raises FedreproError if a class has no example left for training.
+    Returns the arrays of a data set of this `kind`, such as image; `scale` divides inputs. `test`
+    and `validation` are numbers of examples; `stream` names the random numbers. Raises
+    FedreproError if a class has no example left for training.
     """
     x, y, count = examples.x, examples.y, len(examples.classes)
     if not 0 < test < len(y) - validation:
@@ -267,12 +240,12 @@ def split_by_class(
             f"of {len(y)} examples {test} cannot be for testing and {validation} for validation, "
             "with some left for training: choose other numbers"
         )
-    pixels = (
-        f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are pixels, "
-        f"give split_by_class scale={PIXEL}"
-        if scale == 1 and looks_like_pixels(x)
-        else ""
-    )
+    notes = [*examples.notes, *_numbering(examples.classes)]
+    if scale == 1 and looks_like_pixels(x):
+        notes.append(
+            f"inputs are numbers up to {x.max():g}, which are taken as they are: if they are "
+            f"pixels, give split_by_class scale={PIXEL}"
+        )
     generator = RngKey(0).stream(stream)
     held, rest = stratified_sample(y, test, count, generator)
     inner, outer = stratified_sample(y[rest], validation, count, generator)
@@ -291,7 +264,7 @@ def split_by_class(
         shape=x.shape[1:],
         classes=examples.classes,
         kind=kind,
-        notes=tuple(filter(None, (*examples.notes, _numbering(examples.classes), pixels))),
+        notes=tuple(notes),
     )
 
 
@@ -308,4 +281,4 @@ def _wrong(path: Path, what: str, fix: str = "fix the file") -> FedreproError:
 
 
 def _unreadable(path: Path, why: str | None) -> FedreproError:
-    return FedreproError(f"{path} cannot be read ({why}); fix that and start again")
+    return _wrong(path, f"cannot be read ({why})", "fix that")

@@ -21,7 +21,7 @@ from fedrepro.core.artifacts import (
     checksum_of_file,
     corrupt_file_error,
     read_checked,
-    read_json_of,
+    read_json,
     write_bytes,
     write_json,
 )
@@ -136,7 +136,7 @@ def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
     path = f"{folder / _named(key)}.json"
     if not Path(path).exists():
         raise _missing(path, scale, key)
-    about = read_json_of(path, KEYS)
+    about = read_json(path, KEYS)
     if (about.get("scale"), about.get("key")) != (scale, key):
         raise FedreproError(
             f"{path} describes {about.get('key')} at scale {about.get('scale')}, "
@@ -213,7 +213,7 @@ def read_claims(path: Path) -> str:
         FedreproError: the file's checksum is not the one in the json next to it.
     """
     json_path = path.with_suffix(".json")
-    about = read_json_of(json_path, {"files": dict})
+    about = read_json(json_path, {"files": dict})
     if about.get("paper") != path.parent.name:
         raise corrupt_file_error(
             json_path, f"it does not describe the claims of {path.parent.name}"

@@ -14,10 +14,10 @@ from pathlib import Path, PurePosixPath
 from statistics import mean
 from typing import Any
 
-from fedrepro.core.artifacts import read_json_of, read_provenance, read_table
+from fedrepro.core.artifacts import read_json, read_provenance, read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import STAGES as COMPUTING
-from fedrepro.core.provenance import on_a_gpu, same_bytes
+from fedrepro.core.provenance import same_bytes
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
@@ -111,11 +111,11 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
                     for model in {"", _model(job)}:
                         finished[job.stage, model].append(took / work)
         path = Path(f"reports/record/{plan.scale}/{exhibit.key}.json")
-        about = read_json_of(path, {"run": dict}) if path.exists() else {"run": {}}
+        about = read_json(path, {"run": dict}) if path.exists() else {"run": {}}
         run = about["run"]
         found = recorded if about.get("computed") and same_bytes(about) == "yes" else older
         for stage, took in (run.get("seconds", {}) | run.get("cpu_seconds", {})).items():
-            if works[stage] and on_a_gpu(run) == cuda:
+            if works[stage] and cuda == any(m["device"] != "cpu" for m in run.get("machines", ())):
                 for model in models[stage]:
                     found[stage, model].append(took / works[stage])
     by_origin = (("the record", older), ("the record", recorded), ("finished jobs", finished))

@@ -8,7 +8,7 @@ from pathlib import Path
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
     corrupt_file_error,
-    read_json_of,
+    read_json,
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
@@ -61,9 +61,9 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
         folder, verdict = path.parent, path.with_name(VERDICT)
         verified = verdict.exists()
-        if verified and read_json_of(verdict, {"files": dict})["files"] != digests_of(folder):
+        if verified and read_json(verdict, {"files": dict})["files"] != digests_of(folder):
             raise corrupt_file_error(folder, "it is not what its verdict is of")
-        keys = read_json_of(path, {"exhibits": list})["exhibits"]
+        keys = read_json(path, {"exhibits": list})["exhibits"]
         parts = [open_exhibit(folder, key, scale) for key in keys]
         entries.append(ExternalEntry(VERIFIED if verified else REPORTED, parts))
     return entries

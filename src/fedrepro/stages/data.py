@@ -11,7 +11,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
 from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
-from fedrepro.data.raw_files import fetch, raw_files, raw_sources, read_dataset_table
+from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.job_log import log
 
@@ -33,7 +33,7 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
             log(f"{file}: {done / MIB:.0f} of {total / MIB:.0f} MiB")
 
     folder = Path(mirror) if mirror else None
-    url, row = fetch(name, file, out, folder, read_dataset_table(), progress=progress)
+    url, row = fetch(forms(name, file), out, folder, progress)
     checked = "checksum verified" if row.checksum else "no checksum is known"
     log(f"{file}: {out.stat().st_size} bytes from {url or 'an earlier download'}, {checked}")
 
@@ -57,8 +57,7 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
     """Make a data set's arrays from the files in `raw`; write arrays and dataset.json to `out`."""
     # first of all, because it refuses features that do not exist
     meaning = resolved(dataset)
-    files = raw_files(dataset)
-    sources = raw_sources(dataset.name, files, raw, read_dataset_table()) if files else []
+    sources = [raw_source(raw / file, forms(dataset.name, file)) for file in raw_files(dataset)]
     arrays = dataset.component.make(Arrays, raw, **dataset.values)
     source = provenance(path=dataset.token, resolved=meaning, device=_device(dataset))
     write_prepared(out, arrays, dataset, source, sources)

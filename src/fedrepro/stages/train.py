@@ -11,7 +11,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import opened, write_table
 from fedrepro.core.provenance import resources_used
-from fedrepro.core.serialization import KIND, model_rows, write_models
+from fedrepro.core.serialization import KIND, model_rows
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
 from fedrepro.stages.devices import device_of
@@ -82,13 +82,13 @@ def run(job: Job, device: str = "cpu") -> None:
         trials_of, clients_of = zip(*places, strict=True)
         return model_rows(trials_of, clients_of, counts, trained.tensors, epochs)
 
-    write_models(out, models(), source)
+    write_table(out, models(), KIND, source)
     if (at_the_end := given.source(scenario.token)) != source:
         source = at_the_end
         # the sources changed meanwhile, so write again with the final provenance
         with opened(out, KIND) as file:
             groups = (file.read_row_group(number) for number in range(file.num_row_groups))
-            write_models(out, groups, source)
+            write_table(out, groups, KIND, source)
     columns = [np.array(column) for column in zip(*measured, strict=True)]
     timings = dict(zip(("trial", "client", "seconds"), columns, strict=True))
     write_table(Path(job.out, TIMINGS), timings, "timings", source | resources_used())

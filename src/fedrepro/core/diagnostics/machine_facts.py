@@ -1,31 +1,32 @@
-"""Observations of a machine: processor, memory, disk, SLURM, and the libraries that compute.
+"""Observations of a machine, for `fedrepro doctor`: processor, memory, disk, SLURM, libraries.
 
 An observation says in words that a fact is unknown, and no error is raised, since a machine may
-lack nearly everything. Libraries are asked within this process, so that effects of an emulator or
-of an environment variable are seen.
+lack nearly everything.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import platform
 import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from fedrepro.core.diagnostics.usable_cores import usable_cores
+from fedrepro.core.artifacts import one_line
+from fedrepro.core.diagnostics.usable_cores import read, usable_cores
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import versions
 
 
-@dataclass(frozen=True)
-class Observation:
+class Observation(NamedTuple):
     """One line about a machine: the subject `what`, such as memory, and a statement, `words`.
 
     wrong: True if results cannot be trusted, or runs fail, until the fault is fixed.
@@ -36,44 +37,31 @@ class Observation:
     wrong: bool = False
 
 
-def why(error: BaseException) -> str:
-    """Return the class name of an error and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
 GIB = 2**30
-LEAST_FREE = GIB  # of disk; a run that begins with less is soon stopped by it
 # by which libraries choose how to compute, on x86-64 and on ARM
 FLAGS = (
     *("avx", "avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx512_fp16"),
     *("amx_tile", "asimd", "asimdhp", "bf16", "sve", "sve2"),
 )
-CPUINFO = Path("/proc/cpuinfo")
-MEMINFO = Path("/proc/meminfo")
-CGROUPS = Path("/sys/fs/cgroup")
+CPUINFO, MEMINFO = "/proc/cpuinfo", "/proc/meminfo"
+# where the two kinds of control groups state the limit of a container or a batch job
+LIMITS = (
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+)
 
 
 def facts() -> Iterator[Observation]:
     """Observe the machine without computing: versions, processor, cores, memory, disk, SLURM."""
     yield Observation("system", f"{platform.system()} {platform.release()}, {platform.machine()}")
-    named = (f"{name} {version}" for name, version in versions().items())
-    yield Observation("versions", ", ".join(named))
+    yield Observation("versions", ", ".join(f"{name} {v}" for name, v in versions().items()))
     yield processor()
     total, usable = os.cpu_count() or 1, usable_cores()
-    few = f"{total}, {usable} of them for this process"
-    yield Observation("cores", few if usable < total else f"{total}")
+    few = f", {usable} of them for this process" if usable < total else ""
+    yield Observation("cores", f"{total}{few}")
     yield memory()
     yield from disk()
-    found = "sbatch is there" if shutil.which("sbatch") else "none"
-    yield Observation("SLURM", found)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    yield Observation("SLURM", "sbatch is there" if shutil.which("sbatch") else "none")
 
 
 def _line(text: str, name: str) -> str:
@@ -82,41 +70,33 @@ def _line(text: str, name: str) -> str:
     return match[1].strip() if match else ""
 
 
-def processor(cpuinfo: Path | None = None) -> Observation:
-    """Observe the processor's name and the flags by which libraries choose code, in `cpuinfo`."""
-    text = _text(cpuinfo := cpuinfo or CPUINFO)
+def processor() -> Observation:
+    """Observe the processor's name and the flags by which libraries choose code."""
+    text = read(CPUINFO)
     name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
     flags = _line(text, "flags|Features").split()
     relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
-    detail = relevant if flags else f"{cpuinfo} does not tell its flags"
+    detail = relevant if flags else f"{CPUINFO} does not tell its flags"
     return Observation("processor", f"{name} ({detail})")
 
 
-def memory(meminfo: Path | None = None, cgroups: Path | None = None) -> Observation:
-    """Observe total memory, free memory, and the limit of a container or a batch job.
-
-    The files to read are by default /proc/meminfo and those below /sys/fs/cgroup.
-    """
-    text = _text(meminfo or MEMINFO)
-    numbers = (_line(text, name).split() for name in ("MemTotal", "MemAvailable"))
+def memory() -> Observation:
+    """Observe total memory, free memory, and the limit of a container or a batch job."""
+    numbers = (_line(read(MEMINFO), name).split() for name in ("MemTotal", "MemAvailable"))
     total, free = (int(number[0]) * 1024 if number else 0 for number in numbers)
     if not (total and free):
         return Observation("memory", "the system does not tell")
-    files = ("memory.max", "memory/memory.limit_in_bytes")  # of the two kinds of control groups
-    limits = [_text((cgroups or CGROUPS) / name).strip() for name in files]
-    limit = min((int(value) for value in limits if value.isdecimal()), default=0)
-    limited = f", limited to {limit / GIB:.1f}" if 0 < limit < total else ""
+    limits = [int(value) for value in map(read, LIMITS) if value.strip().isdecimal()]
+    limited = f", limited to {min(limits) / GIB:.1f}" if limits and min(limits) < total else ""
     return Observation("memory", f"{total / GIB:.1f} GiB, {free / GIB:.1f} free{limited}")
 
 
-def disk(least: int = LEAST_FREE) -> Iterator[Observation]:
+def disk(least: int = GIB) -> Iterator[Observation]:
     """Observe the free disk space for results and temporary files; wrong if below `least` bytes."""
     for what, folder in (("results", "."), ("temporary files", tempfile.gettempdir())):
-        try:
+        free = 0
+        with suppress(OSError):
             free = shutil.disk_usage(folder).free
-        except OSError as error:
-            yield Observation("disk", f"none for {what}: {error.strerror}", wrong=True)
-            continue
         short = f": too little, {least / GIB:.0f} are needed; free some, or start elsewhere"
         words = f"{free / GIB:.1f} GiB free for {what}{short if free < least else ''}"
         yield Observation("disk", words, free < least)
@@ -127,8 +107,7 @@ Product = Callable[[np.ndarray, np.ndarray], np.ndarray]
 STEERING = re.compile(
     r"(MKL|DNNL|ONEDNN|ATEN|OPENBLAS|NPY|NUMBA|OMP|KMP|CUBLAS|CUDA_VISIBLE|TORCH_ALLOW)_\w+"
 )
-SIZE = (32, 784, 100)  # rows, inner, columns: a minibatch by the weights of PFNM's perceptron
-NEAR = 1e-3  # sums of that many products in single precision; bfloat16 is off by a hundredth
+NEAR = 1e-3  # sums of 784 products in single precision; bfloat16 is off by a hundredth
 
 
 def asked(what: str) -> Iterator[Observation]:
@@ -136,8 +115,8 @@ def asked(what: str) -> Iterator[Observation]:
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for
-        words = f"cannot be used ({why(error)}): run `make env` again"
-        yield Observation(what, words, wrong=True)
+        why = f"{type(error).__name__}: {one_line(error)}"
+        yield Observation(what, f"cannot be used ({why}): run `make env` again", wrong=True)
 
 
 def environment() -> Observation:
@@ -148,14 +127,16 @@ def environment() -> Observation:
 
 def checked_product(name: str, product: Product) -> Observation:
     """Check library `name`'s matrix product of float32, `product`, against one in float64."""
-    rows, inner, columns = SIZE
     rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal(s).astype(np.float32) for s in ((rows, inner), (inner, columns)))
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((32, 784), (784, 100)))
     exact = np.einsum("rn,nc->rc", a, b, dtype=np.float64)
     if np.allclose(product(a, b), exact, rtol=0, atol=NEAR):
         return Observation(name, "right")
-    wrong = "WRONG: neither this processor nor this build of the library can be trusted: run "
-    return Observation(name, wrong + "`make env` again, or take another machine", wrong=True)
+    words = (
+        "WRONG: neither this processor nor this build of the library can be trusted: run "
+        "`make env` again, or take another machine"
+    )
+    return Observation(name, words, wrong=True)
 
 
 def _torch() -> Iterator[Observation]:
@@ -192,29 +173,63 @@ def _blas() -> Iterator[Observation]:
 
 
 def _numba() -> Iterator[Observation]:
-    """Observe Numba's version and the processor that it compiles for."""
     version, binding = import_module("numba").__version__, import_module("llvmlite.binding")
     yield Observation("Numba", f"{version}, compiles for {binding.get_host_cpu_name()}")
 
 
-ASKED: dict[str, Callable[[], Iterator[Observation]]] = {
-    "torch": _torch,
-    "numpy": _numpy,
-    "BLAS": _blas,
-    "Numba": _numba,
-}
-SLOTS = "FEDREPRO_GPU_JOBS"
+ASKED = {"torch": _torch, "numpy": _numpy, "BLAS": _blas, "Numba": _numba}
+SECONDS = 120  # for each library; all take some seconds, a minute under QEMU
+
+
+def computing(seconds: float = SECONDS) -> Iterator[Observation]:
+    """Check, each in a process of its own, that the numerical libraries compute right.
+
+    A process may crash, and is ended after `seconds`; it is forked, so that an emulator of this
+    process also runs it.
+    """
+    context = multiprocessing.get_context("fork")
+    for what in ASKED:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=lambda to=sender, of=what: to.send(list(asked(of))))
+        process.start()
+        sender.close()
+        words = f"gave no answer for {seconds:g} s: is the machine busy?"
+        try:
+            if receiver.poll(seconds):
+                yield from receiver.recv()
+                continue
+        except EOFError:
+            process.join()
+            words = (
+                f"broke down (exit status {process.exitcode}): run `make env` again, or install "
+                "builds for this processor"
+            )
+        finally:
+            process.kill()
+            process.join()
+        yield Observation(what, words, wrong=True)
+    yield environment()
+
+
+PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing)
+
+
+def examine(say: Callable[[str], None]) -> int:
+    """Check this machine and print each observation by `say`; return 1 if one is wrong, else 0."""
+    wrong: list[str] = []
+    for what, words, is_wrong in (one for part in PARTS for one in part()):
+        say(f"{what:19}{words}")
+        wrong += [what] if is_wrong and what not in wrong else []
+    say(f"Not all is well: see {', '.join(wrong)}." if wrong else "All is well.")
+    return int(bool(wrong))
 
 
 def slots() -> int:
-    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1.
-
-    Raises:
-        FedreproError: the variable is not a positive whole number.
-    """
-    value = os.environ.get(SLOTS, "1")
-    if not value.isdecimal() or int(value) < 1:
-        raise FedreproError(
-            f"{SLOTS} is '{value}'; let it be how many jobs may share a GPU, such as 8, or unset it"
-        )
-    return int(value)
+    """Return how many processes may share a GPU, from FEDREPRO_GPU_JOBS; raise if it is odd."""
+    value = os.environ.get("FEDREPRO_GPU_JOBS", "1")
+    if value.isdecimal() and int(value) > 0:
+        return int(value)
+    raise FedreproError(
+        f"FEDREPRO_GPU_JOBS is '{value}'; let it be how many jobs may share a GPU, such as 8, or "
+        "unset it"
+    )

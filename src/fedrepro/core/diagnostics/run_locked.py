@@ -2,10 +2,9 @@
 
     python src/fedrepro/core/diagnostics/run_locked.py LOCKFILE -- COMMAND...
 
-Takes an exclusive lock on LOCKFILE and becomes the command, which inherits the lock. The system
-frees it when the command ends, however it ends, so a killed run never blocks the next one. While
-the lock is held a second run is refused with one sentence and exit status 2. Only the standard
-library is used, because this runs before the environment exists.
+Takes an exclusive lock on LOCKFILE and becomes the command, which inherits the lock; the system
+frees it when the command ends, however it ends. While it is held a second run is refused with one
+sentence and exit status 2. This runs before the environment exists: standard library only.
 """
 
 from __future__ import annotations
@@ -21,10 +20,7 @@ NOT_RUNNABLE = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Lock a file and replace this process by a command, so that only one such command runs.
-
-    `arguments` are LOCKFILE, --, and the command. Returns, with an exit status, only on failure.
-    """
+    """Lock LOCKFILE and replace this process by the command; return a status only on failure."""
     if len(arguments) < 3 or arguments[1] != "--":
         print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
         return REFUSED
@@ -60,19 +56,16 @@ def take(lockfile: Path) -> int:
 
 
 def refusal(lockfile: Path) -> str:
-    """Return a sentence that says who holds the lock on `lockfile`, since when, and what to do."""
+    """Return a sentence on who holds the lock on `lockfile`, since when, and what to do."""
     pid, _, since = lockfile.read_text(encoding="utf-8").partition(" ")
-    if not since:  # taken this very moment
-        return "another run is at work in this folder: wait until it has ended."
-    if not alive(int(pid)):
+    if since and not alive(int(pid)):
         return (
             f"a run of {since} was stopped in this folder, but something it started is still at "
             "work: wait until that has ended."
         )
-    return (
-        f"another run is at work in this folder (process {pid}, since {since}): wait until it has "
-        f"ended, or stop it with 'kill {pid}'."
-    )
+    known = f" (process {pid}, since {since})" if since else ""  # or taken this very moment
+    stop = f", or stop it with 'kill {pid}'" if since else ""
+    return f"another run is at work in this folder{known}: wait until it has ended{stop}."
 
 
 def alive(pid: int) -> bool:
@@ -82,7 +75,7 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import read_checked, read_json_of
+from fedrepro.core.artifacts import read_checked, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
 from fedrepro.drawings.tables import (
@@ -221,7 +221,7 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
         base = str(drawn).removesuffix(".groups.svg")
         described = Path(f"{base}.json")
-        own = read_json_of(described, {"key": str, "files": dict, "board": dict})
+        own = read_json(described, {"key": str, "files": dict, "board": dict})
         tables = (
             read_csv(read_checked(f"{base}{suffix}", own["files"][suffix], described).decode())
             for suffix in (".csv", ".times.csv", ".scenarios.csv")
@@ -252,5 +252,5 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
     """Return descriptions of the drawings (partitions or graphs) in `folder`, with images."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
-    entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
+    entries: list[dict[str, Any]] = read_json(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
