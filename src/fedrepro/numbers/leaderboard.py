@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -51,10 +51,10 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """One data set, partition and number of clients in which a leaderboard compares methods.
+    """A data set, a partition (`case`, its label), a number of clients, and how these begin.
 
-    case: label of the partition. starts: whether clients begin from equal weights ("one start") or
-    not ("different starts"). exhibit: name of the table that has the results.
+    starts: from equal weights ("one start") or not ("different starts"). exhibit: name of the table
+    that has the results.
     """
 
     starts: str
@@ -70,15 +70,11 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and costs of a method in one scenario (such as a data set) of a leaderboard.
+    """The accuracy and costs of a method in one scenario of a leaderboard.
 
-    Attributes:
-        accuracy: float64 (T,), on test examples in each trial, NaN where a run failed.
-        setting: the selected parameter values, as text.
-        tried: how many combinations of parameter values they were selected from.
-        costs: means over trials of bytes sent, rounds, seconds and the like, by name.
-        in_each_trial: float64 (T,), accuracy with the best parameter values of each trial.
-        ends: for each selection, which parameters were at an end of their grid, see `ends_of`.
+    accuracy: on test examples in each trial, (T,), NaN where a run failed. setting: the selected
+    parameter values; tried: from how many. costs: means over trials by name. in_each_trial:
+    accuracy with the best parameter values of each trial, (T,). ends: see `ends_of`.
     """
 
     accuracy: np.ndarray
@@ -91,11 +87,9 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: its label, class and description.
+    """A method of a leaderboard: its label, class (kind), and in words what it sees and sends.
 
-    kind: class in which it is ranked. sees: information besides weights that it needs, in words.
-    sends: what else clients send, in words. chosen_by: how its parameter values were selected.
-    computed: whether its results were computed here, or submitted by others.
+    chosen_by: how its parameter values were selected. computed: HERE, VERIFIED or REPORTED.
     """
 
     label: str
@@ -107,69 +101,44 @@ class Method:
 
 
 @dataclass(frozen=True)
-class ExternalEntry:
-    """The results of one method that somebody else submitted to a leaderboard, as files.
-
-    computed: VERIFIED if the results were computed again here, else REPORTED. parts: files of the
-    leaderboard's tables with this method.
-    """
-
-    computed: str
-    parts: Sequence[ExhibitFiles]
-
-
-@dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard, from which ranks and tables are computed.
+    """The results behind a leaderboard.
 
-    board: the leaderboard's configuration. entries: {scenario: {label of a method: result}}.
-    methods: by (start of clients, label), "one start" or "different starts". missing: tables that
-    were not computed.
+    entries: {scenario: {label of a method: result}}. methods: by (start of clients, label).
     """
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
     methods: Mapping[tuple[str, str], Method]
-    missing: Sequence[str] = ()
 
-    def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return accuracies of baseline (score 0) and ceiling (score 1) in the scenario `scene`.
-
-        Both are float64 (T,), over T trials.
-        """
+    def _bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
         """List the scenarios in which baseline and ceiling are far enough apart for scores."""
-        ends = {scene: self.bounds(scene) for scene in self.entries}
+        ends = {scene: self._bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the scores of the method `label` in scenario `scene`, float64 (T,), one per trial.
+        """Return the scores of the method `label` in scenario `scene`, (T,), one per trial.
 
         With `each_trial`, parameter values are selected in each trial, not once over all trials.
         """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
-        return scores_of(accuracy, *self.bounds(scene))
+        return scores_of(accuracy, *self._bounds(scene))
 
 
 @dataclass(frozen=True)
 class BoardRow:
     """A row of a leaderboard: a method on one data set, or on all, with one start of the clients.
 
-    Attributes:
-        starts: "one start" (clients begin from equal weights) or "different starts".
-        data: the data set's title, or "all".
-        drawn: what intervals count as random: trials, or also scenarios or data sets.
-        standing: the method's score, rank and group; None if it has none.
-        each_trial: score with the best parameter values of each trial.
-        ahead: in how many scenarios its mean is above the mean of the method to beat.
-        unranked_reason: why the method has no rank; empty if it has one.
-        scenes: the scenarios (data set, partition, clients) over which the score is a mean.
-        failed: how many of its `runs` runs failed.
+    drawn: what intervals count as random: trials, or also scenarios or data sets. each_trial: score
+    with the best parameter values of each trial. ahead: in how many scenarios its mean is above
+    that of the method to beat. unranked_reason: empty if it has a rank. scenes: the scenarios over
+    which the score is a mean. failed: how many of its `runs` failed.
     """
 
     method: Method
@@ -180,54 +149,48 @@ class BoardRow:
     each_trial: float | None = None
     ahead: int | None = None
     unranked_reason: str = ""
-    scenes: Sequence[BoardScenario] = field(default_factory=tuple)
+    scenes: Sequence[BoardScenario] = ()
     failed: int = 0
     runs: int = 0
 
 
 def board_data(
-    board: Board,
-    parts: Sequence[ExhibitFiles],
-    missing: Sequence[str] = (),
-    entered: Sequence[ExternalEntry] = (),
+    board: Board, parts: Sequence[ExhibitFiles], entered: Sequence[tuple[str, ExhibitFiles]] = ()
 ) -> BoardData:
-    """Collect the results of a leaderboard from its tables (`parts`) and from submissions.
+    """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `board` is its configuration, `missing` names tables that were not computed, and `entered` has
-    the submissions.
-
-    Raises:
-        FedreproError: a scenario lacks the baseline or ceiling, a table is of other data than the
-            leaderboard's, or a submission has the label of another method.
+    `entered` has each submitted table with VERIFIED or REPORTED. FedreproError is raised if a
+    scenario lacks baseline or ceiling, a table is of other data than the leaderboard's, or a
+    submission has the label of another method.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
-    sent = [(entry.computed, part) for entry in entered for part in entry.parts]
-    for computed, part in [*((HERE, part) for part in parts), *sent]:
+    for computed, part in [*((HERE, part) for part in parts), *entered]:
+        key = part.about["key"]
         for data in part.about["data"] if part.about["scale"] == "paper" else ():
             known = board.data.get(data["token"], data["sha256"])
             if known != data["sha256"]:
                 raise FedreproError(
-                    f"{part.about['key']} is of other data called {data['token']} than the "
-                    f"leaderboard: {data['sha256']}, not {known}"
+                    f"{key} is of other data called {data['token']} than the leaderboard: "
+                    f"{data['sha256']}, not {known}"
                 )
         for scene, by_label in _scenes(part, board.each_trial):
-            for needed in (board.baseline, board.ceiling, board.line) if computed == HERE else ():
-                if needed not in by_label:
-                    raise FedreproError(
-                        f"{part.about['key']} has no '{needed}', which the leaderboard compares "
-                        "all methods with; add it to the exhibit"
-                    )
-            if computed != HERE and scene not in entries:
-                continue
-            for label in (
-                by_label.keys() & entries.get(scene, {}).keys() if computed != HERE else ()
-            ):
+            there = entries.get(scene, {})
+            if computed == HERE:
+                for needed in (board.baseline, board.ceiling, board.line):
+                    if needed not in by_label:
+                        raise FedreproError(
+                            f"{key} has no '{needed}', which the leaderboard compares all methods "
+                            "with; add it to the exhibit"
+                        )
+            elif double := by_label.keys() & there.keys():
                 raise FedreproError(
-                    f"an entry is called '{label}', as another method of the leaderboard: give it "
-                    "another label"
+                    f"an entry is called '{min(double)}', as another method of the leaderboard: "
+                    "give it another label"
                 )
-            entries.setdefault(scene, {}).update(by_label)
+            elif not there:
+                continue
+            entries[scene] = there | by_label
             for description in part.about["methods"]:
                 label = description["label"]
                 if label in by_label and (scene.starts, label) not in methods:
@@ -239,68 +202,53 @@ def board_data(
                         description.get("criterion") or "",
                         computed,
                     )
-    return BoardData(board, entries, methods, missing)
+    return BoardData(board, entries, methods)
 
 
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}.
-
-    `part` are the table's files. With `each_trial`, a result's accuracy is with the best parameter
-    values of each trial.
-    """
+    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}."""
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for _, rows in part.numbers.groupby(["case", "clients"], sort=False):
-        case, clients = (rows[key].iloc[0] for key in ("case", "clients"))
-        scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
-        tried = choice.iloc[:0]
+    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
+        tried = choice
         if len(choice):
             tried = choice[(choice["case"] == case) & (choice["clients"] == clients)]
-        measured = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]["method"]
-        yield (
-            scene,
-            {
-                str(label): _entry(own, tried[tried["method"] == label], accuracies, each_trial)
-                for label, own in rows.groupby("method", sort=False)
-                if label in set(measured)
-            },
-        )
+        results = {}
+        for label, own in rows.groupby("method", sort=False):
+            if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
+                tried_of = tried[tried["method"] == label] if len(tried) else tried
+                results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
+        yield BoardScenario(STARTS[not shared], title, str(case), int(clients), name), results
 
 
 def _entry(
     rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies], each_trial: bool
 ) -> MethodResult:
-    accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
-    costs = {
-        str(row["metric"]): float(row["mean"])
-        for row in rows.to_dict("records")
-        if row["metric"] in (*COSTS, *SECONDS)
-    }
+    reached = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
+    known = rows[rows["metric"].isin((*COSTS, *SECONDS))]
+    costs = {"passes": 0.0, "bytes_down": 0.0}
     if FAILED in set(rows["metric"]):  # in all trials, it has no costs
-        costs = {**dict.fromkeys(COSTS, math.nan), **costs}
-    accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
+        costs = dict.fromkeys(COSTS, math.nan)
+    costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
+    accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
     return MethodResult(
         in_each if each_trial else accuracy,
-        str(accuracy_row["setting"]),
+        str(reached["setting"]),
         max(1, len(tried)),
-        {"passes": 0.0, "bytes_down": 0.0, **costs},
+        costs,
         in_each,
         ends_of(tried, best if each_trial else chosen_of(tried)),
     )
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Return the class in which a method is ranked, such as "one model" or "public data".
-
-    The class follows from the needs in the method's `description`, part of a json file, and from
-    the rounds and forward passes in its result `entry`.
-    """
+    """Return a method's class, by what its json says it needs, and by its rounds and passes."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -316,9 +264,8 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 def board_rows(ground: BoardData) -> list[BoardRow]:
     """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
 
-    Rows are grouped by start of the clients (equal or different weights), data set and class of
-    methods; in a class, methods without a rank come last. Rows on all data sets, which are weighted
-    equally, follow the rows on single data sets.
+    Rows are grouped by start of the clients, data set and class; in a class, methods without a rank
+    come last. Rows on all data sets, weighted equally, follow those on single ones.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -336,26 +283,19 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Return the leaderboard rows of one class of methods, compared in the scenarios `there`.
+    """Return the rows of the methods `labels` of one class, compared in the scenarios `there`.
 
-    `ground` has all results, `labels` are the methods of the class. All rows have the start of
-    clients `starts` and the data set `data`. Methods with failed runs, missing scenarios or
-    unverified results get no rank.
+    Methods with failed runs, missing scenarios or unverified results get no rank.
     """
     methods = {label: ground.methods[starts, label] for label in labels}
+
+    def of(kind: str) -> list[BoardScenario]:
+        known = [m.label for m in methods.values() if m.computed == kind]
+        with_score = [scene for scene in there if scene in ground.scenes]
+        return [s for s in with_score if any(label in ground.entries[s] for label in known)]
+
     # the scenarios of what was computed here, or else of entries
-    by_kind = (
-        [
-            scene
-            for scene in there
-            if scene in ground.scenes
-            and any(
-                m.computed == kind and m.label in ground.entries[scene] for m in methods.values()
-            )
-        ]
-        for kind in (HERE, VERIFIED, REPORTED)
-    )
-    scenes = next(filter(None, by_kind), [])
+    scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
     ranked = all(method.kind != "reference" for method in methods.values())
     compared = ranked and units >= FEWEST
@@ -375,13 +315,8 @@ def _class_rows(
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         elif not scenes:
             reason = "no scenario has a score"
-        rows[label] = BoardRow(
-            *(method, starts, data, drawn),
-            unranked_reason=reason,
-            scenes=scored,
-            failed=failed,
-            runs=len(runs),
-        )
+        row = BoardRow(method, starts, data, drawn, unranked_reason=reason, scenes=scored)
+        rows[label] = replace(row, failed=failed, runs=len(runs))
     reported = [label for label in rows if methods[label].computed == REPORTED]
     whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
     for label in reported:
@@ -396,18 +331,16 @@ def _class_rows(
         remark = "; ".join(filter(None, (remark, row.unranked_reason)))
         rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    line = [ground.scores(scene, ground.board.line).mean() for scene in scenes] if whole else []
-    found = _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else []
-    for standing in found:
+    for standing in _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else ():
         row, label = rows.pop(standing.method), standing.method
-        means = [ground.scores(scene, label).mean() for scene in scenes]
+        pairs = [[ground.scores(s, m).mean() for m in (label, ground.board.line)] for s in scenes]
         each_trial = score_table(ground, row, scenes, label, each_trial=True)
         placed.append(
             replace(
                 row,
                 standing=standing,
                 each_trial=float(each_trial.mean()),
-                ahead=sum(own > other for own, other in zip(means, line, strict=True)),
+                ahead=sum(own > line for own, line in pairs),
                 unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
@@ -421,10 +354,9 @@ def _standings(
     labels: Sequence[str],
     compared: bool,
 ) -> list[Standing]:
-    """Test the methods `labels` of one class against each other and the method to beat; rank them.
+    """Test the methods `labels` of one class, as `row` is, and the method to beat; rank them.
 
-    `ground` has all results, `scenes` are the scenarios. `row` is any row of the class, which names
-    the data set; `compared` is whether there are enough scenarios for tests between methods.
+    `compared` is whether there are enough scenarios for tests between methods.
     """
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
@@ -435,8 +367,7 @@ def _standings(
         other = [score_table(ground, row, scenes, name, each_trial=True) for name in names]
         usual[EACH_TRIAL] = chances_of(other) <= LEVEL
     scores = {label: tables[label] for label in labels}
-    units = row.drawn != "trials"
-    line = tables[ground.board.line]
+    line, units = tables[ground.board.line], row.drawn != "trials"
     return standings(scores, line, units=units, ranked=compared, usual=usual)
 
 
@@ -448,22 +379,18 @@ def score_table(
     *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
+    """Return a method's scores in `scenes`, (U, T), over U scenarios and T trials.
 
-    `ground` has the results, `scenes` the scenarios. If the leaderboard's `row` is over all data
-    sets, U counts data sets, with means over their scenarios. If `each_trial`, scores are with the
-    best parameter values of each trial.
-
-    Raises:
-        FedreproError: scenarios have different numbers of trials.
+    If the leaderboard's `row` is over all data sets, U counts data sets, with means over their
+    scenarios. If `each_trial`, scores are with the best parameter values of each trial.
+    FedreproError is raised if scenarios have different numbers of trials.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
     if row.data != ALL:
         return np.stack(tables)
-    titles = dict.fromkeys(scene.data for scene in scenes)
-    of_data = [
-        [t for s, t in zip(scenes, tables, strict=True) if s.data == name] for name in titles
-    ]
-    return np.stack([np.mean(own, axis=0) for own in of_data])
+    by_data: dict[str, list[np.ndarray]] = {}
+    for scene, table in zip(scenes, tables, strict=True):
+        by_data.setdefault(scene.data, []).append(table)
+    return np.stack([np.mean(own, axis=0) for own in by_data.values()])

@@ -1,9 +1,9 @@
 """Rank methods by one test: scores with intervals, ranks and groups.
 
 A method has a score in each scenario (data set, partition) and trial. A trial is one partition and
-one set of local models for all methods, and it shares its random numbers with the trials of other
-scenarios. So a mean score has two parts that other experiments would change: the scenarios (or data
-sets, where a row is the mean of each), and the trials. `estimate` adds their squared errors.
+one set of local models for all methods, and shares its random numbers with the trials of other
+scenarios. So other experiments would change a mean score in two parts: scenarios, or data sets
+where a row is the mean of each, and trials. `estimate` adds their squared errors.
 
 Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
 of a class and the method to beat. Groups, ranks and verdicts follow from these pairs alone.
@@ -42,15 +42,11 @@ class Estimate:
 class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
-    Attributes:
-        above: the method's score minus the score of the method to beat.
-        above_trials: `above`, with an interval over trials alone.
-        chance: p value of `above` after Holm's correction.
-        verdict: better or worse than the method to beat, or not shown.
-        group: methods that no test separates from the group's best; 1 is best, None if not tested.
-        rank_low, rank_high: the best and the worst rank that the tests allow.
-        not_significantly_different: the methods of its class that do not differ from it.
-        usual: its group by each of the other tests, such as Wilcoxon's.
+    above: the score minus that of the method to beat; above_trials: with an interval over trials
+    alone. chance: p value of `above` after Holm's correction. verdict: better or worse than the
+    method to beat, or not shown. group: 1 is the best; None if not tested. rank_low, rank_high: the
+    best and the worst rank that the tests allow. not_significantly_different: methods of its class.
+    usual: its group by each of the other tests.
     """
 
     method: str
@@ -67,32 +63,29 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
+    """Scale accuracies, (T,), to scores: (accuracy - baseline) / gap in each trial.
 
-    The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
-    mean of ceiling - baseline over trials, so that a trial in which both are close does not
-    outweigh other trials, and the mean score is the quotient of mean differences.
+    The gap is the mean of ceiling - baseline over trials, so that a trial in which both are close
+    does not outweigh others, and the mean score is the quotient of mean differences.
     """
-    gap = float(np.mean(ceiling - baseline))
-    scores: np.ndarray = (accuracy - baseline) / gap
+    scores: np.ndarray = (accuracy - baseline) / float(np.mean(ceiling - baseline))
     return scores
 
 
 def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
-    """Estimate the mean of scores or differences, float64 (U, T), with interval and p value.
+    """Estimate the mean of scores or differences, (U, T), with interval and p value.
 
     error² = var(means over trials) / U + var(means over units) / T
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first alone. The interaction of units and
-    trials is in both terms, so the error is not too small. Degrees of freedom are Satterthwaite's,
-    at most U - 1; without that limit, tests of three units err five times too often after Holm's
-    correction.
+    second term alone is used; with a single trial the first alone. The interaction of both is in
+    both terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U -
+    1: without that limit, tests of three units err five times too often after Holm's correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
-    samples = [scores.mean(axis=axis) for axis in ((1, 0) if units else (0,))]
-    samples = [sample for sample in samples if len(sample) > 1]
+    means = [scores.mean(axis=axis) for axis in ((1, 0) if units else (0,))]
+    samples = [sample for sample in means if len(sample) > 1]
     if not samples:
         return Estimate(value, -math.inf, math.inf, 1.0)
     squares = [float(sample.var(ddof=1)) / len(sample) for sample in samples]
@@ -115,13 +108,11 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """Test all methods of a class against each other; return their scores, ranks and groups.
-
-    Results are ordered by group, and within a group from the best.
+    """Test all methods of a class against each other; return them by group, the best of it first.
 
     Args:
-        scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
-        line: scores of the method to beat, float64 (U, T).
+        scores: by method, (U, T): a row per scenario or data set, a column per trial.
+        line: scores of the method to beat, (U, T).
         units: whether intervals are for other scenarios or data sets too, or for trials alone.
         ranked: whether pairs of methods are tested.
         usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
@@ -138,12 +129,10 @@ def standings(
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     tables = [scores[name] for name in names] + ([] if line is None else [line])
-    known = {}
-    for name in names:
-        known[name] = Standing(name, own[name])
-        if line is not None:
-            gap = scores[name] - line
-            ends = estimate(gap, units=units), estimate(gap, units=False)
+    known = {name: Standing(name, own[name]) for name in names}
+    if line is not None:
+        for name in names:
+            ends = (estimate(scores[name] - line, units=which) for which in (units, False))
             known[name] = Standing(name, own[name], *ends)
     if not ranked:
         return [known[names[one]] for one in best]
@@ -179,8 +168,7 @@ def standings(
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
     """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
 
-    `tables` has the scores of each method, float64 (U, T), in U scenarios or data sets and T
-    trials; `units` is whether scenarios count as random, as trials do.
+    `tables` has the scores of each method, (U, T); `units` as for `estimate`.
     """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
@@ -188,11 +176,11 @@ def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarra
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, by test name.
+    """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, bool (M, M), by test.
 
-    `means` has mean scores over trials, float64 (M, S), for M methods in S scenarios, taken as
-    independent; results are bool (M, M). Wilcoxon's signed-rank test is with Holm's correction.
-    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
+    `means` has mean scores over trials, (M, S), for M methods in S scenarios, taken as independent.
+    Wilcoxon's signed-rank test is with Holm's correction. Source: J. Demšar, Statistical
+    comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -210,7 +198,6 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
-    """Arrange p values of pairs of `count` methods as a symmetric matrix with diagonal 1."""
     matrix = np.eye(count)
     above = np.triu_indices(count, 1)
     matrix[above] = matrix.T[above] = chances
@@ -218,7 +205,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Return p values (`chances`) corrected for multiple tests by Holm's method.
+    """Correct p values for multiple tests.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
@@ -229,15 +216,16 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Divide methods into groups: repeatedly the best one left, and all that do not differ from it.
+    """Return {method: its group, from 1}: repeatedly the best one left, and all that do not differ.
 
-    `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ. Returns
-    {index: number of its group, from 1}.
+    `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ.
     """
     groups: dict[int, int] = {}
-    left, number = list(best), 0
-    while left:
-        first, number = left[0], number + 1
-        groups |= {m: number for m in left if m == first or not apart[first, m]}
-        left = [method for method in left if method not in groups]
+    for first in best:
+        if first not in groups:
+            number = 1 + max(groups.values(), default=0)
+            alike = {first, *(other for other in best if not apart[first, other])}
+            groups |= {
+                method: number for method in best if method in alike and method not in groups
+            }
     return groups

@@ -1,6 +1,7 @@
 """Collect a method's values over trials, by metric and split of examples, and average them.
 
-A trial's value is the one at the end of its run; values after single rounds are kept apart.
+A trial's value is the one at the end of its run; values after single rounds are kept apart. In
+errors, `where` names the figure, and `token` the method with its parameter values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics as a data frame sorted by trial, with final values and single rounds.
+    """Return a run's metrics as a data frame sorted by trial.
 
     If models were fine-tuned on several samples, a trial's value is the mean over samples.
     """
@@ -47,11 +48,10 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
+    """Keep the metrics of one node of a graph, counted from 1, or of all together if None.
 
-    `node` counts from 1; means over nodes are then dropped, but metrics that only exist for all
-    nodes are kept. `belief`, "before" or "after" averaging with neighbours, is the test result to
-    keep; it becomes the split `test`.
+    Means over nodes go if a node has its own number. `belief`, "before" or "after" averaging with
+    neighbours, is the test result that becomes the split `test`.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -62,8 +62,7 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
     node_rows = frame[frame["client"] == node - 1]
     key = frame["metric"] + "/" + frame["split"]
     has = key.isin(node_rows["metric"] + "/" + node_rows["split"]) | frame["metric"].isin(MEANS)
-    shared = together & ~has
-    return frame[(frame["client"] == node - 1) | shared]
+    return frame[(frame["client"] == node - 1) | (together & ~has)]
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
@@ -72,16 +71,11 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return rows of `frame` with parameter values `token`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
 def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return a method's final values: {(metric, split): values over trials}.
-
-    `rows` has its measurements with one combination of parameter values, which errors name by
-    `token`. `where` names the figure in errors.
-    """
+    """Return a method's final values, {(metric, split): values over trials}, from its `rows`."""
     last = rows[is_final(rows)]
     if last.empty:
         raise FedreproError(
@@ -91,12 +85,12 @@ def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Serie
 
 
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return {(metric, split): values over trials} of one method; NaN in trials that failed.
+    """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
 
-    `rows` are its measurements with the parameter values `token`. If the method is undefined for
-    the clients of some trials, the only key is (`left_out`, ""): 1 in these trials. Raises
-    FedreproError if a trial is missing or double, with `token` and the figure's name `where` in the
-    message.
+    If it is undefined for the clients of some trials, the only key is (`left_out`, ""): 1 in these.
+
+    Raises:
+        FedreproError: a trial is missing or double.
     """
     left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
     if left_out:
@@ -121,9 +115,9 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `own` are measurements of one method. The result also has `accuracy_scatter`, the sample sd of
-    the accuracies that were averaged, and lacks counts over all rounds. It is {} for a failed
-    method or one without rounds. `where` is for errors.
+    `own` are measurements of one method. `accuracy_scatter` is the sample sd of the accuracies that
+    were averaged; counts over all rounds are left out. The result is {} for a failed method or one
+    without rounds.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -173,10 +167,10 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` maps the label of such a method to a second method with more trials. The paired mean is
-    the second method's mean over all its trials plus the mean difference between the two in shared
-    trials, so that easy or hard trials favour neither. A value after a single round is paired with
-    the second method's final value. `leading` are the columns of swept parameters.
+    `pairs` maps such a method's label to a second one with more trials. The paired mean is the
+    second method's mean over all its trials plus the mean difference in shared trials, so that easy
+    or hard trials favour neither. A value after a round is paired with the second method's final
+    value. `leading` are the columns of swept parameters.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -203,10 +197,9 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
+    """Return the sd over clients of each client's mean over trials, {(metric, split): sd or None}.
 
-    The means are of final values in the first `trials` trials of a run's metrics `table`, with the
-    method's parameter values `token`. `where` names the figure in errors.
+    They are of final values in the first `trials` trials of a run's metrics `table`.
 
     Raises:
         FedreproError: the method has no numbers of single clients.
@@ -230,8 +223,7 @@ def over_clients(
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
     """Replace mean and sd in csv rows by paired means and by sds over clients, where given."""
     if CLIENTS_SD in numbers:
-        spread = numbers[CLIENTS_SD]
-        numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))
+        numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:
         return numbers
     plain = numbers[PAIRED].isna()
