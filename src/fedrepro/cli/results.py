@@ -148,10 +148,10 @@ def results(
 ) -> None:
     """List every method's final values and chosen settings in every scenario of drawn exhibits."""
     from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
+    from fedrepro.numbers.results_table import collect, common, scenario_blocks
 
-    only = Only(exhibit, method, metric, split, sort)
-    collected = collect(scale, wide=wide, reports=reports, only=only)
+    asked = {"method": method, "metric": metric, "split": split}
+    collected = collect(scale, wide=wide, reports=reports, exhibit=exhibit, sort=sort, **asked)
     for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:

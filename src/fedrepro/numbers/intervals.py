@@ -155,6 +155,13 @@ def half_width(series: Array, confidence: float) -> Array:
     return half_widths
 
 
+def interval_of_mean(values: Array, confidence: float) -> Interval:
+    """Return the mean of `values`, (trials,), with Student's interval, which may leave [0, 1]."""
+    column = values[:, None]
+    middle, half = float(mean(column)[0]), float(half_width(column, confidence)[0])
+    return Interval(middle, middle - half, middle + half)
+
+
 @cache
 def _factor(trials: int, confidence: float) -> float:
     if trials < 2:

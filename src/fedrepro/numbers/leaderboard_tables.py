@@ -25,21 +25,21 @@ from fedrepro.numbers.trial_statistics import over_trials
 
 # of a scenario: bytes as a multiple of what sending the models takes there
 COSTS_TOLD = ("bytes_up", "exchanges", "networks")
+ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return the leaderboard as a data frame: a row per method, data set and start of clients.
 
-    Columns: class, score and difference from the method to beat, with intervals; group and ranks;
-    costs, number of parameter values tried, accuracy in each scenario. `ground` has the results
-    behind `rows`. If others submitted methods, a column has who computed each row.
+    If others submitted methods, a column has who computed each row.
     """
     table = pd.DataFrame([_row(ground, row) for row in rows])
-    return table if _others(rows) else table.drop(columns="computed")
+    return _whose(table, rows)
 
 
-def _others(rows: Sequence[BoardRow]) -> bool:
-    return any(row.method.computed != HERE for row in rows)
+def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    others = any(row.method.computed != HERE for row in rows)
+    return table if others else table.drop(columns="computed")
 
 
 def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
@@ -47,6 +47,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
     above = standing.above if standing and label != ground.board.line else None
+    usual = standing.usual if standing else {}
     return {
         "starts": row.starts,
         "data": row.data,
@@ -65,10 +66,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         f"beside_{line}_chance": standing.chance if standing else None,
         f"beside_{line}": standing.verdict if standing else "",
         "drawn_again": row.drawn,
-        **{
-            f"group_{_key(test.lower())}": standing.usual.get(test) if standing else None
-            for test in (*USUAL, EACH_TRIAL)
-        },
+        **{f"group_{_key(test.lower())}": usual.get(test) for test in (*USUAL, EACH_TRIAL)},
         "scenarios": len(row.scenes),
         "runs": row.runs,
         "failed": row.failed,
@@ -89,13 +87,8 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    """Return an estimate and its interval as cells: {`name`, `name`_low, `name`_high: value}.
-
-    The values are None if `found` is None; `first=1` leaves out column `name`.
-    """
-    values = (found.value, found.low, found.high) if found else (None, None, None)
-    pairs = zip((name, f"{name}_low", f"{name}_high"), values, strict=True)
-    return dict([*pairs][first:])
+    cells = [(f"{name}{end}", getattr(found, end[1:] or "value", None)) for end in ENDS[first:]]
+    return dict(cells)
 
 
 def _key(label: str) -> str:
@@ -103,10 +96,7 @@ def _key(label: str) -> str:
 
 
 def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> dict[str, float]:
-    """Return the mean costs of the method `label` over `scenes`: {name of a cost: value}.
-
-    Bytes are in units of one upload of all clients' models; `ground` has the results.
-    """
+    """Return the mean costs of the method `label` over `scenes`, by name."""
     found = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
     return {key: float(np.mean([costs[key] for costs in found])) for key in found[0]}
 
@@ -114,10 +104,10 @@ def _costs(ground: BoardData, label: str, scenes: Sequence[BoardScenario]) -> di
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
-    To select parameter values, the server sends all candidate models to all clients, which return
-    accuracies in one more exchange. If a method predicts with several networks, the server sends
-    each network once. A method with several exchanges repeats all of them for each candidate. For
-    the best client, the server sends every client's model to all clients.
+    Bytes are in units of one upload of all clients' models. To select, the server sends all
+    candidate models to all clients, which return accuracies in one more exchange; each network of
+    several that predict is sent once. A method with several exchanges repeats all of them for each
+    candidate. For the best client, the server sends every client's model to all clients.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -149,9 +139,8 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    `ground` has the results. Metrics of a scenario are test accuracy, score, and costs (without
-    values by trial). Further rows have score, rank_low, rank_high and group over all scenarios of a
-    data set, and over all data sets. Methods without a row in `rows` are left out.
+    A scenario has test accuracy, score and costs; further rows have score, ranks and group over the
+    scenarios of a data set, and over all. Methods without a row in `rows` are left out.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
@@ -182,17 +171,12 @@ def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
             add(metric, np.array([float(getattr(row.standing, metric))]), **base)
     columns = ["starts", "data", "case", "clients", "method", "metric", "split"]
     table = pd.DataFrame(records, columns=[*columns, "mean", "sd", "trials", "by_trial", "setting"])
-    if not _others(rows):
-        return table
     whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
-    return table.assign(computed=whose)
+    return _whose(table.assign(computed=whose), rows)
 
 
 def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return measured seconds of a trial as means over scenarios, on the server and on clients.
-
-    A row is a method of `rows`, a start of clients (equal or different weights) and a metric.
-    """
+    """Return measured seconds of a trial as means over scenarios, on the server and on clients."""
     records = []
     for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
         entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]

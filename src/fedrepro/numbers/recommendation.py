@@ -1,15 +1,15 @@
 """Recommend methods: the best in those scenarios of a leaderboard that are most like one's clients.
 
-Results are read from the tables of a leaderboard (`leaderboard.py`). Distance counts doublings of
-the number of clients, and of Dirichlet's alpha. By convention iid is alpha 10, and partitions with
-a few labels per client are at the distance UNLIKE from all Dirichlet ones.
+Distance counts doublings of the number of clients, and of Dirichlet's alpha. By convention iid is
+alpha 10, and partitions with a few labels per client are at UNLIKE from all Dirichlet ones.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,10 @@ WITH_MODELS |= {NOTHING_MORE}
 class Situation:
     """The federation that somebody wants a method for.
 
-    Attributes:
-        clients: how many clients there are.
-        skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client.
-        exchanges: how often clients and server may exchange messages.
-        public: whether the server has images of another data set.
-        one_start: whether all clients began from the same weights.
-        only_models: whether clients send nothing but models, and their numbers of examples.
+    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. exchanges:
+    how often clients and server may exchange messages. public: whether the server has images of
+    another data set. one_start: whether all clients began from the same weights. only_models:
+    whether clients send nothing but models, and their numbers of examples.
     """
 
     clients: int
@@ -57,17 +54,15 @@ class Situation:
     only_models: bool = False
 
     def __post_init__(self) -> None:
+        alpha = math.nan
         object.__setattr__(self, "skew", self.skew.lower())
-        if self.skew not in (IID, LABELS):
-            try:
-                alpha = float(self.skew)
-            except ValueError:
-                alpha = math.nan
-            if not 0 < alpha < math.inf:
-                raise FedreproError(
-                    f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
-                    f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
-                )
+        with contextlib.suppress(ValueError):
+            alpha = 1.0 if self.skew in (IID, LABELS) else float(self.skew)
+        if not 0 < alpha < math.inf:
+            raise FedreproError(
+                f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
+                f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
+            )
         if self.clients < 1 or self.exchanges < 1:
             raise FedreproError("--clients and --exchanges are whole numbers from 1")
 
@@ -80,11 +75,10 @@ class Situation:
 
 @dataclass(frozen=True)
 class RecommendedMethod:
-    """A method in those scenarios of a leaderboard that are most like somebody's clients.
+    """A method with its score and 95 % interval over trials, in the scenarios that are most alike.
 
-    kind: its class on the leaderboard, such as "one model". score, low, high: score and 95 %
-    interval over trials. accuracy: on test examples, in each of the scenarios; NaN where it was not
-    run. costs: columns of the leaderboard by name.
+    kind: its class, such as "one model". accuracy: on test examples in each scenario, NaN where it
+    was not run. costs: columns of the leaderboard by name.
     """
 
     kind: str
@@ -100,14 +94,10 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    Attributes:
-        scenarios: names of these scenarios.
-        doublings: their distance from the wanted federation, see `distance`.
-        choices: in each class, methods that no test over trials separates from the best one.
-        lines: methods to compare with, such as pooled training.
-        more: methods that score above all of `choices`, but need too many exchanges with the
-            server.
-        partly: for methods that were not run in all of `scenarios`, in how many they have a score.
+    doublings: the distance of these scenarios, see `distance`. choices: in each class, methods that
+    no test over trials separates from the best one. lines: methods to compare with, such as pooled
+    training. more: methods that score above all `choices`, but need too many exchanges. partly: of
+    methods that were not run in all scenarios, in how many.
     """
 
     scenarios: Sequence[str]
@@ -126,12 +116,9 @@ class Recommendation:
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
-    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
+    """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard.
-
-    Raises:
-        FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
+    FedreproError is raised if it is missing, or lacks scenarios with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
@@ -152,8 +139,8 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     if scored.empty:
         raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
     places = scored[PLACE].drop_duplicates()
-    pairs = zip(places["case"].tolist(), places["clients"].tolist(), strict=True)
-    distances = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
+    pairs = zip(places["case"], places["clients"].astype(int), strict=True)
+    distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near, on=PLACE)
     accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
@@ -173,9 +160,8 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
         open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
-    def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[RecommendedMethod]:
+    def taken(rows: pd.DataFrame, groups: int | None = None) -> list[RecommendedMethod]:
         scores = _scores(there[there["method"].isin(rows.index)], near)
-        chosen = [one for one in standings(scores, units=False) if one.group in groups]
         return [
             RecommendedMethod(
                 str(rows.loc[standing.method, "class"]),
@@ -183,17 +169,16 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
                 accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
                 {str(key): value for key, value in rows.loc[standing.method].to_dict().items()},
             )
-            for standing in chosen
+            for standing in standings(scores, units=False)
+            if groups in (None, standing.group)
         ]
 
     few = open_to[open_to["exchanges"] <= wanted.exchanges]
-    choices = [
-        choice for kind in wanted.classes for choice in taken(few[few["class"] == kind], [1])
-    ]
+    choices = [one for kind in wanted.classes for one in taken(few[few["class"] == kind], 1)]
     best = max((choice.score for choice in choices), default=0.0)
-    others = taken(open_to[open_to["exchanges"] > wanted.exchanges], range(1, len(open_to) + 1))
+    others = taken(open_to[open_to["exchanges"] > wanted.exchanges])
     more = [other for other in others if other.score > best]
-    lines = taken(table[table.index.isin(LINES)], range(1, len(LINES) + 1))
+    lines = taken(table[table.index.isin(LINES)])
     totals = there[there["metric"] == "score"].groupby("method").size()
     partly = {str(name): int(totals.get(name, 0)) for name in few.index}
     partly = {name: count for name, count in partly.items() if count < len(names)}
@@ -209,9 +194,7 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
 
-    It is |log2(ratio of clients)| + |log2(ratio of alphas)|. `case` is the label of the scenario's
-    partition, which names its alpha; `clients` is its number of clients. Iid counts as alpha 10,
-    and few labels per client are 3 from any alpha.
+    It is |log2(ratio of clients)| + |log2(ratio of alphas)|; `case` names the scenario's alpha.
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
@@ -223,7 +206,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return {method run in all S scenarios `near`: scores, float64 (S, T)} over T trials."""
+    """Return {method run in all S scenarios `near`: scores, (S, T)} over T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

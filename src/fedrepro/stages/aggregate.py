@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
-from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.artifacts import one_line
 from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
-from fedrepro.core.provenance import resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
@@ -32,9 +31,9 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
+from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.devices import device_of
-from fedrepro.stages.job_log import Failures, log
+from fedrepro.stages.job_log import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
@@ -51,9 +50,7 @@ from fedrepro.training.training_settings import Settings, settings_of
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    A job, one process of the pipeline, names the files to read and the folder to write. All its
-    combinations of the method's parameter values are evaluated, also after fine-tuning if it asks
-    for that. `device` is cpu or cuda.
+    All combinations of its parameter values are evaluated, also after fine-tuning if the job asks.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -61,13 +58,13 @@ def run(job: Job, device: str = "cpu") -> None:
     made = {"path": job.scenario.token, "data": given.prepared.checksum}
     models = read_models(list(map(Path, job.models)), list(trials), made)
     table, failures = Table(job.scenario.specs), Failures()
-    measured: list[tuple[int, str, float, float, float]] = []
+    measured: list[tuple[Any, ...]] = []
     for trial in trials:
         own = _trial(job, given.trial(trial), models[trial], failures)
-        for setting, numbers, seconds, shares, how, repetition in own:
+        for setting, numbers, seconds, how, repetition in own:
             row = partial(MetricRow, trial, setting, tune=how, repetition=repetition)
             table.add(row(*number) for number in numbers)
-            measured.append((trial, setting_token(setting, tune=how), seconds, *shares))
+            measured.append((trial, setting_token(setting, tune=how), *seconds))
         log(f"trial {trial}: {method.name}")
     source = given.source(
         "/".join([job.scenario.token, method.token, *([tune.token] if tune else [])]),
@@ -79,11 +76,10 @@ def run(job: Job, device: str = "cpu") -> None:
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
-    write_table(Path(job.out, TIMINGS), columns, "timings", source | resources_used())
-    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
+    write_measured(job, columns, table, source)
 
 
-Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, int | None]
+Measured = tuple[Spec, list[Number], tuple[float, float, float], Spec | None, int | None]
 
 
 def _trial(
@@ -91,11 +87,10 @@ def _trial(
 ) -> Iterator[Measured]:
     """Run a method in one trial with every combination of its parameter values; yield measurements.
 
-    Each result is a tuple: the method with its parameters; its metrics, those of single clients
-    last; seconds in total; (seconds of clients, seconds of the server); the fine-tuning and the
-    number of its public sample, both None without fine-tuning. Work that combinations share counts
-    fully for each. If the method's code raises an error, the only metric is `failed`, and
-    `failures` records the error.
+    Each is the method with its parameters; its metrics, those of single clients last; seconds in
+    total, of clients and of the server; the fine-tuning and the number of its public sample, both
+    None without. Work that combinations share counts fully for each. If the method's code raises an
+    error, the only metric is `failed`.
     """
     method, public = job.specs["method"], Path(job.public) if job.public else None
     local, info = method_inputs(job.scenario, method, data, models, public)
@@ -114,25 +109,24 @@ def _trial(
         except Exception as error:  # a method's code may raise anything
             failures.note(setting.token, rng.trial, error)
             for how, repetition in ((None, None), *ways):
-                yield setting, [Number("failed", 1.0)], 0.0, (0.0, 0.0), how, repetition
+                yield setting, [Number("failed", 1.0)], (0.0, 0.0, 0.0), how, repetition
             continue
-        yield setting, numbers, done.seconds, (done.further.seconds, done.server), None, None
+        yield setting, numbers, (done.seconds, done.further.seconds, done.server), None, None
         for how, repetition in ways:
             began = time.perf_counter()
             new = _tuned(done.made, how, repetition, data, settings_of(job.scenario.training))
             seconds = time.perf_counter() - began
             again = _measured(new, splits, draws, models.epochs, done.cost)
-            yield setting, again, seconds, (0.0, seconds), how, repetition
+            yield setting, again, (seconds, 0.0, seconds), how, repetition
 
 
 @dataclass(frozen=True)
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    made: the global model or models. seconds: of server and clients, including the method's
-    preparation only if it ran in this call. server: seconds of the server alone, always including
-    its preparation. further: cost of clients' work besides sending their models. cost: exchanges
-    with the server, messages, bytes and clients' passes over their data, as metrics.
+    seconds: of server and clients, with the method's preparation if it ran in this call. server: of
+    the server alone, always with its preparation. further: of clients' work besides sending their
+    models. cost: exchanges, messages, bytes and clients' passes over their data, as metrics.
     """
 
     made: MethodOutput
@@ -145,13 +139,9 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a one-shot method or control in one trial, and count what it costs.
 
-    `setting` is the method with its parameter values. `costly` holds the trial's local models, its
-    clients, and preparatory work that several choices of parameters share. If the method's
-    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
-    model whose weights are NaN, as if it had diverged.
-
-    Raises:
-        FedreproError: the method returns another type than `MethodOutput`.
+    `costly` holds the trial's local models, its clients, and preparatory work that several choices
+    of parameters share. If the method's arithmetic fails (a singular matrix, an overflow that numpy
+    was set to raise), the result is a model whose weights are NaN, as if it had diverged.
     """
     import torch
 
@@ -160,7 +150,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     kind, ledger = setting.component.meta["kind"], ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
-        extra = costly(setting)
+        extra, spent, seconds = costly(setting)
         ledger.begin()
         called = time.perf_counter()
         made = setting.component.fn(local, info, rng=costly.rng, **setting.own, **extra)
@@ -174,10 +164,9 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
         nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
         lost = GlobalModel(local.model, nothing)
         cost = communication(*_sent(kind, local, lost, ClientCost()))
-        seconds = time.perf_counter() - began
-        return SettingResult(lost, seconds, seconds, ClientCost(), cost)
-    further = costly.spent(setting) + ledger.spent
-    server = ended - called - ledger.spent.seconds + costly.seconds(setting)
+        whole = time.perf_counter() - began
+        return SettingResult(lost, whole, whole, ClientCost(), cost)
+    further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
     cost = communication(*_sent(kind, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
@@ -186,8 +175,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     """Raise FedreproError unless a method returned global models whose tensors fit their networks.
 
-    `made` is what the method returned; None is accepted, for a method that found nothing to return.
-    `setting` names the method in the error, and `local` are the clients' models.
+    None is accepted, for a method that found nothing to return.
     """
     if made is None:
         return
@@ -211,28 +199,26 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
             if not isinstance(value, np.ndarray)
         ]
         faults += ["no network (m = 0)"] if count == (0,) else []
-        faults += [
-            f"'{name}' of shape {shapes[name]}: let it be "
-            f"(m, {', '.join(map(str, due[name]))}) for m networks"
-            for name in due
-            if not faults and (len(shapes[name]) != 1 + len(due[name]) or shapes[name][:1] != count)
-        ]
+        for name in due if not faults else ():
+            if len(shapes[name]) != 1 + len(due[name]) or shapes[name][:1] != count:
+                wanted = ", ".join(map(str, due[name]))
+                faults.append(
+                    f"'{name}' of shape {shapes[name]}: let it be (m, {wanted}) for m networks"
+                )
         if faults:
             raise FedreproError(f"method '{setting.token}' returns {faults[0]}")
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether `method` is to measure running statistics again (parameter `batchnorm`)."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    `made` is what the method returned, `setting` the method with its parameters, `local` the
-    clients' models. `average` keeps the statistics that the method averaged. `local` returns a
-    model per client, with the client's own statistics and normalisation weights. `recalibrate`
-    measures statistics with the new weights, at clients or on the server's inputs.
+    `average` keeps the statistics that the method averaged. `local` returns a model per client,
+    with the client's own statistics and normalisation weights. `recalibrate` measures statistics
+    with the new weights, at clients or on the server's inputs.
 
     Raises:
         FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
@@ -293,7 +279,6 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune a method's models by the procedure `tune` on public sample `repetition`."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -309,9 +294,8 @@ def _sent(
 ) -> tuple[int, Traffic]:
     """Return a one-shot method's number of exchanges with the server, and its messages and bytes.
 
-    Numbers that the model `made` declares are used. Otherwise clients send their models `local`
-    once, besides the messages of `further` work. A control (`kind` other than "one_shot") sends
-    nothing.
+    Numbers that the model declares are used. Otherwise clients send their models once, besides the
+    messages of `further` work. A control sends nothing.
     """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
@@ -332,11 +316,8 @@ def method_inputs(
 ) -> tuple[LocalModels, ClientInfo]:
     """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
-    another data set, whose inputs the server has without labels.
-
-    Raises:
-        FedreproError: the method needs public inputs, and they are missing or of another shape.
+    `public` is the folder of another data set, whose inputs the server has without labels;
+    FedreproError is raised if the method needs it, and it is missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -359,45 +340,37 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """Runs a method's preparation (costly work before aggregation) once for many parameter values.
+    """Runs a method's preparation `fn` (costly work before aggregation) once for many settings.
 
-    Two calls share a preparation if all parameters that the preparation takes are equal. fn: the
-    preparation, None if the method has none. clients: the clients' models. made: from values of the
-    parameters to (result, clients' cost, server's seconds).
+    Two of them share it if all parameters that it takes are equal. made: from these to the result,
+    clients' cost and the server's seconds.
     """
 
     fn: Callable[..., Any] | None
     clients: LocalModels
     info: ClientInfo
     rng: RngKey
-    made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
+    made: dict[Any, tuple[dict[str, Any], ClientCost, float]] = field(default_factory=dict)
 
-    def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Prepare for `setting` unless done; return {"prepared": result}, {} without fn."""
-        return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
+    def __call__(self, setting: Spec) -> tuple[dict[str, Any], ClientCost, float]:
+        """Prepare for `setting` unless done; return {"prepared": result}, and what it cost.
 
-    def spent(self, setting: Spec) -> ClientCost:
-        """Return clients' cost of preparing for `setting`, also if other settings share it."""
-        return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
-
-    def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds of preparing for `setting`, also if others share them."""
-        return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
-
-    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
-        names = [name for name in inspect.signature(fn).parameters if name in setting.values]
+        That is clients' cost and the server's seconds, also if other settings share them.
+        """
+        if self.fn is None:
+            return {}, ClientCost(), 0.0
+        names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
         if key not in self.made:
             ledger = ledger_of(self.info)
             ledger.begin()
             began = time.perf_counter()
-            value = fn(self.clients, self.info, rng=self.rng, **values)
+            value = {"prepared": self.fn(self.clients, self.info, rng=self.rng, **values)}
             whole = time.perf_counter() - began
             self.made[key] = value, ledger.spent, whole - ledger.spent.seconds
         return self.made[key]
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the time and traffic of clients in `info`, or a new one."""
     return info.clients.ledger if info.clients else CostCounter()

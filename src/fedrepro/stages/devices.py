@@ -1,7 +1,7 @@
 """Give each job on this machine a GPU of its own.
 
-Snakemake counts GPUs but assigns none, so that without this module every job would compute on the
-first GPU. A job locks a file for its GPU; the system releases the lock when the job ends.
+Snakemake counts GPUs but assigns none, so that every job would compute on the first one. A job
+locks a file for its GPU; the system releases the lock when the job ends.
 """
 
 from __future__ import annotations
@@ -23,12 +23,9 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return the device to compute on: `name` itself, or for "cuda" a free GPU, such as "cuda:1".
+    """Return `name`, or for "cuda" a free GPU, such as "cuda:1", after waiting for it.
 
-    Waits until a GPU is free.
-
-    Raises:
-        FedreproError: `name` is "cuda" and PyTorch finds no GPU.
+    FedreproError is raised if PyTorch finds no GPU.
     """
     if name != "cuda":
         return name
@@ -58,11 +55,10 @@ def visible(count: int) -> list[str]:
 
 
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
-    """Reserve one of the GPUs `names` for this process, and return its index in `names`.
+    """Reserve one of the GPUs `names` for this process, once one is free, and return its index.
 
-    Waits until a GPU is free. A reservation is a lock on a file in `folder`, by default a temporary
-    folder of the user. The environment variable FEDREPRO_GPU_JOBS (default 1) is the number of
-    processes that may share a GPU.
+    A reservation is a lock on a file in `folder`, by default a temporary one of the user. The
+    environment variable FEDREPRO_GPU_JOBS (default 1) is how many processes may share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,14 +1,20 @@
-"""Write a job's log: lines of progress, and sentences on methods whose code raised an error."""
+"""Write what a job says and measures, and sentences on methods whose code raised an error."""
 
 from __future__ import annotations
 
 import sys
 import time
 import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
-from fedrepro.core.artifacts import one_line
+from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.errors import FedreproError, sentence_for
+from fedrepro.core.metrics import Table
 from fedrepro.core.plugins import own_fault
+from fedrepro.core.provenance import resources_used
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 
 _began = time.perf_counter()
 
@@ -24,14 +30,21 @@ def log(line: str) -> None:
     print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
 
 
+def write_measured(
+    job: Job, times: Mapping[str, Sequence[Any]], table: Table, source: Mapping[str, Any]
+) -> None:
+    """Write a job's table of times, by column, and last its metrics, with their provenance."""
+    write_table(Path(job.out, TIMINGS), times, "timings", {**source, **resources_used()})
+    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
+
+
 class Failures(dict[str, str]):
     """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
         """Record the `error` that a method raised with parameters `setting`; print a traceback.
 
-        The sentence recorded has the trial's number and the error's file, line and message. An
-        error of the machine, such as a full disk, is raised again.
+        An error of the machine, such as a full disk, is raised again.
         """
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error

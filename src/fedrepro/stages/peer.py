@@ -30,9 +30,15 @@ from fedrepro.numbers.model_evaluation import (
     strange,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.rounds_job import FinishedTrial, run_rounds
+from fedrepro.stages.rounds_job import (
+    Evaluator,
+    FinishedTrial,
+    Progress,
+    Splits,
+    StateEvaluation,
+    run_rounds,
+)
 from fedrepro.stages.trial_data import TrialData
-from fedrepro.stages.trial_rounds import Evaluator, Progress, Splits, StateEvaluation
 from fedrepro.training.federation.clients import GraphNodes
 from fedrepro.training.mixing_matrices import second_modulus, weights_of
 
@@ -43,10 +49,8 @@ FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after i
 def run(job: Job, device: str = "cpu") -> None:
     """Run a decentralised method on a graph in every trial of a job; write metrics and networks.
 
-    A job is one process of the pipeline. A killed job continues from its checkpoints. Method and
-    local training may have several settings (parameter values); successive halving then stops the
-    worse half early. Final confusion matrices are written to `confusion.parquet`, and each node's
-    last network, whose weights may be distributions, to `nodes.pt`.
+    Final confusion matrices are written to `confusion.parquet`, and each node's last network, whose
+    weights may be distributions, to `nodes.pt`.
     """
 
     def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
@@ -66,7 +70,6 @@ def run(job: Job, device: str = "cpu") -> None:
 
 
 def node_evaluator(scenario: Scenario, method: Spec, data: TrialData) -> NodeEvaluator:
-    """Return the object that evaluates a trial's nodes; the trial's seed draws a random graph."""
     clients = data.clients(scenario, method)
     assert scenario.graph is not None
     weights = weights_of(scenario.graph, clients.count, data.rng)
@@ -84,11 +87,6 @@ class NodeEvaluator(Evaluator):
     clients: GraphNodes
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of each node's network after a round, on test examples and other `splits`.
-
-        Test examples are predicted before and after averaging with neighbours, examples of other
-        splits only before. `state` is the method's state after the round.
-        """
         return self._evaluated(self._held(state, rng), splits, ALONG, rng)
 
     def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
@@ -96,17 +94,11 @@ class NodeEvaluator(Evaluator):
         return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return metrics of all nodes after the last round, network size, traffic and data to keep.
-
-        `run` has the method's last state and its traffic. The result's `kept` has the nodes'
-        networks and confusion matrices, to be written to files.
-        """
         held = self._held(run.state, rng.at(round=run.done))
         look = self._evaluated(held, splits, SAMPLES, rng, ended=True)
         model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
-        costs = {number.metric: number.value for number in size(model, splits[TEST], SAMPLES)}
         sent = run.traffic
-        costs |= {
+        costs = {
             "rounds": run.exchanges,
             "messages": sent.messages_up,
             "bytes_up": sent.bytes_up,
@@ -115,20 +107,16 @@ class NodeEvaluator(Evaluator):
             "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
             "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
         }
-        look.values.extend(Number(metric, float(value)) for metric, value in costs.items())
+        values = [*look.values, *size(model, splits[TEST], SAMPLES)]
+        values += [Number(metric, float(value)) for metric, value in costs.items()]
         kept = {"nodes": to_plain(dict(held[LAST])), "confusion": look.kept}
-        return StateEvaluation(look.values, kept=kept)
+        return StateEvaluation(values, kept=kept)
 
     def sent(self) -> Traffic:
-        """Return messages and bytes of a round, in which a network is sent along each edge."""
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' networks in a method's `state`: {"before" or "after" averaging: tensors}.
-
-        Raises:
-            FedreproError: the method names other networks, or a weight is not finite.
-        """
+        """Return nodes' networks in a method's `state`, by "before" or "after" averaging."""
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(
@@ -136,13 +124,11 @@ class NodeEvaluator(Evaluator):
                 f"name them {' and '.join(BELIEFS)}"
             )
         for name, tensors in beliefs.items():
-            fault = strange(self.clients.network, tensors)
-            if fault is not None:
-                node, what = fault
+            if fault := strange(self.clients.network, tensors):
                 raise FedreproError(
-                    f"a {what} of node {node} in trial {rng.trial} is not finite after round "
-                    f"{rng.round} (belief {name}); lower the learning rate (lr), or check its "
-                    "inputs"
+                    f"a {fault[1]} of node {fault[0]} in trial {rng.trial} is not finite after "
+                    f"round {rng.round} (belief {name}); lower the learning rate (lr), or check "
+                    "its inputs"
                 )
         return {name: beliefs[name] for name in BELIEFS}
 
@@ -163,11 +149,10 @@ class NodeEvaluator(Evaluator):
         rng: RngKey,
         ended: bool = False,
     ) -> StateEvaluation:
-        """Return metrics of networks `held`: {"before" or "after" averaging: tensors (nodes, …)}.
+        """Return metrics of the networks `held`, and after the last round confusion matrices.
 
-        A variational network predicts by `samples` draws of its weights. If `ended`, after the last
-        round, accuracy with mean weights is added, and the result's `kept` has {"before" or
-        "after": confusion matrices}, int64 (nodes, K, K) for K classes.
+        If `ended`, accuracy with mean weights is added, and `kept` has {"before" or "after":
+        confusion matrices}, int64 (nodes, K, K) for K classes.
         """
         network, values, confusions = self.clients.network, list[Number](), {}
         for name, tensors in held.items():
@@ -177,19 +162,15 @@ class NodeEvaluator(Evaluator):
                 node = _node(tensors, at)
                 numbers = scored(*node_scores) | spreads(network, node)
                 if ended and network.kind == "variational":
-                    means = accuracy_of_means(network, node, splits[TEST])
-                    numbers |= {"accuracy_of_means": means}
+                    numbers["accuracy_of_means"] = accuracy_of_means(network, node, splits[TEST])
                 nodes.append(numbers)
                 values += [Number(metric, v, name, client=at) for metric, v in numbers.items()]
             values += [Number(metric, value, name) for metric, value in of_all(nodes).items()]
             if ended:
                 confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
         headline = ("accuracy", "accuracy_worst")  # split test repeats them
-        values += [
-            number._replace(split=TEST)
-            for number in values
-            if number.split == FIRST and number.metric in headline
-        ]
+        first = [n for n in values if n.split == FIRST and n.metric in headline]
+        values += [number._replace(split=TEST) for number in first]
         return StateEvaluation(values + self._others(held, splits, samples, rng), kept=confusions)
 
     def _others(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,8 @@ SLICE_BYTES = 128 * 2**20
 def run(job: Job, device: str = "cpu") -> None:
     """Train the local models of a job, of a range of clients in a range of trials, and write them.
 
-    A job is one process of the pipeline; `device` is cpu or cuda. Many models are trained at once
-    and written as soon as they are trained, so that memory does not grow with the number of
-    clients.
+    Many are trained at once and written as soon as they are trained, so that memory does not grow
+    with the number of clients.
     """
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None
@@ -54,11 +54,8 @@ def run(job: Job, device: str = "cpu") -> None:
         most = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
         for together in [[data] for data in each] if noisy else [each]:
             examples = replace(together[0]).held  # a copy, so that no trial keeps its noisy inputs
-            every = [
-                Task(data.members.rows_of(client), data.rng.at(client=client))
-                for data in together
-                for client in clients
-            ]
+            pairs = product(together, clients)
+            every = [Task(own.members.rows_of(j), own.rng.at(client=j)) for own, j in pairs]
             for at in range(0, len(every), most):
                 yield from trained_together(every[at : at + most], examples)
 
@@ -69,18 +66,15 @@ def run(job: Job, device: str = "cpu") -> None:
         tasks = [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
         terms = with_prior(network, ())
         trained = train(network, loaded, tasks, settings, starts, terms=terms).checked()
-        places = [(task.rng.trial, task.rng.client) for task in tasks]
         epochs = None
         if settings.patience > 0:
             steps = zip(trained.steps, tasks, strict=True)
             epochs = [int(own) // task.per_epoch(settings.batch_size) for own, task in steps]
         each = trained.seconds / max(1, int(trained.steps.sum()))
-        took = (trained.steps * each).tolist()
-        measured.extend((*place, own) for place, own in zip(places, took, strict=True))
         log(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
-        counts = [len(task.rows) for task in tasks]
-        trials_of, clients_of = zip(*places, strict=True)
-        return model_rows(trials_of, clients_of, counts, trained.tensors, epochs)
+        places = [task.rng.trial for task in tasks], [task.rng.client for task in tasks]
+        measured.extend(zip(*places, (trained.steps * each).tolist(), strict=True))
+        return model_rows(*places, [len(task.rows) for task in tasks], trained.tensors, epochs)
 
     write_models(out, models(), source)
     if (at_the_end := given.source(scenario.token)) != source:
@@ -89,6 +83,6 @@ def run(job: Job, device: str = "cpu") -> None:
         with opened(out, KIND) as file:
             groups = (file.read_row_group(number) for number in range(file.num_row_groups))
             write_models(out, groups, source)
-    columns = [np.array(column) for column in zip(*measured, strict=True)]
+    columns = map(np.array, zip(*measured, strict=True))
     timings = dict(zip(("trial", "client", "seconds"), columns, strict=True))
     write_table(Path(job.out, TIMINGS), timings, "timings", source | resources_used())

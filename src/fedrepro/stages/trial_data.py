@@ -42,8 +42,7 @@ AT_CLIENTS = {
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
     """Return a copy of `info` in which all fields are None that the method `item` does not declare.
 
-    A method declares in `needs` what it has to know, such as clients' example counts. Fields named
-    in `more` are kept too.
+    A method declares in `needs` what it has to know. Fields named in `more` are kept too.
     """
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
@@ -58,7 +57,7 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 class ScenarioData:
     """The data set and partition file of one scenario (data set, partition, model, training).
 
-    partition: the file that says which client has which examples. seed: of all random numbers.
+    seed: of all random numbers.
     """
 
     scenario: Scenario
@@ -71,10 +70,8 @@ class ScenarioData:
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
         """Load the data set in the folder `data`, for use with the partition file `partition`.
 
-        `scenario` names the data set and partition that the files must hold.
-
-        Raises:
-            FedreproError: the files are of another data set or partition.
+        FedreproError is raised if the files are of another data set or partition than the
+        scenario's.
         """
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
@@ -99,8 +96,7 @@ class ScenarioData:
     ) -> dict[str, Any]:
         """Return the provenance to store with results: versions, seed and all inputs.
 
-        `path` is a text that identifies the experiment. `method` adds the method's version, `files`
-        the provenance of input files besides data set and partition, and `more` entries by name.
+        `path` identifies the experiment. `files` are inputs besides data set and partition.
         """
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
@@ -127,8 +123,8 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 class TrialData:
     """The data of one trial (a seeded repetition): examples of its clients and of the server.
 
-    prepared: the data set's arrays. members: indices of each client's examples. rng: the random key
-    of seed and trial. Training examples include the noise that a partition may add to inputs.
+    rng: the random key of seed and trial. Training examples include the noise that a partition may
+    add.
     """
 
     prepared: Prepared
@@ -141,10 +137,13 @@ class TrialData:
         """Return all clients' training examples, with noise if the partition adds it to inputs."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
-        plain = examples_of(self.prepared, "train", self.device)
+        return self._noisy("train")
+
+    def _noisy(self, split: str) -> Examples:
+        plain = examples_of(self.prepared, split, self.device)
         if self.members.noise is None:
             return plain
-        noisy = self.members.with_feature_noise(self.prepared.inputs("train"), self.rng)
+        noisy = self.members.with_feature_noise(self.prepared.inputs(split), self.rng, split)
         return Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     @cached_property
@@ -157,22 +156,13 @@ class TrialData:
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
             return members.client_validation, None
-        plain = examples_of(self.prepared, "validation", self.device)
-        if members.noise is None:
-            return members.validation, plain
-        noisy = members.with_feature_noise(
-            self.prepared.inputs("validation"), self.rng, "validation"
-        )
-        return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+        return members.validation, self._noisy("validation")
 
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        The sample depends on seed, trial, `size` and `repetition` (the number of the sample) alone,
-        so that all methods get equal samples.
-
-        Raises:
-            FedreproError: there are fewer validation examples than `size`.
+        The sample depends on seed, trial, `size` and `repetition` alone, so that all methods get
+        equal ones. FedreproError is raised if there are fewer validation examples.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -188,8 +178,7 @@ class TrialData:
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
         """Return {name: examples to evaluate models on} for the splits `names`, such as test.
 
-        Raises:
-            FedreproError: the partition sets aside no examples for a split.
+        FedreproError is raised if the partition sets aside no examples for one.
         """
         return {name: self._split(name) for name in names}
 
@@ -216,7 +205,6 @@ class TrialData:
 
     @cached_property
     def _noiseless(self) -> Examples:
-        """Return the data set's training examples, without noise that the partition adds."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
@@ -225,8 +213,7 @@ class TrialData:
     ) -> Clients:
         """Return this trial's clients, which do only the work that `method` declares in `needs`.
 
-        `scenario` gives model and local training. `trained` has the clients' local models if they
-        are already trained: {tensor's name: (J, *shape)} for J clients.
+        `trained` has their local models if they are already trained: {tensor's name: (J, *shape)}.
         """
         return Clients(
             model=scenario.model,
@@ -241,25 +228,21 @@ class TrialData:
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
         """Return what the method may know of its clients, as it declares in `needs`.
 
-        `training` is the local training procedure; `clients` answer the server's queries.
-
-        Raises:
-            FedreproError: the method needs examples at the server, and the partition sets none
-                aside.
+        `clients` answer the server's queries. FedreproError is raised if the method needs examples
+        at the server, and the partition sets none aside.
         """
         needs, members = method.component.meta["needs"], self.members
-        fields: dict[str, Any] = {}
-        if "example_counts" in needs:
-            fields["example_counts"] = members.example_counts
-        if "label_counts" in needs:
-            classes = len(self.prepared.classes)
-            fields["label_counts"] = members.label_counts(self._labels, classes)
-        if needs & {"pooled_inputs", "pooled_labels"}:
-            rows = np.sort(np.concatenate(list(members.train)))
-            if "pooled_inputs" in needs:
-                fields["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
-            if "pooled_labels" in needs:
-                fields["pooled_labels"] = self._labels[rows]
+
+        def pooled() -> np.ndarray:
+            return np.sort(np.concatenate(list(members.train)))
+
+        known = {
+            "example_counts": lambda: members.example_counts,
+            "label_counts": lambda: members.label_counts(self._labels, len(self.prepared.classes)),
+            "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),
+            "pooled_labels": lambda: self._labels[pooled()],
+        }
+        fields = {name: of() for name, of in known.items() if name in needs}
         for part in HOLDOUTS:
             if part.need in needs and part.at != "clients":
                 rows = getattr(members, part.split)
@@ -272,6 +255,5 @@ class TrialData:
 
     @property
     def _labels(self) -> np.ndarray:
-        """Return the labels of the training examples, int64 (N,)."""
         made = self.members.population is not None
         return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")

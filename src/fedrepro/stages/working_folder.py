@@ -34,9 +34,7 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder to compute figures and tables in, with configuration and workflow.
-
-    Returns the folder's path.
+    """Make a working folder to compute figures and tables in, and return its path.
 
     Raises:
         FedreproError: `folder` already has a file of this name, which the user may have changed.
@@ -66,11 +64,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder (one with a workflow) the current folder within a `with` block.
-
-    Raises:
-        FedreproError: the folder has no workflow.
-    """
+    """Make a working folder (one with a workflow) the current folder within a `with` block."""
     if not (Path(folder) / WORKFLOW).is_file():
         raise FedreproError(
             f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
@@ -91,8 +85,7 @@ def compute(
     """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
     By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
-    `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
-    called twice a second, such as to show progress.
+    `own` restricts the workflow to config/exhibits. `watch` is called twice a second.
 
     Raises:
         FedreproError: jobs failed (the text says why), or another run uses the folder.
@@ -103,12 +96,9 @@ def compute(
             f"{installing('workflow')}"
         )
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
-    if profile:
-        command += ["--profile", profile]
-    if own:
-        command += ["--config", "papers=own"]
-    if cores or not profile:
-        command += ["--cores", str(cores or usable_cores())]
+    command += ["--profile", profile] if profile else []
+    command += ["--config", "papers=own"] if own else []
+    command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
         lock = run_locked.take(LOCK)
     except BlockingIOError:
