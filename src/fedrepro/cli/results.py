@@ -64,7 +64,7 @@ def redraw(
     target: Record = RECORD,
 ) -> None:
     """Draw recorded exhibits again from their recorded numbers, as config and code are now."""
-    from fedrepro.stages.redraw import redraw as again
+    from fedrepro.stages.reports import redraw as again
 
     for path in again(scale, keys, target, source).files:
         say(f"recorded: {path}")
@@ -148,7 +148,8 @@ def results(
 ) -> None:
     """List every method's final values and chosen settings in every scenario of drawn exhibits."""
     from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.results_table import collect, common, scenario_blocks
+    from fedrepro.numbers.results_table import common, scenario_blocks
+    from fedrepro.numbers.results_table import results as collect
 
     asked = {"method": method, "metric": metric, "split": split}
     collected = collect(scale, wide=wide, reports=reports, exhibit=exhibit, sort=sort, **asked)

@@ -71,10 +71,7 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from several `files`, which hold different trials.
-
-    Parameters that did not exist when a file was written are null in its rows.
-    """
+    """Read the metrics of a run from `files` of different trials; unknown parameters are null."""
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
@@ -194,10 +191,7 @@ def leading_columns(frame: pd.DataFrame) -> list[str]:
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of a figure's runs into one table that has each measurement once.
-
-    Trials that the figure does not use are left out.
-    """
+    """Join the metrics of a figure's runs, in the trials that it uses, each measurement once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

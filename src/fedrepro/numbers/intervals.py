@@ -51,10 +51,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The best mean of some methods minus the best mean of others, max E[g] - max E[r], as data.
+    """The best mean of some methods minus the best mean of others, max E[g] - max E[r].
 
-    gains, rivals: measured values of the methods g and r, (trials, methods). least, most: limits
-    that the difference has by definition, such as least 0 for a spread.
+    Values are (trials, methods). least, most: limits of it by definition, such as least 0 of a
+    spread.
     """
 
     gains: Array
@@ -78,10 +78,7 @@ class Contrast:
 
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
-    """Return the mean of `contrasts`, one for each point of a figure, with its interval.
-
-    Only trials that all contrasts have are used. A `confidence` is a probability such as 0.95.
-    """
+    """Return the mean of `contrasts`, over the trials that all of them have, with its interval."""
     count = min(contrast.trials for contrast in contrasts)
     shared = [contrast.first(count) for contrast in contrasts]
     value = float(np.mean([mean(one.gains).max() - mean(one.rivals).max() for one in shared]))
@@ -142,10 +139,7 @@ _sum = np.add.reduce  # faster than NumPy's own sum for ten trials
 
 
 def half_width(series: Array, confidence: float) -> Array:
-    """Return half the width of the confidence interval of each mean over trials, by Student's t.
-
-    `series` is (trials, members), the result (members,). Infinite for a single trial.
-    """
+    """Return half the width of Student's interval of each mean over trials of (trials, members)."""
     count = len(series)
     if count < 2:
         return np.full(series.shape[1], np.inf)
@@ -201,8 +195,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
     """Return Pearson's correlation of `one` and `other`, (numbers,), with Fisher's interval.
 
-    `means` is how many means (such as of groups) were subtracted; each beyond the first costs one
-    degree of freedom.
+    Each of the `means`, such as of groups, that were subtracted costs a degree of freedom.
     """
     count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:

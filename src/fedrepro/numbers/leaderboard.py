@@ -87,10 +87,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: its label, class (kind), and in words what it sees and sends.
-
-    chosen_by: how its parameter values were selected. computed: HERE, VERIFIED or REPORTED.
-    """
+    """A method of a leaderboard in words; chosen_by: how its parameter values were selected."""
 
     label: str
     kind: str
@@ -102,10 +99,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard.
-
-    entries: {scenario: {label of a method: result}}. methods: by (start of clients, label).
-    """
+    """The results behind a leaderboard; `methods` are by (start of clients, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -122,10 +116,7 @@ class BoardData:
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the scores of the method `label` in scenario `scene`, (T,), one per trial.
-
-        With `each_trial`, parameter values are selected in each trial, not once over all trials.
-        """
+        """Return a method's scores in a scenario, (T,), with settings of each trial if asked."""
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self._bounds(scene))
@@ -159,9 +150,8 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `entered` has each submitted table with VERIFIED or REPORTED. FedreproError is raised if a
-    scenario lacks baseline or ceiling, a table is of other data than the leaderboard's, or a
-    submission has the label of another method.
+    `entered` has each submitted table with VERIFIED or REPORTED. FedreproError is raised if a table
+    lacks a bound, has other data than the leaderboard's, or a label that another method has.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -262,10 +252,9 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
+    """Compute the rows of a leaderboard by start of clients, data set and class, the best first.
 
-    Rows are grouped by start of the clients, data set and class; in a class, methods without a rank
-    come last. Rows on all data sets, weighted equally, follow those on single ones.
+    In a class, methods without a rank come last. Over all data sets, these are weighted equally.
     """
     rows: list[BoardRow] = []
     for starts in STARTS:
@@ -283,10 +272,7 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Return the rows of the methods `labels` of one class, compared in the scenarios `there`.
-
-    Methods with failed runs, missing scenarios or unverified results get no rank.
-    """
+    """Return the rows of the methods `labels` of one class, compared in the scenarios `there`."""
     methods = {label: ground.methods[starts, label] for label in labels}
 
     def of(kind: str) -> list[BoardScenario]:
@@ -354,10 +340,7 @@ def _standings(
     labels: Sequence[str],
     compared: bool,
 ) -> list[Standing]:
-    """Test the methods `labels` of one class, as `row` is, and the method to beat; rank them.
-
-    `compared` is whether there are enough scenarios for tests between methods.
-    """
+    """Test the methods `labels` of a class, and the method to beat, if `compared`; rank them."""
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
     usual: dict[str, np.ndarray] = {}
@@ -383,7 +366,6 @@ def score_table(
 
     If the leaderboard's `row` is over all data sets, U counts data sets, with means over their
     scenarios. If `each_trial`, scores are with the best parameter values of each trial.
-    FedreproError is raised if scenarios have different numbers of trials.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:

@@ -29,10 +29,7 @@ ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the leaderboard as a data frame: a row per method, data set and start of clients.
-
-    If others submitted methods, a column has who computed each row.
-    """
+    """Return the leaderboard as a data frame: a row per method, data set and start of clients."""
     table = pd.DataFrame([_row(ground, row) for row in rows])
     return _whose(table, rows)
 
@@ -139,8 +136,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return a leaderboard's numbers in long form: a row per scenario, method and metric.
 
-    A scenario has test accuracy, score and costs; further rows have score, ranks and group over the
-    scenarios of a data set, and over all. Methods without a row in `rows` are left out.
+    Further rows have score, ranks and group over the scenarios of a data set, and over all.
     """
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}

@@ -32,10 +32,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples to evaluate models on: labels int64 (N,), shape of an input, number of classes.
-
-    rows: for splits that clients hold, the row numbers of each client's examples.
-    """
+    """Examples to evaluate models on; `rows` are of each client, for splits that clients hold."""
 
     examples: Examples
     labels: np.ndarray
@@ -63,7 +60,7 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return a global model's class scores for all predictions, (N · predictions per example, K).
+    """Return class scores for all predictions, (N · predictions per example, K).
 
     They are probabilities; shares of votes if several networks vote; logits if a gate weighs them.
     """
@@ -139,10 +136,7 @@ def _by_means(
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Return a model's numbers of parameters, forward passes per prediction and hidden units.
-
-    Each of the `samples` of a variational network's weights is a forward pass.
-    """
+    """Return a model's numbers of parameters and hidden units, and of passes for a prediction."""
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     if model.widths is not None:
@@ -171,10 +165,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict a split with one node's variational network, averaged over `samples` weight draws.
-
-    `belief` has means and spreads of its weights. Returns class scores (n, K), labels int64 (n,).
-    """
+    """Predict a split with one node's `belief`: class scores (n, K), labels int64 (n,)."""
     return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
 
 
@@ -242,10 +233,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (first node with a weight that is not finite, which kind of weight), or None.
-
-    `tensors` has the weights of all nodes, (nodes, *shape), by name.
-    """
+    """Return (first node with a weight that is not finite, which kind of weight), or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

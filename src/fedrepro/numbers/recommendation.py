@@ -116,10 +116,7 @@ class Recommendation:
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
-    """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper.
-
-    FedreproError is raised if it is missing, or lacks scenarios with this start of clients.
-    """
+    """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper."""
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
     paths = [folder / f"{board}{end}" for end in (".csv", ".scenarios.csv")]

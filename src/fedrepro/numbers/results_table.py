@@ -33,8 +33,7 @@ from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
-WHO = ("method", "kind", "setting")
-PLACE = (*SCENARIO, "clients", *WHO)
+PLACE = (*SCENARIO, "clients", "method", "kind", "setting")
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
 
 
@@ -44,6 +43,9 @@ def results(
     wide: bool = False,
     reports: Path | str = "reports",
     folder: Path | str = ".",
+    exhibit: str = "",
+    sort: str = "",
+    **asked: str,
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
@@ -52,39 +54,29 @@ def results(
     label, kind and selected parameter values; mean and sample sd over trials of the final value (of
     the last round, for metrics per round), and the value in each trial; `exhibits`, the figures and
     tables that show it; `same_bytes`: "yes" if computing the first of them again gives equal bytes,
-    or why not.
+    or why not. Those that cannot be read are left out, each with a sentence in `attrs["notes"]`.
 
     Args:
         scale: size of the experiments: tiny, quick or paper.
         wide: whether a row is a scenario and method, with a column of means per metric and split.
         reports: folder of reports, such as reports/record.
         folder: made by `fedrepro start`, or the root of the repository.
+        exhibit: a figure or table (paper/name), or a paper, to be read alone.
+        sort: the column to sort by: text alphabetically, numbers from the largest.
+        asked: values of `method` (label or name), `metric` or `split`, which keeps rows on costs.
 
     Raises:
-        FedreproError: nothing is drawn.
-    """
-    with contextlib.chdir(folder):
-        return collect(scale, wide=wide, reports=Path(reports))
-
-
-def collect(
-    scale: str, *, wide: bool, reports: Path, exhibit: str = "", sort: str = "", **asked: str
-) -> pd.DataFrame:
-    """Return the table of `results`, of one `exhibit` or paper, with the values `asked` alone.
-
-    These are a `method` (label or name), a `metric`, and a `split`, which keeps rows on a model's
-    cost. Text is sorted alphabetically, numbers from the largest. Figures and tables that cannot be
-    read are left out, each with a sentence in `attrs["notes"]`. FedreproError is raised if nothing
-    is drawn, or nothing drawn is what is asked for.
+        FedreproError: nothing is drawn, or nothing drawn is what is asked for.
     """
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
-    for drawn in drawn_exhibits(scale, reports, exhibit):
-        try:
-            files = open_exhibit(reports / scale, drawn.key, scale)
-            shown = {"exhibits": drawn.key, "same_bytes": same_bytes(files.about)}
-            tables.append(_rows(drawn, files, scale).assign(**shown))
-        except FedreproError as error:
-            notes.append(str(error))
+    with contextlib.chdir(folder):
+        for drawn in drawn_exhibits(scale, Path(reports), exhibit):
+            try:
+                files = open_exhibit(Path(reports, scale), drawn.key, scale)
+                shown = {"exhibits": drawn.key, "same_bytes": same_bytes(files.about)}
+                tables.append(_rows(drawn, files, scale).assign(**shown))
+            except FedreproError as error:
+                notes.append(str(error))
     table = pd.concat(tables[1:] or tables, ignore_index=True)
     # numbers that several exhibits show stand once
     once = table.groupby([*COLUMNS[:-2]], sort=False, dropna=False)
@@ -111,10 +103,7 @@ def collect(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables drawn at a `scale` in folder `reports`.
-
-    `asked` is one of them (paper/name) or a paper. FedreproError is raised if none is drawn.
-    """
+    """List the figures and tables drawn at a `scale` in `reports`, or `asked`, one or a paper's."""
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
     drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
@@ -160,10 +149,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric that a method reports only per round, with its last value.
-
-    `shown` has per method and point: a csv row, the point, and the metrics that the csv lacks.
-    """
+    """Yield a row for each metric that a method reports only per round, with its last value."""
     if not shown:
         return
     frame = files.metrics
@@ -226,11 +212,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Split a table of results into headings with tables of texts that fit into a terminal.
-
-    Each is of one scenario; a heading has what differs between them, such as the data set. A wide
-    table is also split by columns, without those that have no value.
-    """
+    """Split a table of results into headings, what differs, with tables as wide as a terminal."""
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
@@ -279,13 +261,9 @@ def paired_differences(
 
     A row is a point of a figure: a combination of its swept parameters. In a trial both methods
     have equal data, partition and, if one-shot, local models, so variation from these cancels in
-    the difference. Compared are final values with selected parameter values, in shared trials.
-    `exhibit` restricts figures to one, or to one paper's. Columns are COMPARED, where low and high
-    are Student's interval at CONFIDENCE and `also` has other figures that show the runs, and the
-    swept parameters.
-
-    Raises:
-        FedreproError: no figure or table has both methods.
+    the difference. Compared are final values with selected parameter values, in shared trials, by
+    Student's interval at CONFIDENCE. `exhibit` restricts figures to one, or to one paper's; `also`
+    has other figures that show the runs. FedreproError is raised if none has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -320,10 +298,7 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (identity, paired difference of two methods) at each point of a figure's csv.
-
-    Identities of equal runs in two figures are equal, to count them once.
-    """
+    """Yield (what identifies the runs, the difference of two methods) at each point of a figure."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -336,10 +311,8 @@ def _of_exhibit(
             count = min(map(len, values))
             left, right = (own[:count] for own in values)
             found = interval_of_mean(left - right, CONFIDENCE)
-            labels, means = (
-                (row["method"] for row in pair),
-                (float(left.mean()), float(right.mean())),
-            )
+            labels = (row["method"] for row in pair)
+            means = float(left.mean()), float(right.mean())
             cells = (key, *labels, *means, found.value, found.low, found.high, count, ())
             identity = tuple(str(row[name]) for row in pair for name in RUNS)
             known = dict(zip(COMPARED, cells, strict=True))
@@ -348,11 +321,11 @@ def _of_exhibit(
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
     """Return the csv rows of the method with the label `name`, or else with this name."""
-    labelled = [row for row in rows if row["method"] == name]
-    low = name.lower()
-    return labelled or [
-        row for row in rows if name == method_of(row["setting"]) or low == row["method"].lower()
-    ]
+
+    def called(row: Mapping[Any, Any]) -> bool:
+        return name == method_of(row["setting"]) or name.lower() == row["method"].lower()
+
+    return [row for row in rows if row["method"] == name] or [*filter(called, rows)]
 
 
 def point_words(row: Mapping[Any, Any]) -> str:

@@ -43,10 +43,7 @@ def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Sum measured seconds over trials, by stage of the pipeline, from run time tables.
-
-    The stage train is left out if one of its tables is missing.
-    """
+    """Sum measured seconds over trials, by stage; without training if a table of it is missing."""
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
         for stage, paths in _by_stage(timings).items()
@@ -64,11 +61,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return processor seconds and peak memory of whole jobs (processes), by stage of the pipeline.
-
-    {"cpu_seconds": {stage: sum over jobs}, "peak_bytes": {stage: maximum over jobs}}, without
-    stages that have an unmeasured job.
-    """
+    """Return processor seconds and peak bytes of whole jobs, by stage, where all are measured."""
     jobs = {
         stage: [read_provenance(read_table(path, "timings")) for path in paths]
         for stage, paths in _by_stage(timings).items()
@@ -85,9 +78,8 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of the methods in a figure, as csv rows.
 
-    Metric `seconds` is of all rounds except each trial's first, which also prepares memory;
-    `overhead` is how much longer rounds take than those of the figure's first method, in percent.
-    Tables of times are next to `files`, each run's metrics.
+    A trial's first round also prepares memory and is left out; `overhead` is how much longer rounds
+    take than those of the figure's first method, in percent. Tables of times are next to `files`.
     """
     import pandas as pd
 

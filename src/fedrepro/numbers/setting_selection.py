@@ -11,8 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +19,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
-from fedrepro.numbers.trial_statistics import FAILED, Series, end_series, is_final, mean, sd
+from fedrepro.numbers.trial_statistics import FAILED, Series, by_metric, is_final, mean, sd
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.exhibit_settings import TOGETHER
 
@@ -37,8 +36,7 @@ STOPPED = ("stopped_at", "")
 Curve = Sequence[tuple[float, float]]  # rounds done, value
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """Parameter values with their final metrics, and the number that selects them in each trial."""
 
     series: Series
@@ -47,23 +45,19 @@ class Candidate:
     @property
     def stopped(self) -> float | None:
         """Return the round in which successive halving stopped these values; None if never."""
-        rounds = self.series.get(STOPPED)
-        return rounds[0] if rounds else None
+        return next(iter(self.series.get(STOPPED, ())), None)
 
 
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {parameter values: their metrics, and the numbers by which they are compared}.
-
-    `rows` are the measurements for each of them, `measure` is the method with its selection rule.
-    """
+    """Return {parameter values: their metrics, and the numbers by which they are compared}."""
     race, choice = measure.measured(list(rows)).race, measure.choose
     half = choice and choice.over == "half"
     last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
     by_setting = {}
     for setting, judged in rows.items():
-        series = end_series(judged, setting.token, trials, where)
+        series = by_metric(judged[is_final(judged)], setting.token, trials, where)
         criterion: Sequence[float] = ()
         if choice and measure.chosen:
             if race:  # the last rung that it came to in all trials
@@ -85,11 +79,7 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which parameter values are selected in each trial; NaN if one failed.
-
-    `rows` are the measurements in rounds, `series` the final values. FedreproError is raised if
-    they lack the metric of `choice`.
-    """
+    """Return the number that selects parameter values, in each trial; all NaN if one failed."""
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
         return [math.nan] * trials
@@ -162,19 +152,17 @@ def select_setting(
     """Return the parameter values with the best mean over trials; ties go to the first.
 
     Values that failed (their number is not finite), or that successive halving stopped, are never
-    selected. If all failed, the first are returned if `allow_all_failed`; otherwise FedreproError
-    is raised.
+    selected, but the first if all failed and `allow_all_failed`.
     """
     assert measure.choose is not None
     choice = measure.choose
     sign = all_metrics()[choice.metric].better
-    left = {s: candidate for s, candidate in settings.items() if candidate.stopped is None}
-    means = {s: mean(candidate.criterion) for s, candidate in left.items()}
+    means = {s: mean(one.criterion) for s, one in settings.items() if one.stopped is None}
     able = {s: sign * round(v, TIE_DIGITS) for s, v in means.items() if math.isfinite(v)}
     if able:
         return max(able, key=able.__getitem__)
-    if allow_all_failed and left:
-        return next(iter(left))
+    if allow_all_failed and means:
+        return next(iter(means))
     raise FedreproError(
         f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
         f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
@@ -224,8 +212,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Find selected parameter values at an end of their grid, where a wider grid might be better.
 
-    Returns for each index in `chosen` of the rows `tried` of a .choice.csv {parameter: (is lowest,
-    is highest)}, without parameters that are text or take one value.
+    Returns for each index in `chosen` {parameter: (is lowest, is highest)}, without parameters that
+    are text or take one value.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -256,33 +244,27 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
     scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
-    table = rows.pivot_table(
-        values="value", index=[scenarios, "trial"], columns=["split", "setting"]
-    )
-    return [
-        dict(zip(there.columns, there.to_numpy().T, strict=True))
-        for _, there in table.groupby(level=0)
-    ]
+    place = [scenarios, "trial"]
+    table = rows.pivot_table(values="value", index=place, columns=["split", "setting"])
+    tables = (there for _, there in table.groupby(level=0))
+    return [dict(zip(there.columns, there.to_numpy().T, strict=True)) for there in tables]
 
 
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Select parameter values in each trial by validation accuracy, not once for all trials.
+    """Select in each trial by validation accuracy; return indices in `tried` and accuracies, (T,).
 
-    `tried` are a method's rows of a .choice.csv. Of `scenarios`, the one with its means is used;
-    FedreproError is raised if none has them. Returns indices in `tried` and test accuracies, (T,).
+    `tried` are a method's rows of a .choice.csv. Of `scenarios`, the one with its means is used.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:
         lost = np.full_like(next(iter(there.values())), np.nan)
-        judged, reached = (
-            np.array([there.get((split, setting), lost) for setting in settings])
-            for split in ("client_validation", "test")
-        )
+        judged = np.array([there.get(("client_validation", s), lost) for s in settings])
         if np.allclose(judged.mean(axis=1), means, rtol=0, atol=1e-8, equal_nan=True):
-            best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0)
-            return best.tolist(), reached[best, np.arange(len(lost))]
+            best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0).tolist()
+            reached = [there.get(("test", settings[at]), lost)[t] for t, at in enumerate(best)]
+            return best, np.array(reached)
     raise FedreproError(
         f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv names: "
         "make the exhibit again"

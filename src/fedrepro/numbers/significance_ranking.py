@@ -43,10 +43,8 @@ class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
     above: the score minus that of the method to beat; above_trials: with an interval over trials
-    alone. chance: p value of `above` after Holm's correction. verdict: better or worse than the
-    method to beat, or not shown. group: 1 is the best; None if not tested. rank_low, rank_high: the
-    best and the worst rank that the tests allow. not_significantly_different: methods of its class.
-    usual: its group by each of the other tests.
+    alone; chance: its p value after Holm's correction. group: 1 is the best. rank_low, rank_high:
+    the best and the worst rank that the tests allow. usual: its group by each of the other tests.
     """
 
     method: str
@@ -116,9 +114,6 @@ def standings(
         units: whether intervals are for other scenarios or data sets too, or for trials alone.
         ranked: whether pairs of methods are tested.
         usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
-
-    Raises:
-        FedreproError: a score is not a number, or shapes differ.
     """
     names = sorted(scores)
     for name in names:
@@ -132,7 +127,8 @@ def standings(
     known = {name: Standing(name, own[name]) for name in names}
     if line is not None:
         for name in names:
-            ends = (estimate(scores[name] - line, units=which) for which in (units, False))
+            gap = scores[name] - line
+            ends = estimate(gap, units=units), estimate(gap, units=False)
             known[name] = Standing(name, own[name], *ends)
     if not ranked:
         return [known[names[one]] for one in best]
@@ -166,21 +162,17 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
-
-    `tables` has the scores of each method, (U, T); `units` as for `estimate`.
-    """
+    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M)."""
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, bool (M, M), by test.
+    """Test all pairs of M methods by Wilcoxon, with Holm, and Nemenyi; return which differ, (M, M).
 
-    `means` has mean scores over trials, (M, S), for M methods in S scenarios, taken as independent.
-    Wilcoxon's signed-rank test is with Holm's correction. Source: J. Demšar, Statistical
-    comparisons of classifiers over multiple data sets, JMLR 2006.
+    `means` has mean scores over trials, (M, S), in S scenarios, taken as independent. Source: J.
+    Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -216,10 +208,7 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return {method: its group, from 1}: repeatedly the best one left, and all that do not differ.
-
-    `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ.
-    """
+    """Return {method: group, from 1}: repeatedly the `best` left, and all that are not `apart`."""
     groups: dict[int, int] = {}
     for first in best:
         if first not in groups:

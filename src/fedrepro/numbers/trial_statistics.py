@@ -30,10 +30,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics as a data frame sorted by trial.
-
-    If models were fine-tuned on several samples, a trial's value is the mean over samples.
-    """
+    """Return a run's metrics sorted by trial, with means over samples for tuned models."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -50,8 +47,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
     """Keep the metrics of one node of a graph, counted from 1, or of all together if None.
 
-    Means over nodes go if a node has its own number. `belief`, "before" or "after" averaging with
-    neighbours, is the test result that becomes the split `test`.
+    `belief`, "before" or "after" averaging with neighbours, becomes the split `test`.
     """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
@@ -74,26 +70,16 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
-def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return a method's final values, {(metric, split): values over trials}, from its `rows`."""
-    last = rows[is_final(rows)]
-    if last.empty:
-        raise FedreproError(
-            f"{where}: the metrics hold nothing of {token}; delete them and start again"
-        )
-    return by_metric(last, token, trials, where)
-
-
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
 
     If it is undefined for the clients of some trials, the only key is (`left_out`, ""): 1 in these.
-
-    Raises:
-        FedreproError: a trial is missing or double.
     """
-    left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
-    if left_out:
+    if rows.empty:
+        raise FedreproError(
+            f"{where}: the metrics hold nothing of {token}; delete them and start again"
+        )
+    if left_out := set(rows.loc[rows["metric"] == LEFT_OUT, "trial"]):
         return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
     groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
     columns = (rows[name].tolist() for name in ("metric", "split", "trial", "value"))
@@ -115,9 +101,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `own` are measurements of one method. `accuracy_scatter` is the sample sd of the accuracies that
-    were averaged; counts over all rounds are left out. The result is {} for a failed method or one
-    without rounds.
+    `accuracy_scatter` is the sd of the accuracies that were averaged; counts over all rounds are
+    left out. The result is {} for a failed method or one without rounds.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -167,10 +152,10 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` maps such a method's label to a second one with more trials. The paired mean is the
-    second method's mean over all its trials plus the mean difference in shared trials, so that easy
-    or hard trials favour neither. A value after a round is paired with the second method's final
-    value. `leading` are the columns of swept parameters.
+    `pairs` maps such a method's label to a second one. The paired mean is the second method's mean
+    over all its trials plus the mean difference in shared ones, so that easy trials favour neither.
+    A value after a round is paired with the second method's final value. `leading` are swept
+    parameters.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -197,13 +182,7 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return the sd over clients of each client's mean over trials, {(metric, split): sd or None}.
-
-    They are of final values in the first `trials` trials of a run's metrics `table`.
-
-    Raises:
-        FedreproError: the method has no numbers of single clients.
-    """
+    """Return the sd over clients of each client's mean over trials, by (metric, split)."""
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].notna() & frame["round"].isna()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
@@ -46,26 +45,64 @@ from fedrepro.training.federation.norm_statistics import (
 )
 from fedrepro.training.training_settings import Settings, settings_of
 
+Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample
+PLAIN: Way = None, None
+
 
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
     All combinations of its parameter values are evaluated, also after fine-tuning if the job asks.
+    Work that combinations share counts fully for each. If the method's code raises an error, the
+    only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
-    given = ScenarioData.of(job, device_of(device))
+    given = ScenarioData.of(job, device)
     made = {"path": job.scenario.token, "data": given.prepared.checksum}
     models = read_models(list(map(Path, job.models)), list(trials), made)
     table, failures = Table(job.scenario.specs), Failures()
     measured: list[tuple[Any, ...]] = []
-    for trial in trials:
-        own = _trial(job, given.trial(trial), models[trial], failures)
-        for setting, numbers, seconds, how, repetition in own:
-            row = partial(MetricRow, trial, setting, tune=how, repetition=repetition)
+    training = settings_of(job.scenario.training)
+    meta, public = method.component.meta, Path(job.public) if job.public else None
+    ways = [
+        (how, repetition)
+        for how in (tune.expand() if tune else ())
+        for repetition in range(how["repetitions"])
+    ]
+
+    def run_trial(trial: int) -> None:
+        data, epochs = given.trial(trial), models[trial].epochs
+        local, info = method_inputs(job.scenario, method, data, models[trial], public)
+        splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
+        costly = SharedPreparation(meta["prepare"], local, info, data.rng)
+        draws = Draws(data.rng)
+
+        def add(setting: Spec, way: Way, numbers: list[Number], *seconds: float) -> None:
+            row = partial(MetricRow, trial, setting, tune=way[0], repetition=way[1])
             table.add(row(*number) for number in numbers)
-            measured.append((trial, setting_token(setting, tune=how), *seconds))
+            measured.append((trial, setting_token(setting, tune=way[0]), *seconds))
+
+        for setting in method.expand():
+            try:
+                done = run_setting(setting, costly)
+                numbers = _measured(done.made, splits, draws, epochs, done.cost)
+            except Exception as error:  # a method's code may raise anything
+                failures.note(setting.token, trial, error)
+                for way in (PLAIN, *ways):
+                    add(setting, way, [Number("failed", 1.0)], 0.0, 0.0, 0.0)
+                continue
+            add(setting, PLAIN, numbers, done.seconds, done.further.seconds, done.server)
+            for how, repetition in ways:
+                began = time.perf_counter()
+                new = _tuned(done.made, how, repetition, data, training)
+                took = time.perf_counter() - began
+                again = _measured(new, splits, draws, epochs, done.cost)
+                add(setting, (how, repetition), again, took, 0.0, took)
         log(f"trial {trial}: {method.name}")
+
+    for trial in trials:
+        run_trial(trial)
     source = given.source(
         "/".join([job.scenario.token, method.token, *([tune.token] if tune else [])]),
         method,
@@ -79,54 +116,13 @@ def run(job: Job, device: str = "cpu") -> None:
     write_measured(job, columns, table, source)
 
 
-Measured = tuple[Spec, list[Number], tuple[float, float, float], Spec | None, int | None]
-
-
-def _trial(
-    job: Job, data: TrialData, models: TrialModels, failures: Failures
-) -> Iterator[Measured]:
-    """Run a method in one trial with every combination of its parameter values; yield measurements.
-
-    Each is the method with its parameters; its metrics, those of single clients last; seconds in
-    total, of clients and of the server; the fine-tuning and the number of its public sample, both
-    None without. Work that combinations share counts fully for each. If the method's code raises an
-    error, the only metric is `failed`.
-    """
-    method, public = job.specs["method"], Path(job.public) if job.public else None
-    local, info = method_inputs(job.scenario, method, data, models, public)
-    meta, rng = method.component.meta, data.rng
-    splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
-    costly, draws = SharedPreparation(meta["prepare"], local, info, rng), Draws(rng)
-    ways = [
-        (how, repetition)
-        for how in (job.tune.expand() if job.tune else ())
-        for repetition in range(how["repetitions"])
-    ]
-    for setting in method.expand():
-        try:
-            done = run_setting(setting, costly)
-            numbers = _measured(done.made, splits, draws, models.epochs, done.cost)
-        except Exception as error:  # a method's code may raise anything
-            failures.note(setting.token, rng.trial, error)
-            for how, repetition in ((None, None), *ways):
-                yield setting, [Number("failed", 1.0)], (0.0, 0.0, 0.0), how, repetition
-            continue
-        yield setting, numbers, (done.seconds, done.further.seconds, done.server), None, None
-        for how, repetition in ways:
-            began = time.perf_counter()
-            new = _tuned(done.made, how, repetition, data, settings_of(job.scenario.training))
-            seconds = time.perf_counter() - began
-            again = _measured(new, splits, draws, models.epochs, done.cost)
-            yield setting, again, (seconds, 0.0, seconds), how, repetition
-
-
 @dataclass(frozen=True)
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients, with the method's preparation if it ran in this call. server: of
-    the server alone, always with its preparation. further: of clients' work besides sending their
-    models. cost: exchanges, messages, bytes and clients' passes over their data, as metrics.
+    seconds: of server and clients, with preparation if it ran in this call. server: of the server
+    alone, always with preparation. further: of clients' work besides sending models. cost: as
+    metrics.
     """
 
     made: MethodOutput
@@ -139,9 +135,8 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a one-shot method or control in one trial, and count what it costs.
 
-    `costly` holds the trial's local models, its clients, and preparatory work that several choices
-    of parameters share. If the method's arithmetic fails (a singular matrix, an overflow that numpy
-    was set to raise), the result is a model whose weights are NaN, as if it had diverged.
+    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
+    the result is a model whose weights are NaN, as if it had diverged.
     """
     import torch
 
@@ -173,10 +168,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method returned global models whose tensors fit their networks.
-
-    None is accepted, for a method that found nothing to return.
-    """
+    """Raise FedreproError unless a method returned None or models that fit their networks."""
     if made is None:
         return
     models = [made] if isinstance(made, GlobalModel) else made
@@ -184,8 +176,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
         raise FedreproError(
             f"method '{setting.token}' returns a {type(made).__name__}: let it return a "
-            "GlobalModel, a list with one for each client, or None where it has none of these "
-            "clients"
+            "GlobalModel, a list of one for each client, or None where it has none of these clients"
         )
     for model in models:
         due = network_of(model.model, local.shape, local.classes).shapes
@@ -193,18 +184,13 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         count = next((shapes[name][:1] for name in due if name in shapes), ())
         faults = [f"no '{name}'" for name in due if name not in shapes]
         faults += [f"'{name}', which its model lacks" for name in shapes if name not in due]
-        faults += [
-            f"'{name}' as a {type(value).__name__}: let it be a NumPy array"
-            for name, value in model.tensors.items()
-            if not isinstance(value, np.ndarray)
-        ]
+        types = {k: type(v) for k, v in model.tensors.items() if not isinstance(v, np.ndarray)}
+        faults += [f"'{k}' as a {v.__name__}: let it be a NumPy array" for k, v in types.items()]
         faults += ["no network (m = 0)"] if count == (0,) else []
         for name in due if not faults else ():
-            if len(shapes[name]) != 1 + len(due[name]) or shapes[name][:1] != count:
-                wanted = ", ".join(map(str, due[name]))
-                faults.append(
-                    f"'{name}' of shape {shapes[name]}: let it be (m, {wanted}) for m networks"
-                )
+            if shapes[name][:1] != count or len(shapes[name]) != 1 + len(due[name]):
+                wanted = f"(m, {', '.join(map(str, due[name]))}) for m networks"
+                faults.append(f"'{name}' of shape {shapes[name]}: let it be {wanted}")
         if faults:
             raise FedreproError(f"method '{setting.token}' returns {faults[0]}")
 
@@ -216,13 +202,10 @@ def recalibrates(method: Spec) -> bool:
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    `average` keeps the statistics that the method averaged. `local` returns a model per client,
-    with the client's own statistics and normalisation weights. `recalibrate` measures statistics
-    with the new weights, at clients or on the server's inputs.
-
-    Raises:
-        FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
-            `local` is asked of a method that reorders hidden units.
+    `average` keeps those that the method averaged. `local` returns a model per client, with the
+    client's own statistics and normalisation weights. `recalibrate` measures statistics with the
+    new weights, at clients or on the server's inputs. FedreproError is raised if the network has no
+    BatchNorm, nobody has data, or a method reorders units that `local` would leave in order.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -294,8 +277,7 @@ def _sent(
 ) -> tuple[int, Traffic]:
     """Return a one-shot method's number of exchanges with the server, and its messages and bytes.
 
-    Numbers that the model declares are used. Otherwise clients send their models once, besides the
-    messages of `further` work. A control sends nothing.
+    Clients send their models once, besides `further` messages, unless the model declares numbers.
     """
     model = made if isinstance(made, GlobalModel) else None
     declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
@@ -314,10 +296,9 @@ def method_inputs(
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """Return the arguments of a one-shot method in one trial: local models, client information.
+    """Return a one-shot method's arguments in a trial: local models, and what it may know.
 
-    `public` is the folder of another data set, whose inputs the server has without labels;
-    FedreproError is raised if the method needs it, and it is missing or of another shape.
+    `public` is the folder of another data set, whose inputs the server has without labels.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -340,10 +321,9 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """Runs a method's preparation `fn` (costly work before aggregation) once for many settings.
+    """Runs a method's preparation (costly work before aggregation) once for many settings.
 
-    Two of them share it if all parameters that it takes are equal. made: from these to the result,
-    clients' cost and the server's seconds.
+    fn: the preparation; settings share it if all parameters that it takes are equal.
     """
 
     fn: Callable[..., Any] | None
@@ -353,10 +333,7 @@ class SharedPreparation:
     made: dict[Any, tuple[dict[str, Any], ClientCost, float]] = field(default_factory=dict)
 
     def __call__(self, setting: Spec) -> tuple[dict[str, Any], ClientCost, float]:
-        """Prepare for `setting` unless done; return {"prepared": result}, and what it cost.
-
-        That is clients' cost and the server's seconds, also if other settings share them.
-        """
+        """Return {"prepared": result} for `setting`, and its clients' cost and server's seconds."""
         if self.fn is None:
             return {}, ClientCost(), 0.0
         names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]

@@ -19,11 +19,7 @@ MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch the raw file `file` of the data set `name`, and write it to the path `out`.
-
-    It is taken from the folder `mirror` if that has it, otherwise from the first known URL that
-    delivers it completely. Its checksum is verified.
-    """
+    """Fetch a raw file from the folder `mirror` or a URL, and verify its checksum."""
     shown = 0
 
     def progress(done: int, total: int) -> None:

@@ -6,7 +6,7 @@ locks a file for its GPU; the system releases the lock when the job ends.
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import os
 import tempfile
 import time
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
+from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.diagnostics.machine_facts import slots
 from fedrepro.core.errors import FedreproError
 
@@ -23,10 +24,7 @@ _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
 
 
 def device_of(name: str) -> str:
-    """Return `name`, or for "cuda" a free GPU, such as "cuda:1", after waiting for it.
-
-    FedreproError is raised if PyTorch finds no GPU.
-    """
+    """Return `name`, or for "cuda" a GPU of this process alone, such as "cuda:1", once free."""
     if name != "cuda":
         return name
     import torch
@@ -46,10 +44,7 @@ def device_of(name: str) -> str:
 
 
 def visible(count: int) -> list[str]:
-    """Return the names of the first `count` GPUs that this process sees, in PyTorch's order.
-
-    Names are 0, 1, … unless the environment variable CUDA_VISIBLE_DEVICES lists enough of them.
-    """
+    """Return the names of the first `count` GPUs that this process sees, in PyTorch's order."""
     named = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
@@ -57,8 +52,8 @@ def visible(count: int) -> list[str]:
 def claim(names: Sequence[str], folder: Path | None = None) -> int:
     """Reserve one of the GPUs `names` for this process, once one is free, and return its index.
 
-    A reservation is a lock on a file in `folder`, by default a temporary one of the user. The
-    environment variable FEDREPRO_GPU_JOBS (default 1) is how many processes may share a GPU.
+    A reservation is a lock on a file in `folder`. The environment variable FEDREPRO_GPU_JOBS
+    (default 1) is how many processes may share a GPU.
     """
     folder = folder or Path(tempfile.gettempdir()) / f"fedrepro-gpus-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -67,13 +62,8 @@ def claim(names: Sequence[str], folder: Path | None = None) -> int:
             return i
     while True:
         for slot, (i, name) in product(range(slots()), enumerate(names)):
-            lock = folder / (f"{name}.{slot}.lock" if slot else f"{name}.lock")
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(descriptor)
-            else:
-                _claimed[name] = descriptor
+            with contextlib.suppress(BlockingIOError):
+                lock = folder / (f"{name}.{slot}.lock" if slot else f"{name}.lock")
+                _claimed[name] = run_locked.take(lock)
                 return i
         time.sleep(POLL_SECONDS)

@@ -35,9 +35,8 @@ from fedrepro.stages.trial_data import ScenarioData
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
-    There is a file per combination of swept parameters, method and trial; models.json lists the
-    files. `folder` has the drawn figures and tables, with the selected parameter values.
-    FedreproError is raised if this one is not drawn, or has no one-shot method.
+    There is a file per combination of swept parameters, method and trial; models.json lists them.
+    `folder` has the drawn figures and tables, with the selected parameter values.
     """
     exhibit = plan.exhibit(key)
     written = open_exhibit(folder, key, plan.scale).table(".csv").to_dict("records")
@@ -77,10 +76,7 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method in the first `count` trials.
-
-    The provenance of files that are read is appended to `inputs`.
-    """
+    """Yield (trial, model, number of classes) of a one-shot method; add what is read to inputs."""
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):

@@ -1,19 +1,38 @@
-"""Stage federate: run methods that exchange models with a server in rounds."""
+"""Stages federate and peer: run methods in rounds, with a server or on a graph; evaluate them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedrepro.api import GlobalModel
+from fedrepro.api import BELIEFS, GlobalModel, Tensors, Traffic
+from fedrepro.core.artifacts import write_table
+from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
-from fedrepro.numbers.model_evaluation import ALONG, Draws, communication, measure, measure_alone
+from fedrepro.numbers.model_evaluation import (
+    ALONG,
+    SAMPLES,
+    Draws,
+    EvaluationSplit,
+    accuracy_of_means,
+    communication,
+    confusion,
+    measure,
+    measure_alone,
+    of_all,
+    predicted,
+    scored,
+    size,
+    spreads,
+    strange,
+)
 from fedrepro.planning.jobs import Job, Scenario
 from fedrepro.stages.rounds_job import (
     Evaluator,
@@ -24,21 +43,42 @@ from fedrepro.stages.rounds_job import (
     run_rounds,
 )
 from fedrepro.stages.trial_data import TrialData
+from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.training.mixing_matrices import second_modulus, weights_of
+
+TEST = "test"
+FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after it are kept
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method with a server, such as FedAvg, in every trial of a job, and write its results.
+    """Run a method in rounds in every trial of a job; write metrics and the final models.
 
-    Written are metrics and, to `global.pt`, the final global models, without the state of server or
-    clients.
+    On a graph, final confusion matrices are written too. Networks may be distributions of weights.
     """
 
-    def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
-        models = {result.key: result.kept for result in finished}
-        save_state(Path(job.out, "global.pt"), {"provenance": source, "trials": models})
+    def evaluator(own: Scenario, method: Spec, data: TrialData) -> Evaluator:
+        clients = data.clients(own, method)
+        if own.graph is None:
+            return GlobalEvaluator(method, clients)
+        weights = weights_of(own.graph, clients.count, data.rng)
+        return NodeEvaluator(method, GraphNodes(**vars(clients), weights=weights))
 
-    def evaluator(own: Scenario, method: Spec, data: TrialData) -> GlobalEvaluator:
-        return GlobalEvaluator(method, data.clients(own, method))
+    def keep(finished: list[FinishedTrial], source: Mapping[str, Any]) -> None:
+        on_graph = job.scenario.graph is not None
+        kept = {one.key: one.kept["nodes"] if on_graph else one.kept for one in finished}
+        file = Path(job.out, "nodes.pt" if on_graph else "global.pt")
+        save_state(file, {"provenance": source, "trials": kept})
+        if not on_graph:
+            return
+        rows = [
+            (result.trial, result.setting.name, belief, *at, int(count))
+            for result in finished
+            for belief, counts in result.kept["confusion"].items()
+            for at, count in np.ndenumerate(counts)
+        ]
+        names = ("trial", "setting", "belief", "client", "label", "predicted", "count")
+        table = {name: [row[at] for row in rows] for at, name in enumerate(names)}
+        write_table(Path(job.out, "confusion.parquet"), table, "confusion", source)
 
     run_rounds(job, device, evaluator, keep)
 
@@ -76,3 +116,116 @@ def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[N
         found, _ = measure_alone(models, {"test": split}, draws)
         numbers += [number._replace(split=name) for number in found if number.split]
     return numbers + [number for number in found if not number.split]
+
+
+@dataclass(frozen=True)
+class NodeEvaluator(Evaluator):
+    """Evaluates each node's network (belief), before and after it is averaged with its neighbours'.
+
+    Test metrics per node and over all nodes are recorded as split `before` or `after`. Split `test`
+    repeats the accuracies of `before`, for comparison with other methods.
+    """
+
+    clients: GraphNodes
+
+    def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        return self._evaluated(self._held(state, rng), splits, rng)
+
+    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
+        """Return nodes' accuracies before averaging, by which successive halving stops settings."""
+        return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
+
+    def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
+        held = self._held(run.state, rng.at(round=run.done))
+        look = self._evaluated(held, splits, rng, ended=True)
+        model = GlobalModel(self.clients.model, {k: value[:1] for k, value in held[FIRST].items()})
+        sent = run.traffic
+        costs = {
+            "rounds": run.exchanges,
+            "messages": sent.messages_up,
+            "bytes_up": sent.bytes_up,
+            "bytes_down": sent.bytes_down,
+            "edges": self.clients.edges,
+            "spectral_gap": round(1 - second_modulus(self.clients.weights), 12),
+            "bytes_per_edge": sent.bytes_up / max(1, sent.messages_up),
+        }
+        values = [*look.values, *size(model, splits[TEST], SAMPLES)]
+        values += [Number(metric, float(value)) for metric, value in costs.items()]
+        kept = {"nodes": to_plain(dict(held[LAST])), "confusion": look.kept}
+        return StateEvaluation(values, kept=kept)
+
+    def sent(self) -> Traffic:
+        return self.clients.sent()
+
+    def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
+        """Return nodes' networks in a method's `state`, by "before" or "after" averaging."""
+        beliefs = self.made.beliefs(state, self.clients)
+        if set(beliefs) != set(BELIEFS):
+            raise FedreproError(
+                f"the beliefs of method '{self.method.name}' are {', '.join(sorted(beliefs))}; "
+                f"name them {' and '.join(BELIEFS)}"
+            )
+        for name, tensors in beliefs.items():
+            if fault := strange(self.clients.network, tensors):
+                raise FedreproError(
+                    f"a {fault[1]} of node {fault[0]} in trial {rng.trial} is not finite after "
+                    f"round {rng.round} (belief {name}); lower the learning rate (lr), or check "
+                    "its inputs"
+                )
+        return {name: beliefs[name] for name in BELIEFS}
+
+    def _predicted(
+        self, tensors: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        # a node's beliefs before and after averaging have equal draws
+        return [
+            predicted(self.clients.network, node, split, samples, rng.at(client=at))
+            for at, node in enumerate(_nodes(tensors))
+        ]
+
+    def _evaluated(
+        self, held: Mapping[str, Tensors], splits: Splits, rng: RngKey, ended: bool = False
+    ) -> StateEvaluation:
+        """Return metrics of the networks `held`; also confusion matrices if `ended`."""
+        network, values, confusions = self.clients.network, list[Number](), {}
+        samples = SAMPLES if ended else ALONG
+        for name, tensors in held.items():
+            scores = self._predicted(tensors, splits[TEST], samples, rng)
+            nodes = []
+            for at, node in enumerate(_nodes(tensors)):
+                numbers = scored(*scores[at]) | spreads(network, node)
+                if ended and network.kind == "variational":
+                    numbers["accuracy_of_means"] = accuracy_of_means(network, node, splits[TEST])
+                nodes.append(numbers)
+                values += [Number(metric, v, name, client=at) for metric, v in numbers.items()]
+            values += [Number(metric, value, name) for metric, value in of_all(nodes).items()]
+            if ended:
+                confusions[name] = np.stack([confusion(*node_scores) for node_scores in scores])
+        headline = ("accuracy", "accuracy_worst")  # split test repeats them
+        first = [n for n in values if n.split == FIRST and n.metric in headline]
+        values += [number._replace(split=TEST) for number in first]
+        return StateEvaluation(values + self._others(held, splits, samples, rng), kept=confusions)
+
+    def _others(
+        self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
+    ) -> list[Number]:
+        """Return accuracies of nodes' networks before averaging, on all `splits` except test."""
+        values: list[Number] = []
+        for name, split in splits.items():
+            if name == TEST:
+                continue
+            scores = self._predicted(held[FIRST], split, samples, rng)
+            right = [class_scores.argmax(1) == asked for class_scores, asked in scores]
+            each = [float(hits.mean()) for hits in right]
+            values += [Number("accuracy", v, name, client=at) for at, v in enumerate(each)]
+            values.append(Number("accuracy", float(np.mean(right)), name))
+            if split.rows:
+                answers = [hits.reshape(len(split.labels), -1) for hits in right]
+                pairs = zip(answers, split.rows, strict=True)
+                accuracies = [float(hits[rows].mean()) for hits, rows in pairs if len(rows)]
+                values.append(Number("accuracy_clients", float(np.mean(accuracies)), name))
+        return values
+
+
+def _nodes(tensors: Tensors) -> list[dict[str, np.ndarray]]:
+    return [dict(zip(tensors, own, strict=True)) for own in zip(*tensors.values(), strict=True)]

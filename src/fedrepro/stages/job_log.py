@@ -42,10 +42,7 @@ class Failures(dict[str, str]):
     """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record the `error` that a method raised with parameters `setting`; print a traceback.
-
-        An error of the machine, such as a full disk, is raised again.
-        """
+        """Record the `error` of a method, or raise it again if it is the machine's."""
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
         words = str(error) if isinstance(error, FedreproError) else own_fault(error)

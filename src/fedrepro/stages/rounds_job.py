@@ -28,7 +28,6 @@ from fedrepro.core.serialization import from_plain, load_state, normalized, save
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.training.federation.clients import Clients
@@ -317,11 +316,7 @@ def _recorded(progress: Progress, numbers: Sequence[Number], ended: str) -> Prog
 
 @dataclass(frozen=True)
 class SettingRun:
-    """One choice of parameter values of a method and its local training, which a job runs.
-
-    number: its index among the choices that the job runs, None if there is only one. name: the text
-    that identifies it in metrics.
-    """
+    """A choice of parameter values that a job runs; `number` is None if it runs no other."""
 
     number: int | None
     training: Spec
@@ -333,8 +328,8 @@ class SettingRun:
 class FinishedTrial:
     """The measurements of a method in rounds, with one choice of parameter values, in one trial.
 
-    times: seconds, by column of the table of times. rows: metrics. kept: data of the last state,
-    such as models; None if it failed, or successive halving stopped these parameter values.
+    kept: data of the last state, such as models; None if it failed, or successive halving stopped
+    it.
     """
 
     trial: int
@@ -357,9 +352,9 @@ def run_rounds(
     """Run a method in rounds in every trial of a job, and write tables of times and metrics.
 
     Parameter values with which the method's code raises an error stop, and have the metric
-    `failed`. A killed job continues from its checkpoints. `evaluator_of` builds the object that
-    evaluates a trial's models. At the end `keep` writes further files, such as models, from
-    finished trials that have data to keep, and provenance.
+    `failed`. A killed job continues from its checkpoints. `evaluator_of` makes what evaluates a
+    trial's models; at the end `keep` writes such files as models, of trials that have data to keep,
+    with provenance.
     """
     scenario, method, trials = job.scenario, job.specs["method"], job.trials
     assert trials is not None
@@ -367,7 +362,7 @@ def run_rounds(
     if not measuring.race:  # without a race there must be one setting
         scenario.training.single()
         method.single()
-    given = ScenarioData.of(job, device_of(device))
+    given = ScenarioData.of(job, device)
     seconds = float(os.environ.get(CHECKPOINT_SECONDS, "20"))
     follow = tuple(dict.fromkeys((*job.follow, *([SPLIT] if measuring.race else []))))
     meaning = checkpoint_fingerprint(given, method, measuring, follow)
@@ -463,10 +458,7 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List every combination of parameter values of the method and local training.
-
-    FedreproError is raised if successive halving, of `race` rounds, takes more than there are.
-    """
+    """List every combination of parameter values of the method and its local training."""
     pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
     found = []
     for at, (setting, training) in enumerate(pairs):
@@ -480,10 +472,7 @@ def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun
 def checkpoint_fingerprint(
     given: ScenarioData, method: Spec, measuring: EvaluationSchedule, follow: Sequence[str]
 ) -> str:
-    """Return a text of all that a run depends on, so that it uses no checkpoint of another run.
-
-    It does not name the machine, so a job that is moved to another machine continues.
-    """
+    """Return a text of all that a run depends on, but for the machine, to which a job may move."""
     source, specs = origin(given.device), (*given.scenario.specs, method)
     parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]
     parts.append(given.prepared.checksum)

@@ -19,10 +19,7 @@ from fedrepro.stages.job_log import log, write_measured
 
 
 def run(job: Job) -> None:
-    """Run a simulation with all its parameter values in every trial of a job.
-
-    A trial is a number of repetitions, drawn by seed and trial. Metrics and seconds are written.
-    """
+    """Run a simulation with all its parameter values in every trial, a number of repetitions."""
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None
     measured: list[tuple[int, str, float]] = []
@@ -49,4 +46,5 @@ def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow
             if np.ndim(value) == 0:  # one number for all nodes
                 yield row(value=float(value))
             else:
-                yield from (row(value=float(v), client=node) for node, v in enumerate(value))
+                each = enumerate(np.asarray(value))
+                yield from (row(value=float(v), client=node) for node, v in each)

@@ -15,7 +15,6 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.stages.devices import device_of
 from fedrepro.stages.job_log import log
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
@@ -34,15 +33,11 @@ SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Train the local models of a job, of a range of clients in a range of trials, and write them.
-
-    Many are trained at once and written as soon as they are trained, so that memory does not grow
-    with the number of clients.
-    """
+    """Train the local models of a job, many at once, and write them as soon as they are trained."""
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None
     assert clients is not None
-    given = ScenarioData.of(job, device_of(device))
+    given = ScenarioData.of(job, device)
     network = network_of(scenario.model, given.prepared.shape, len(given.prepared.classes))
     settings, source = settings_of(scenario.training), given.source(scenario.token)
     measured: list[tuple[int, int, float]] = []

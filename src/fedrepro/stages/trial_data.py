@@ -28,6 +28,7 @@ from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.devices import device_of
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
@@ -40,10 +41,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return a copy of `info` in which all fields are None that the method `item` does not declare.
-
-    A method declares in `needs` what it has to know. Fields named in `more` are kept too.
-    """
+    """Return `info` with the fields alone that the method declares to need, and those in `more`."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:
@@ -55,10 +53,7 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The data set and partition file of one scenario (data set, partition, model, training).
-
-    seed: of all random numbers.
-    """
+    """The data set and partition file of one scenario; `seed` is of all random numbers."""
 
     scenario: Scenario
     prepared: Prepared
@@ -68,11 +63,7 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data set in the folder `data`, for use with the partition file `partition`.
-
-        FedreproError is raised if the files are of another data set or partition than the
-        scenario's.
-        """
+        """Load the data set in the folder `data`, if it and `partition` are of the scenario."""
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
             raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")
@@ -82,7 +73,8 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job (a process of the pipeline) reads, onto `device`."""
+        """Load the data set that a job reads, for `device`, which for "cuda" is a free GPU."""
+        device = device_of(device)
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
@@ -94,10 +86,7 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance to store with results: versions, seed and all inputs.
-
-        `path` identifies the experiment. `files` are inputs besides data set and partition.
-        """
+        """Return the provenance to store with results: versions, seed and all inputs."""
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -121,11 +110,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial (a seeded repetition): examples of its clients and of the server.
-
-    rng: the random key of seed and trial. Training examples include the noise that a partition may
-    add.
-    """
+    """The data of one trial (a seeded repetition): examples of its clients and of the server."""
 
     prepared: Prepared
     members: PartitionIndices
@@ -150,8 +135,8 @@ class TrialData:
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
         """Return (indices of each client's validation examples, the examples they point into).
 
-        If the partition sets training examples aside at clients, indices are into `held`, and the
-        second value is None. Otherwise both are of the data set's validation split, if it has one.
+        The latter is None for training examples that the partition sets aside; indices are into
+        `held`.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -161,8 +146,8 @@ class TrialData:
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        The sample depends on seed, trial, `size` and `repetition` alone, so that all methods get
-        equal ones. FedreproError is raised if there are fewer validation examples.
+        It depends on seed, trial, `size` and `repetition` alone, so that all methods get equal
+        ones.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -176,10 +161,7 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return {name: examples to evaluate models on} for the splits `names`, such as test.
-
-        FedreproError is raised if the partition sets aside no examples for one.
-        """
+        """Return {name: examples to evaluate models on} for the splits `names`, such as test."""
         return {name: self._split(name) for name in names}
 
     def _split(self, name: str) -> EvaluationSplit:
@@ -211,10 +193,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return this trial's clients, which do only the work that `method` declares in `needs`.
-
-        `trained` has their local models if they are already trained: {tensor's name: (J, *shape)}.
-        """
+        """Return this trial's clients, which do only the work that `method` declares in `needs`."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -226,11 +205,7 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return what the method may know of its clients, as it declares in `needs`.
-
-        `clients` answer the server's queries. FedreproError is raised if the method needs examples
-        at the server, and the partition sets none aside.
-        """
+        """Return what the method may know of its clients, as it declares in `needs`."""
         needs, members = method.component.meta["needs"], self.members
 
         def pooled() -> np.ndarray:

@@ -152,9 +152,8 @@ def run_words(
     A row is a method: mean test accuracy over trials with its 95 % interval, megabytes that clients
     and server sent, and seconds of one core per trial. `attrs` has the paths of a picture (`file`),
     of all numbers (`csv`) and of the run's description (`yaml`), and the `command` that repeats the
-    run. `given` has options by name, as of `run`, or is the path of a YAML file. `show` is called
-    with lines of progress. If an option is wrong, FedreproError is raised before anything is
-    computed.
+    run. Wrong options raise FedreproError before anything is computed. `show` is called with lines
+    of progress.
     """
     out = Path(folder or OUT)
     words = _words(given) if isinstance(given, Mapping) else None
@@ -259,10 +258,7 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
 
 @dataclass
 class Watch:
-    """Shows the progress of running jobs when called: share done, time left, accuracies.
-
-    began: (time, share done) at the first call with progress.
-    """
+    """Shows the progress of running jobs when called: share done, time left, accuracies."""
 
     plan: Plan
     exhibits: list[Exhibit]

@@ -34,11 +34,7 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder to compute figures and tables in, and return its path.
-
-    Raises:
-        FedreproError: `folder` already has a file of this name, which the user may have changed.
-    """
+    """Make a working folder to compute figures and tables in, and return its path."""
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
     origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
@@ -85,10 +81,8 @@ def compute(
     """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
     By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
-    `own` restricts the workflow to config/exhibits. `watch` is called twice a second.
-
-    Raises:
-        FedreproError: jobs failed (the text says why), or another run uses the folder.
+    `own` restricts the workflow to config/exhibits. `watch` is called twice a second. FedreproError
+    is raised if jobs failed, or another run uses the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(
