@@ -58,15 +58,12 @@ def record(
 def redraw(
     keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
     scale: Scale = "quick",
-    source: Annotated[
-        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
-    ] = None,
     target: Record = RECORD,
 ) -> None:
     """Draw recorded exhibits again from their recorded numbers, as config and code are now."""
     from fedrepro.stages.reports import redraw as again
 
-    for path in again(scale, keys, target, source).files:
+    for path in again(scale, keys, target).files:
         say(f"recorded: {path}")
 
 

@@ -54,7 +54,7 @@ def results(
     label, kind and selected parameter values; mean and sample sd over trials of the final value (of
     the last round, for metrics per round), and the value in each trial; `exhibits`, the figures and
     tables that show it; `same_bytes`: "yes" if computing the first of them again gives equal bytes,
-    or why not. Those that cannot be read are left out, each with a sentence in `attrs["notes"]`.
+    or why not. `attrs["notes"]` has a sentence on each that cannot be read and is left out.
 
     Args:
         scale: size of the experiments: tiny, quick or paper.

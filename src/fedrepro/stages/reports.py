@@ -12,13 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from fedrepro.core.artifacts import (
     SCHEMA_VERSION,
-    read_provenance,
-    read_table,
     write_bytes,
     write_json,
     write_table,
@@ -129,26 +125,23 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
                 then = source.get("resolved", {}).get(spec.kind, [spec.resolved])
                 if then != [spec.resolved] and path not in old:
                     old[path] = f"{path} is of {then[0]}, which is {spec.resolved} now"
-    if old := list(old.values()):
-        more = f", and so are {len(old) - 1} more files: delete them" if old[1:] else ": delete it"
-        raise FedreproError(f"{key}: {old[0]}{more}, and start again")
+    first, *others = [*old.values()] or [""]
+    if first:
+        more = f", and so are {len(others)} more files: delete them" if others else ": delete it"
+        raise FedreproError(f"{key}: {first}{more}, and start again")
 
 
-def redraw(
-    scale: str, keys: Sequence[str], target: Path = RECORD, source: str | None = None
-) -> Recorded:
+def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
     """Draw recorded figures and tables again with the present drawing code, and record them again.
 
-    `source` is a recorded figure or table that has the numbers of all `keys`; by default each is
-    drawn from its own. FedreproError is raised if the record has other methods, points or trials
-    than the present configuration, so it must be computed.
+    FedreproError is raised if one is not recorded, or must be computed again, because its record
+    has other methods, points or trials than the present configuration.
     """
     plan = Plan(load_config(), load_exhibits(), scale)
     with temporary_folder() as folder:
         for key in keys:
             exhibit = plan.exhibit(key)  # first, since it refuses a leaderboard by its name
-            files = open_recorded(target / scale, source or key, scale)
-            _draw(plan, exhibit, files, folder)
+            _draw(plan, exhibit, open_recorded(target / scale, key, scale), folder)
         done = record(scale, keys, folder, target)
     for key in keys:
         files = open_recorded(target / scale, key, scale)
@@ -158,8 +151,7 @@ def redraw(
 
 
 def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> None:
-    labels = {measure.label for measure in exhibit.measures}
-    numbers, choice = (_of(files.table(suffix), labels) for suffix in (".csv", ".choice.csv"))
+    numbers = files.table(".csv")
     _require_all(exhibit, numbers, plan.scale)
     if exhibit.pairs:
         plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
@@ -168,36 +160,18 @@ def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> No
     text = csv_text(numbers)
     described = {name: files.about[name] for name in KEPT}
     described |= describe(exhibit, plan, plan.files[exhibit.paper])
-    took = ("seconds", "cpu_seconds", "peak_bytes") if files.about["key"] == exhibit.key else ()
-    run = {name: files.run[name] for name in ("machine", "machines", *took) if name in files.run}
+    took = ("machine", "machines", "seconds", "cpu_seconds", "peak_bytes")
+    run = {name: files.run[name] for name in took if name in files.run}
     base = folder / plan.scale / exhibit.key
-    contents = {".csv": text.encode(), ".choice.csv": csv_text(choice).encode()}
+    contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
     every = read_csv(text)
     if TIMES in files.suffixes:
         contents[TIMES] = files.read(TIMES)
         every = pd.concat([every, read_csv(contents[TIMES].decode())], ignore_index=True)
     contents |= exhibit.settings.drawing.files(exhibit, described, every)
     base.parent.mkdir(parents=True, exist_ok=True)
-    _write_metrics(exhibit, files, Path(f"{base}.metrics.parquet"))
+    write_bytes(Path(f"{base}.metrics.parquet"), files.read(".metrics.parquet"))
     write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
-
-
-def _of(table: pd.DataFrame, labels: set[str]) -> pd.DataFrame:
-    kept = table[table["method"].isin(labels)].reset_index(drop=True)
-    idle = [name for name in leading_columns(kept) if kept[name].isna().all()]
-    return kept.drop(columns=idle if len(kept) else [])
-
-
-def _write_metrics(exhibit: Exhibit, files: ExhibitFiles, path: Path) -> None:
-    write_bytes(path, files.read(".metrics.parquet"))
-    table = read_table(path, "metrics")
-    # scenarios may have other settings of a method, so settings of all points are kept
-    measures = (measure for point in exhibit.points for measure in point.measures)
-    tokens = {setting.method.token for measure in measures for setting in measure.settings}
-    kept = table.filter(pc.is_in(table["method"], pa.array(sorted(tokens))))
-    if len(kept) < len(table):
-        plain, source = kept.replace_schema_metadata(), read_provenance(table)
-        write_table(path, plain, "metrics", source, compact=True)
 
 
 def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,11 +45,11 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
-    recorded: the metrics so far. seconds: of initialisation and all rounds; client_seconds: of
-    these, the clients'; each: of single rounds. exchanges, traffic: with the server. rejected:
-    number of clients' updates that were not finite. idle: for how many rounds in a row all were.
-    ended: why the trial ended: `reached` (its target accuracy), `diverged`, or a sentence. target:
-    the progress when the target was reached, if successive halving let the trial go on.
+    seconds: of initialisation and all rounds; of these, client_seconds; each: of single rounds.
+    rejected: number of clients' updates that were not finite. idle: for how many rounds in a row
+    all were. ended: why the trial ended: `reached` (its target accuracy), `diverged`, or a
+    sentence. target: the progress when the target was reached, if successive halving let the trial
+    go on.
     """
 
     done: int
@@ -77,10 +77,9 @@ class Progress:
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
         """Return the last accuracy on a split, or that after the round `rung`; NaN if unknown."""
-        for number in reversed(self.recorded):
-            known = (number.metric, number.split, number.client) == ("accuracy", split, None)
-            if known and rung in (None, number.round):
-                return number.value
+        for name, value, of, after, client in reversed(self.recorded):
+            if (name, of, client) == ("accuracy", split, None) and rung in (None, after):
+                return value
         return math.nan
 
     def packed(self) -> dict[str, Any]:
@@ -123,12 +122,12 @@ class Checkpointer:
             kept = load_state(self.path)
         except FedreproError as error:
             log(f"{error}; starting this trial again")
-            return None
-        if kept.pop("meaning") != self.meaning:
+        else:
+            if kept.pop("meaning") == self.meaning:
+                log(f"going on from round {kept['done']} of {self.path.name}")
+                return Progress.unpacked(kept)
             log(f"{self.path} is of other sources, settings or another device; starting again")
-            return None
-        log(f"going on from round {kept['done']} of {self.path.name}")
-        return Progress.unpacked(kept)
+        return None
 
     def maybe_save(self, progress: Progress, *, last: bool) -> None:
         """Write a checkpoint if `last`, or if enough time has passed since the previous one."""
@@ -138,8 +137,7 @@ class Checkpointer:
             self.written = now
 
 
-@dataclass(frozen=True)
-class StateEvaluation:
+class StateEvaluation(NamedTuple):
     """Metrics of a method's state, whether all weights are finite, and data to write to files."""
 
     values: list[Number]
@@ -180,8 +178,7 @@ class Evaluator(ABC):
 class TrialRounds:
     """Runs a method in rounds in one trial, and evaluates it after some of the rounds.
 
-    info: what the method may know of clients. measuring: after which rounds to evaluate. followed:
-    the examples to evaluate on, by split.
+    measuring: after which rounds; followed: on which examples.
     """
 
     method: Spec
@@ -197,11 +194,10 @@ class TrialRounds:
         before: Progress | None = None,
         rung: int | None = None,
     ) -> Progress:
-        """Run one trial to its last round, or to `rung`, where settings are compared.
+        """Run one trial from `before`, a checkpoint or the first round, to `rung` or the last.
 
-        It begins at the progress `before`, else at the checkpoint that `keeper` finds, else at the
-        first round. A trial that reached its target accuracy goes on to the rung, as test accuracy
-        must not influence the comparison.
+        A trial that reached its target accuracy goes on to the rung where settings are compared, as
+        test accuracy must not influence the comparison.
         """
         progress = before or keeper.load() or self._begun(rng)
         last = rung or self.evaluator.made.rounds
@@ -221,15 +217,9 @@ class TrialRounds:
         ledger.begin()
         began = time.perf_counter()
         state = self._settled(self.evaluator.made.init(clients, self.info, rng), "init")
-        return Progress(
-            0,
-            state,
-            seconds=time.perf_counter() - began,
-            client_seconds=ledger.seconds,
-            exchanges=int(ledger.traffic != Traffic()),
-            traffic=ledger.traffic,
-            rejected=ledger.rejected,
-        )
+        seconds, sent = time.perf_counter() - began, ledger.traffic
+        counts = int(sent != Traffic()), sent, ledger.rejected
+        return Progress(0, state, [], seconds, ledger.seconds, [], *counts)
 
     def _next(self, before: Progress, rng: RngKey) -> Progress:
         """Run the round after the progress `before`, evaluate if due; return the new progress."""
@@ -243,19 +233,18 @@ class TrialRounds:
             raise self._wrong("round", result, "a state, which is a dict, and a Report")
         new, report = result
         reached = before.target or (before if before.ended == REACHED else None)
-        progress = Progress(
-            done,
-            self._settled(new, "round", before.state),
-            before.recorded,
-            before.seconds + seconds,
-            before.client_seconds + ledger.seconds,
-            [*before.each, seconds],
-            before.exchanges + report.exchanges,
-            before.traffic + (report.traffic or evaluator.sent()),
-            before.rejected + ledger.rejected,
-            before.idle + 1 if ledger.all_rejected else 0,
-            before.ended,
-            reached,
+        progress = replace(
+            before,
+            done=done,
+            state=self._settled(new, "round", before.state),
+            seconds=before.seconds + seconds,
+            client_seconds=before.client_seconds + ledger.seconds,
+            each=[*before.each, seconds],
+            exchanges=before.exchanges + report.exchanges,
+            traffic=before.traffic + (report.traffic or evaluator.sent()),
+            rejected=before.rejected + ledger.rejected,
+            idle=before.idle + 1 if ledger.all_rejected else 0,
+            target=reached,
         )
         if progress.idle >= MOST_IDLE:
             why = f"no finite update of any client in {MOST_IDLE} rounds in a row"
@@ -271,9 +260,7 @@ class TrialRounds:
         ended = progress.ended or ("" if look.finite else DIVERGED)
         return _recorded(progress, look.values, ended)
 
-    def _settled(
-        self, state: Any, step: str, before: dict[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def _settled(self, state: Any, step: str, before: Any = None) -> dict[str, Any]:
         if not isinstance(state, Mapping):
             raise self._wrong(step, state, "a dict")
         return normalized(state, before)
@@ -314,8 +301,7 @@ def _recorded(progress: Progress, numbers: Sequence[Number], ended: str) -> Prog
 # ------------------------------------------------------------------------------------- the job
 
 
-@dataclass(frozen=True)
-class SettingRun:
+class SettingRun(NamedTuple):
     """A choice of parameter values that a job runs; `number` is None if it runs no other."""
 
     number: int | None
@@ -386,8 +372,8 @@ def run_rounds(
     def go_on(at: int, trial: int, rung: int | None) -> FinishedTrial | None:
         """Run parameter values number `at` in a trial up to the round `rung`, and return None.
 
-        Without `rung`, go on to the last round, unless successive halving stopped these parameter
-        values, and return the measurements. If the method raises an error, `failures` records it.
+        Without `rung`, go on to the end and return the measurements. Errors of the method are
+        recorded.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)
@@ -474,7 +460,6 @@ def checkpoint_fingerprint(
 ) -> str:
     """Return a text of all that a run depends on, but for the machine, to which a job may move."""
     source, specs = origin(given.device), (*given.scenario.specs, method)
-    parts = [spec.resolved for spec in specs] + [f"measured~{measuring}", *follow]
-    parts.append(given.prepared.checksum)
-    parts += [source["digest"], source["device"], json.dumps(source["versions"], sort_keys=True)]
-    return ";".join(parts)
+    parts = [*(spec.resolved for spec in specs), f"measured~{measuring}", *follow]
+    parts += [given.prepared.checksum, source["digest"], source["device"]]
+    return ";".join([*parts, json.dumps(source["versions"], sort_keys=True)])

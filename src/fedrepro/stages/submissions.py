@@ -76,16 +76,15 @@ class Submission(Strict):
     def paper(self) -> str:
         return self.exhibits[0].partition("/")[0]
 
-    def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and job size, and files `components`."""
+    def config(self, **more: Any) -> Config:
+        """Return a configuration with the author's seed and job size, and `more` keys."""
         cut = {"trials_per_job": self.trials_per_job}
-        values = {"seed": self.seed, "granularity": cut, "components": list(components)}
-        return Config.model_validate(values)
+        return Config.model_validate({"seed": self.seed, "granularity": cut, **more})
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What verifying a submitted method found; `computed` of its `runs` were computed again."""
+    """The outcome of verifying a submitted method; `computed` of its `runs` were computed again."""
 
     runs: int
     computed: list[str]
@@ -143,7 +142,7 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
         try:
             due = metrics_files_of(plan, [part])
             if missing := [path for path in due if not Path(path).exists()]:
-                raise FedreproError(
+                left_out[part] = (
                     f"{len(missing)} of {len(due)} files of runs are missing; make them with: "
                     f"{command(scale, part)}"
                 )
@@ -195,19 +194,18 @@ def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
     """Return the method `wanted` (label or name) that the configuration adds by its key `also`."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
-    if not wanted and len(called) == 1:
-        return next(iter(called.values()))
-    if not wanted and called:
+    if not wanted and len(called) > 1:
         raise FedreproError(
             f"`also` has several methods; choose one by --method: {', '.join(called)}"
         )
-    if wanted not in known:
+    found = known.get(wanted) if wanted else next(iter(called.values()), None)
+    if found is None:
         raise FedreproError(
             f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
             f"{file.paper} (it has {', '.join(called) or 'none'}): write also: "
             f"{{{file.paper}: [{{name: mine}}]}} there"
         )
-    return known[wanted]
+    return found
 
 
 def read_entry(folder: Path) -> Submission:
@@ -286,18 +284,17 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
     """Make a folder `work` to compute a submission again; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
-    config = load_config() if Path("config/config.yaml").exists() else entry.config()
-    exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
-    data = Path("config/datasets.csv").absolute()
-    resources = Path("resources").absolute()
+    configured = Path("config/config.yaml").exists()
+    mirror = (load_config() if configured else Config()).mirror_folder()
+    exhibits = load_exhibits(of=entry.exhibits)
     start(work)
-    if data.exists():
-        shutil.copyfile(data, work / "config/datasets.csv")
-    if resources.is_dir():
+    if (data := Path("config/datasets.csv")).exists():
+        shutil.copyfile(data, work / data)
+    if (resources := Path("resources").absolute()).is_dir():
         (work / "resources").symlink_to(resources)
     if entry.file:
         shutil.copyfile(folder / entry.file, work / entry.file)
-    settings = entry.config(files).model_copy(update={"mirror": mirror and os.path.abspath(mirror)})
+    settings = entry.config(components=files, mirror=mirror and os.path.abspath(mirror))
     (work / "config/config.yaml").write_text(settings.model_dump_json(), encoding="utf-8")
     before = plugins.configured_files()
     plugins.set_plugin_files(files)

@@ -9,7 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,19 +79,17 @@ def run(
             plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
-        if paper in plan.files and name in plan.files[paper].boards:
-            path = Path(f"reports/{scale}/{key}.csv")
-            compute([str(path)], cores)
-            frame = read_csv(path.read_text(encoding="utf-8"))
-            frame.attrs["file"] = os.path.abspath(path)
-            return frame
-        for note in notes_of(plan, plan.exhibit(key)):
+        of_board = paper in plan.files and name in plan.files[paper].boards
+        for note in () if of_board else notes_of(plan, plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
-        target = plan.exhibit_file(key, plan.exhibit(key).suffix)
-        compute([target], cores)
-        numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
-        numbers.attrs["file"] = os.path.abspath(target)
-        return numbers
+        target = plan.exhibit_file(key, ".csv" if of_board else plan.exhibit(key).suffix)
+        compute([target], cores, profile)
+        if of_board:
+            frame = read_csv(Path(target).read_text(encoding="utf-8"))
+        else:
+            frame = open_exhibit(Path("reports", scale), key, scale).numbers
+        frame.attrs["file"] = os.path.abspath(target)
+        return frame
 
 
 def compare(
@@ -191,8 +189,7 @@ def run_words(
         plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
-        watch = Watch(plan, exhibits, show) if show else None
-        compute(targets, cores, profile, own=True, watch=watch)
+        compute(targets, cores, profile, own=True, watch=show and _watch(plan, exhibits, show))
         rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
         leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
@@ -249,47 +246,42 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
             if run.scenario and run.stage == "aggregate":
                 local = (plan.jobs.local(run.scenario, block) for block in blocks)
                 trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
-            each = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
-            sum_of = sum(sent) / 1e6 if sent else None
-            cells = (measure.label, row["mean"], interval.low, interval.high, row["trials"], sum_of)
-            numbers_of = zip(COLUMNS, (*cells, float(np.mean(own)) + each), strict=True)
-            yield {**point.values, **dict(numbers_of)}
+            seconds = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
+            cells = (measure.label, row["mean"], interval.low, interval.high, row["trials"])
+            cells += (sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds)
+            yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
 
 
-@dataclass
-class Watch:
-    """Shows the progress of running jobs when called: share done, time left, accuracies."""
+def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> Callable[[], None]:
+    """Return a function that shows how far jobs are: share done, time left, accuracies."""
+    began: list[tuple[float, float]] = []  # time and share done, at the first call with progress
 
-    plan: Plan
-    exhibits: list[Exhibit]
-    show: Callable[[str], None]
-    began: tuple[float, float] | None = field(default=None, init=False)  # time, share done
-
-    def __call__(self) -> None:
+    def look() -> None:
         shares: list[float] = []
         accuracies: list[str] = []
-        for point in (point for exhibit in self.exhibits for point in exhibit.points):
+        for point in (point for exhibit in exhibits for point in exhibit.points):
             for (label, _), run in point.runs.items():
-                found = [_how_far(file) for file in self.plan.run_files(run, point.trials[label])]
+                found = [_how_far(file) for file in plan.run_files(run, point.trials[label])]
                 shares += [share for share, _ in found]
                 known = [accuracy for _, accuracy in found if accuracy is not None]
                 if in_rounds(run.method) and known:
                     accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
-        done, now = float(np.mean(shares)), time.monotonic()
-        if done == 0:
-            return
-        since, first = self.began = self.began or (now, done)
-        left = f"{(now - since) * (1 - done) / (done - first):.0f} s left" if done > first else ""
-        self.show(", ".join(filter(None, (f"{100 * done:.0f} % done", left, *accuracies))))
+        if done := float(np.mean(shares)):
+            began.append((time.monotonic(), done))
+            (since, first), (now, _) = began[0], began[-1]
+            words = [f"{100 * done:.0f} % done"]
+            if done > first:
+                words.append(f"{(now - since) * (1 - done) / (done - first):.0f} s left")
+            show(", ".join([*words, *accuracies]))
+
+    return look
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
     """Return (finished share, last accuracy or None) of the job that writes the file `metrics`."""
-    path = Path(log_of(str(Path(metrics).parent)))
+    path, ended = Path(log_of(str(Path(metrics).parent))), os.path.exists(metrics)
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
-    if os.path.exists(metrics):
-        return 1.0, float(said[-1][2]) if said else None
     if not said:
-        return 0.0, None
+        return float(ended), None
     done, rounds, accuracy = said[-1]
-    return int(done) / int(rounds), float(accuracy)
+    return 1.0 if ended else int(done) / int(rounds), float(accuracy)
