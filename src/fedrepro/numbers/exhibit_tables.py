@@ -1,18 +1,16 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
-`numbers` has a row per combination of swept parameters, method, metric and split of examples: mean
-and sample sd over trials, and `by_trial`, the values in trials 0, 1, … with spaces between.
-`choice` has a row per combination of parameter values that was tried for a method: the number by
-which one was selected, and its results.
+`numbers` has a row per combination of swept parameters, method, metric and split of examples, with
+the values in trials 0, 1, … and their mean and sample sd. `choice` has a row per combination of
+parameter values that was tried: the number by which one was selected, and its results.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -54,16 +52,14 @@ NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "set
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """The tables behind a figure; each begins with a column for each parameter that it varies."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(NamedTuple):
     """The metrics of a run (`rows`, one per measurement), and the provenance of each file read."""
 
     rows: pa.Table
@@ -89,9 +85,9 @@ def summarise(
 ) -> Summary:
     """Compute a figure's or table's results and its table of tried settings.
 
-    `tables` and `files` are the metrics of each run, and their paths, as drawings may read other
-    files in the folders. A method that failed with all parameter values raises FedreproError, or
-    lacks a result if `allow_all_failed`.
+    `tables` and `files` are each run's metrics, and their paths, for drawings that read other
+    files. A method that failed with all parameter values is an error, or lacks a result if
+    `allow_all_failed`.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -103,7 +99,8 @@ def summarise(
         groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
         for measure, values, group in groups:
             trials, runs = point.trials[measure.label], {}
-            place = point.values | dict(zip(measure.show, map(cell_value, values), strict=True))
+            shows = zip(measure.show, map(cell_value, values), strict=True)
+            place = {**point.values, **dict(shows)}
             by_setting: dict[Setting, pd.DataFrame] = {}
             shown: dict[Run, pd.DataFrame] = {}
             for s in group:
@@ -114,8 +111,7 @@ def summarise(
             settings = candidates(by_setting, measure, trials, where)
             chosen = group[0]
             if measure.chosen:
-                failing = allow_all_failed
-                chosen = select_setting(settings, measure, where, allow_all_failed=failing)
+                chosen = select_setting(settings, measure, where, allow_all_failed)
                 choices += [place | row for row in selection_rows(settings, measure, chosen)]
             place["method"], run = measure.label, runs[chosen]
             series, token = dict(settings[chosen].series), run.rows_of(chosen)
@@ -156,12 +152,10 @@ def _round_rows(
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
-    for done in sorted({int(value) for value in rows["round"]}):
-        series = by_metric(
-            rows[rows["round"] == done], setting.token, trials, f"{where}, round {done}"
-        )
-        for row in _number_rows(series, setting):
-            yield {ROUND: done, **row}
+    for done in sorted(set(rows["round"].astype(int).tolist())):
+        own = rows[rows["round"] == done]
+        series = by_metric(own, setting.token, trials, f"{where}, round {done}")
+        yield from ({ROUND: done, **row} for row in _number_rows(series, setting))
 
 
 def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:

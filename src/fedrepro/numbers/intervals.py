@@ -53,8 +53,7 @@ class Interval:
 class Contrast:
     """The best mean of some methods minus the best mean of others, max E[g] - max E[r].
 
-    Values are (trials, methods). least, most: limits of it by definition, such as least 0 of a
-    spread.
+    Values are (trials, methods); least, most: limits by definition, such as least 0 of a spread.
     """
 
     gains: Array
@@ -110,11 +109,11 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has for each point the gain minus each rival, (trials, rivals). There are too many
-    combinations of rivals to try, so the larger of two valid limits is returned: the mean of the
-    points' lowest limits (exact for one point), and the limit for the rivals that measured best,
-    less the most that others could add to its half width (exact for points with one rival), as the
-    sd of a sum is at most the sum of the sds.
+    `above` has the gain minus each rival, (trials, rivals), for each point. Rivals have too many
+    combinations to try, so the larger of two valid limits is taken: the mean of the points' lowest
+    ones, and that for the rivals that measured best, less the most that others could add to its
+    half width, as the sd of a sum is at most the sum of the sds. Either is exact for one point, or
+    rival.
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -177,9 +176,8 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     """Return the first measured round in which one method reaches another, with its interval.
 
     `behind`, (trials, rounds), is the gap after each of `rounds`, closed where its mean is at most
-    0; infinite if it never is. The lower end is the first round whose interval reaches 0. For the
-    upper end, rounds are tested from the last one backwards as long as the gap is closed; this
-    fixed order needs no correction for multiple tests.
+    0; infinite if it never is. From above, rounds are tested from the last one backwards as long as
+    the gap is closed; this fixed order needs no correction for multiple tests.
     """
     middle, half = mean(behind), half_width(behind, confidence)
 

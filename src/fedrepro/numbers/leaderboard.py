@@ -51,10 +51,9 @@ EACH_TRIAL = "settings chosen in each trial"
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A data set, a partition (`case`, its label), a number of clients, and how these begin.
+    """A data set, a partition (`case`), and a number of clients, by how these begin (`starts`).
 
-    starts: from equal weights ("one start") or not ("different starts"). exhibit: name of the table
-    that has the results.
+    exhibit: name of the table that has the results.
     """
 
     starts: str
@@ -70,11 +69,10 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and costs of a method in one scenario of a leaderboard.
+    """The accuracy and costs of a method in one scenario of a leaderboard, in each trial.
 
-    accuracy: on test examples in each trial, (T,), NaN where a run failed. setting: the selected
-    parameter values; tried: from how many. costs: means over trials by name. in_each_trial:
-    accuracy with the best parameter values of each trial, (T,). ends: see `ends_of`.
+    accuracy: on test examples, (T,), NaN where a run failed; in_each_trial: with the best parameter
+    values of each trial. tried: from how many `setting` was selected. ends: see `ends_of`.
     """
 
     accuracy: np.ndarray
@@ -128,8 +126,7 @@ class BoardRow:
 
     drawn: what intervals count as random: trials, or also scenarios or data sets. each_trial: score
     with the best parameter values of each trial. ahead: in how many scenarios its mean is above
-    that of the method to beat. unranked_reason: empty if it has a rank. scenes: the scenarios over
-    which the score is a mean. failed: how many of its `runs` failed.
+    that of the method to beat. unranked_reason: empty if it has a rank. scenes: those of the score.
     """
 
     method: Method
@@ -150,8 +147,8 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `entered` has each submitted table with VERIFIED or REPORTED. FedreproError is raised if a table
-    lacks a bound, has other data than the leaderboard's, or a label that another method has.
+    `entered` has each submitted table with VERIFIED or REPORTED. A table that lacks a bound, has
+    other data than the leaderboard's, or a label that another method has, is a FedreproError.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -213,7 +210,8 @@ def _scenes(
             if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
                 tried_of = tried[tried["method"] == label] if len(tried) else tried
                 results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
-        yield BoardScenario(STARTS[not shared], title, str(case), int(clients), name), results
+        clients = int(rows["clients"].iloc[0])
+        yield BoardScenario(STARTS[not shared], title, str(case), clients, name), results
 
 
 def _entry(
@@ -364,8 +362,8 @@ def score_table(
 ) -> np.ndarray:
     """Return a method's scores in `scenes`, (U, T), over U scenarios and T trials.
 
-    If the leaderboard's `row` is over all data sets, U counts data sets, with means over their
-    scenarios. If `each_trial`, scores are with the best parameter values of each trial.
+    U counts data sets, with means over their scenarios, if the leaderboard's `row` is over all of
+    them.
     """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:

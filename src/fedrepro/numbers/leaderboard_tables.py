@@ -30,8 +30,7 @@ ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
     """Return the leaderboard as a data frame: a row per method, data set and start of clients."""
-    table = pd.DataFrame([_row(ground, row) for row in rows])
-    return _whose(table, rows)
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
 
 
 def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
@@ -84,8 +83,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
 
 
 def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
-    cells = [(f"{name}{end}", getattr(found, end[1:] or "value", None)) for end in ENDS[first:]]
-    return dict(cells)
+    return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ENDS[first:]}
 
 
 def _key(label: str) -> str:
@@ -102,31 +100,29 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
     Bytes are in units of one upload of all clients' models. To select, the server sends all
-    candidate models to all clients, which return accuracies in one more exchange; each network of
-    several that predict is sent once. A method with several exchanges repeats all of them for each
-    candidate. For the best client, the server sends every client's model to all clients.
+    candidates, or each network of several that predict, to all clients, which return accuracies in
+    one more exchange; several exchanges are repeated for each candidate. The best client is sent to
+    all others.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
     up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))
     exchanges, tried, networks = costs["rounds"], entries[label].tried, costs["forward_passes"]
-    with_choice = {"exchanges": exchanges, "bytes_up": up, "bytes_down": down}
+    chosen = exchanges, up, down
     if label == ground.board.line:
-        with_choice = {"exchanges": 2.0, "bytes_up": 1.0, "bytes_down": float(scene.clients)}
+        chosen = 2.0, 1.0, float(scene.clients)
     elif tried > 1:
         asked = tried if exchanges > 1 else 1
         candidates = costs["parameters"] / plain["parameters"] * (1 if networks > 1 else tried)
-        with_choice = {
-            "exchanges": asked * exchanges + 1,
-            "bytes_up": asked * up,
-            "bytes_down": asked * down + candidates,
-        }
+        chosen = asked * exchanges + 1, asked * up, asked * down + candidates
     return {
         "bytes_up": up,
         "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
         "bytes_down": down,
         "exchanges": exchanges,
-        **{f"{key}_with_choice": value for key, value in with_choice.items()},
+        "exchanges_with_choice": chosen[0],
+        "bytes_up_with_choice": chosen[1],
+        "bytes_down_with_choice": chosen[2],
         "passes": costs["passes"],
         "networks": networks,
         "parameters": costs["parameters"],

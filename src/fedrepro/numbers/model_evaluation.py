@@ -42,11 +42,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return which predictions of a model are right, bool (N, predictions per example).
-
-    All are NaN if a weight is not finite. Without `draws` a variational network predicts with
-    means.
-    """
+    """Return which predictions are right, bool (N, each), or NaN if a weight is not finite."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -88,8 +84,8 @@ def measure(
 ) -> list[Number]:
     """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
 
-    With `draws`, a variational network has two accuracies, over drawn and with mean weights.
-    Accuracies on clients' validation examples leave out those that a method was fitted to.
+    With `draws` a variational network has two accuracies, one with mean weights. On clients'
+    validation examples those are left out that a method was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():

@@ -40,10 +40,9 @@ WITH_MODELS |= {NOTHING_MORE}
 class Situation:
     """The federation that somebody wants a method for.
 
-    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. exchanges:
-    how often clients and server may exchange messages. public: whether the server has images of
-    another data set. one_start: whether all clients began from the same weights. only_models:
-    whether clients send nothing but models, and their numbers of examples.
+    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. public:
+    whether the server has images of another data set. one_start: whether all clients began from the
+    same weights. only_models: whether they send nothing but models, and numbers of examples.
     """
 
     clients: int
@@ -77,8 +76,7 @@ class Situation:
 class RecommendedMethod:
     """A method with its score and 95 % interval over trials, in the scenarios that are most alike.
 
-    kind: its class, such as "one model". accuracy: on test examples in each scenario, NaN where it
-    was not run. costs: columns of the leaderboard by name.
+    accuracy: in each scenario, NaN where it was not run. costs: columns of the leaderboard by name.
     """
 
     kind: str
@@ -94,10 +92,9 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: the distance of these scenarios, see `distance`. choices: in each class, methods that
-    no test over trials separates from the best one. lines: methods to compare with, such as pooled
-    training. more: methods that score above all `choices`, but need too many exchanges. partly: of
-    methods that were not run in all scenarios, in how many.
+    doublings: their `distance`. choices: in each class, methods that no test over trials separates
+    from the best. lines: methods to compare with. more: methods with higher scores, and too many
+    exchanges. partly: of methods that were not run in all scenarios, in how many.
     """
 
     scenarios: Sequence[str]
@@ -177,8 +174,8 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     more = [other for other in others if other.score > best]
     lines = taken(table[table.index.isin(LINES)])
     totals = there[there["metric"] == "score"].groupby("method").size()
-    partly = {str(name): int(totals.get(name, 0)) for name in few.index}
-    partly = {name: count for name, count in partly.items() if count < len(names)}
+    run = {str(name): int(totals.get(name, 0)) for name in few.index}
+    partly = {name: count for name, count in run.items() if count < len(names)}
     return Recommendation(names, float(distances.min()), choices, lines, more, partly)
 
 

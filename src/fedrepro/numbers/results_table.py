@@ -50,11 +50,11 @@ def results(
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
     A row is one scenario, method, metric and split of examples. Columns: data set, partition,
-    model, training and graph as text, empty where there is none; number of clients; the method's
-    label, kind and selected parameter values; mean and sample sd over trials of the final value (of
-    the last round, for metrics per round), and the value in each trial; `exhibits`, the figures and
-    tables that show it; `same_bytes`: "yes" if computing the first of them again gives equal bytes,
-    or why not. `attrs["notes"]` has a sentence on each that cannot be read and is left out.
+    model, training and graph as text; number of clients; the method's label, kind and selected
+    parameter values; mean and sample sd over trials of the final value, and the value in each
+    trial; `exhibits`, the figures and tables that show it; `same_bytes`: "yes" if computing the
+    first of them again gives equal bytes, or why not. `attrs["notes"]` has a sentence on each that
+    cannot be read.
 
     Args:
         scale: size of the experiments: tiny, quick or paper.
@@ -88,7 +88,7 @@ def results(
             if name == "method":
                 fits |= table["setting"].map(method_of) == value
             if name == "split":
-                fits |= (table[name] == "") & fits.any()
+                fits |= (table[name] == "") & bool(fits.any())
             if not fits.any():
                 raise unknown(name, value, sorted(set(table[name])), "these results")
             table = table[fits]
@@ -259,11 +259,11 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
-    A row is a point of a figure: a combination of its swept parameters. In a trial both methods
-    have equal data, partition and, if one-shot, local models, so variation from these cancels in
-    the difference. Compared are final values with selected parameter values, in shared trials, by
-    Student's interval at CONFIDENCE. `exhibit` restricts figures to one, or to one paper's; `also`
-    has other figures that show the runs. FedreproError is raised if none has both methods.
+    A row is a point of a figure. In a trial both methods have equal data, partition and, if
+    one-shot, local models, so variation from these cancels in the difference. Compared are final
+    values with selected parameter values, in shared trials, by Student's interval at CONFIDENCE.
+    `exhibit` restricts figures to one, or to one paper's; `also` has other figures that show the
+    runs.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())

@@ -146,7 +146,6 @@ def select_setting(
     settings: Mapping[Setting, Candidate],
     measure: ExhibitMethod,
     where: str,
-    *,
     allow_all_failed: bool = False,
 ) -> Setting:
     """Return the parameter values with the best mean over trials; ties go to the first.
@@ -244,8 +243,8 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
     scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
-    place = [scenarios, "trial"]
-    table = rows.pivot_table(values="value", index=place, columns=["split", "setting"])
+    index: list[Any] = [scenarios, "trial"]
+    table = rows.pivot_table(values="value", index=index, columns=["split", "setting"])
     tables = (there for _, there in table.groupby(level=0))
     return [dict(zip(there.columns, there.to_numpy().T, strict=True)) for there in tables]
 

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.intervals import Interval
 
 LEVEL = 0.05  # of all pairs of a class together, and of what intervals leave out
 DIGITS = 12  # to which scores are equal
@@ -29,12 +30,9 @@ USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval):
     """A mean, the ends of its 95 % confidence interval, and its p value against 0 (`chance`)."""
 
-    value: float
-    low: float
-    high: float
     chance: float
 
 
@@ -43,8 +41,8 @@ class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
     above: the score minus that of the method to beat; above_trials: with an interval over trials
-    alone; chance: its p value after Holm's correction. group: 1 is the best. rank_low, rank_high:
-    the best and the worst rank that the tests allow. usual: its group by each of the other tests.
+    alone; chance: its p value after Holm's correction. rank_low, rank_high: the ranks that the
+    tests allow. usual: its group by each of the other tests.
     """
 
     method: str
@@ -76,9 +74,9 @@ def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
     error² = var(means over trials) / U + var(means over units) / T
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first alone. The interaction of both is in
-    both terms, so the error is not too small. Degrees of freedom are Satterthwaite's, at most U -
-    1: without that limit, tests of three units err five times too often after Holm's correction.
+    second term alone is used; with a single trial the first. Their interaction is in both, so the
+    error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1: without that
+    limit, tests of three units err five times too often after Holm's correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
@@ -108,12 +106,10 @@ def standings(
 ) -> list[Standing]:
     """Test all methods of a class against each other; return them by group, the best of it first.
 
-    Args:
-        scores: by method, (U, T): a row per scenario or data set, a column per trial.
-        line: scores of the method to beat, (U, T).
-        units: whether intervals are for other scenarios or data sets too, or for trials alone.
-        ranked: whether pairs of methods are tested.
-        usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
+    `scores` by method and those of the method to beat, `line`, are (U, T): a row per scenario or
+    data set, a column per trial; `units` is whether intervals are for other rows too. Pairs are
+    tested if `ranked`. `usual` has other tests: which pairs of the sorted names differ, bool (M,
+    M).
     """
     names = sorted(scores)
     for name in names:

@@ -101,8 +101,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `accuracy_scatter` is the sd of the accuracies that were averaged; counts over all rounds are
-    left out. The result is {} for a failed method or one without rounds.
+    `accuracy_scatter` is the sd of accuracies; counts over all rounds are left out. A failed method
+    or one without rounds has {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -148,18 +148,16 @@ SHARES = "share of examples"  # sizes and costs do not hang on the trial
 
 
 def with_pairs(
-    rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
+    rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` maps such a method's label to a second one. The paired mean is the second method's mean
-    over all its trials plus the mean difference in shared ones, so that easy trials favour neither.
-    A value after a round is paired with the second method's final value. `leading` are swept
-    parameters.
+    The paired mean is the mean over all trials of the second method in `pairs`, its final value,
+    plus the mean difference in shared ones, so that easy trials favour neither.
     """
     places = [name for name in leading if name != ROUND]
 
-    def key(row: Mapping[str, Any], method: str) -> tuple[str, ...]:
+    def key(row: Mapping[Any, Any], method: str) -> tuple[str, ...]:
         where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
         return (method, row["metric"], row["split"], *where)
 
@@ -175,7 +173,7 @@ def with_pairs(
             own, others = (list(map(float, one["by_trial"].split())) for one in (row, other))
             difference = mean([a - b for a, b in zip(own, others, strict=False)])
             cells = {PAIRED: mean(others) + difference, BESIDE: pair.beside}
-        paired.append(row | cells)
+        paired.append({**row, **cells})
     return paired
 
 

@@ -97,7 +97,6 @@ class GlobalEvaluator(Evaluator):
         return StateEvaluation(accuracies, all(model.finite for model in models))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return accuracy, size, diagnostics, communication and the models after the last round."""
         models = self.models(run.state)
         numbers = _measured(models, splits, Draws(rng.at(round=run.done)))
         numbers += communication(run.exchanges, run.traffic)
@@ -130,10 +129,6 @@ class NodeEvaluator(Evaluator):
 
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         return self._evaluated(self._held(state, rng), splits, rng)
-
-    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return nodes' accuracies before averaging, by which successive halving stops settings."""
-        return StateEvaluation(self._others(self._held(state, rng), splits, ALONG, rng))
 
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
         held = self._held(run.state, rng.at(round=run.done))
@@ -186,10 +181,13 @@ class NodeEvaluator(Evaluator):
     def _evaluated(
         self, held: Mapping[str, Tensors], splits: Splits, rng: RngKey, ended: bool = False
     ) -> StateEvaluation:
-        """Return metrics of the networks `held`; also confusion matrices if `ended`."""
+        """Return metrics of the networks `held`; also confusion matrices if `ended`.
+
+        Splits other than test are predicted before averaging alone.
+        """
         network, values, confusions = self.clients.network, list[Number](), {}
         samples = SAMPLES if ended else ALONG
-        for name, tensors in held.items():
+        for name, tensors in held.items() if TEST in splits else ():
             scores = self._predicted(tensors, splits[TEST], samples, rng)
             nodes = []
             for at, node in enumerate(_nodes(tensors)):
@@ -204,13 +202,6 @@ class NodeEvaluator(Evaluator):
         headline = ("accuracy", "accuracy_worst")  # split test repeats them
         first = [n for n in values if n.split == FIRST and n.metric in headline]
         values += [number._replace(split=TEST) for number in first]
-        return StateEvaluation(values + self._others(held, splits, samples, rng), kept=confusions)
-
-    def _others(
-        self, held: Mapping[str, Tensors], splits: Splits, samples: int, rng: RngKey
-    ) -> list[Number]:
-        """Return accuracies of nodes' networks before averaging, on all `splits` except test."""
-        values: list[Number] = []
         for name, split in splits.items():
             if name == TEST:
                 continue
@@ -224,7 +215,7 @@ class NodeEvaluator(Evaluator):
                 pairs = zip(answers, split.rows, strict=True)
                 accuracies = [float(hits[rows].mean()) for hits, rows in pairs if len(rows)]
                 values.append(Number("accuracy_clients", float(np.mean(accuracies)), name))
-        return values
+        return StateEvaluation(values, kept=confusions)
 
 
 def _nodes(tensors: Tensors) -> list[dict[str, np.ndarray]]:

@@ -165,10 +165,6 @@ class Evaluator(ABC):
     def evaluate_round(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
         """Return metrics of the method's `state` after a round, on the examples `splits`."""
 
-    def evaluate_rung(self, state: dict[str, Any], splits: Splits, rng: RngKey) -> StateEvaluation:
-        """Return the accuracy after a round by which successive halving compares settings."""
-        return self.evaluate_round(state, splits, rng)
-
     @abstractmethod
     def evaluate_final(self, run: Progress, splits: Splits, rng: RngKey) -> StateEvaluation:
         """Return metrics on `splits` after the last round, costs of the `run`, and data to keep."""
@@ -256,7 +252,7 @@ class TrialRounds:
             return progress
         # evaluate only the accuracy that decides the race
         deciding = {SPLIT: self.followed[SPLIT]}
-        look = evaluator.evaluate_rung(progress.state, deciding, rng.at(round=done))
+        look = evaluator.evaluate_round(progress.state, deciding, rng.at(round=done))
         ended = progress.ended or ("" if look.finite else DIVERGED)
         return _recorded(progress, look.values, ended)
 
@@ -399,8 +395,8 @@ def run_rounds(
             numbers = [*run.recorded, *came.values]
             if measuring.until is not None:
                 test = [n for n in run.recorded if (n.metric, n.split) == ("accuracy", "test")]
-                curve = zip(*((number.round, number.value) for number in test), strict=True)
-                reached = rounds_to_target(*curve, measuring.until)
+                after, accuracies = zip(*((n.round, n.value) for n in test), strict=True)
+                reached = rounds_to_target(after, accuracies, measuring.until)
                 numbers.append(Number("rounds_to_target", reached))
             why = f", {end.ended}" if end.ended else ""
             name = "" if setting.number is None else f", {setting.name}"
@@ -430,7 +426,7 @@ def run_rounds(
     ]
     path, more = f"{scenario.token}/{method.token}", failures.diagnostics
     source = given.source(path, method, stand_in=given.prepared.stand_in, **more)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "trial": [result.trial for result in done],
         "method": [result.setting.name for result in done],
         **{name: [result.times[name] for result in done] for name in none},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -168,10 +168,9 @@ class TrialData:
         aside = next((part for part in HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
         taken = getattr(self.members, name) if of_clients or aside else ()
-        if of_clients:
-            examples = self.held
-        else:
-            examples = self._noiseless if aside else examples_of(self.prepared, name, self.device)
+        examples = self.held if of_clients else self._noiseless
+        if not (of_clients or aside):
+            examples = examples_of(self.prepared, name, self.device)
         if aside:  # examples that were set aside, and the rows of each client among them
             each = [] if isinstance(taken, np.ndarray) else list(taken)
             index = np.concatenate(each) if each else np.asarray(taken, np.int64)
@@ -181,9 +180,8 @@ class TrialData:
             examples = Examples(loaded.inputs[index], loaded.targets[index], loaded.scale)
             ends = np.cumsum([0, *map(len, each)])
             taken = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
-        labels = examples.targets.cpu().numpy()
-        shape, classes = self.prepared.shape, len(self.prepared.classes)
-        return EvaluationSplit(examples, labels, shape, classes, taken)
+        sizes = self.prepared.shape, len(self.prepared.classes)
+        return EvaluationSplit(examples, examples.targets.cpu().numpy(), *sizes, taken)
 
     @cached_property
     def _noiseless(self) -> Examples:
@@ -211,7 +209,7 @@ class TrialData:
         def pooled() -> np.ndarray:
             return np.sort(np.concatenate(list(members.train)))
 
-        known = {
+        known: dict[str, Callable[[], Any]] = {
             "example_counts": lambda: members.example_counts,
             "label_counts": lambda: members.label_counts(self._labels, len(self.prepared.classes)),
             "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),

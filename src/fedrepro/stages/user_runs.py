@@ -247,8 +247,8 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
                 local = (plan.jobs.local(run.scenario, block) for block in blocks)
                 trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
             seconds = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
-            cells = (measure.label, row["mean"], interval.low, interval.high, row["trials"])
-            cells += (sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds)
+            cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
+            cells += [sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds]
             yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
 
 

@@ -43,8 +43,7 @@ def start(folder: str | Path = ".") -> Path:
             f"this fedrepro has no workflow at {package}: install it from its wheel, or from a "
             "checkout"
         )
-    taken = [name for name in BEGINNING if (target / name).exists()]
-    if taken:
+    if taken := [name for name in BEGINNING if (target / name).exists()]:
         raise FedreproError(
             f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
         )
