@@ -1,11 +1,9 @@
 """Confidence intervals of differences, of best methods, of first rounds and of correlations.
 
-An end of an interval misses the true value with half the probability that the confidence leaves: a
-check that is decided by one end is wrong in 2.5 of 100 cases at 95 %.
-
-"The best of the rivals" and "the largest spread" name settings by what was measured. Tested as if
-they had been named beforehand, noise decides: of five settings that do not differ, with ten trials,
-the spread is found to be above nothing in 24 of 100 cases. All such statements are of one form,
+A check that is decided by one end of a 95 % interval is wrong in 2.5 of 100 cases. "The best of the
+rivals" and "the largest spread" name settings by what was measured: tested as if named beforehand,
+five settings that do not differ have a spread above nothing in 24 of 100 cases of ten trials. All
+such statements are of one form,
 
     theta = max over gains g of E[g]  -  max over rivals r of E[r],
 
@@ -14,13 +12,12 @@ and an end of its interval treats its two sides differently (Berger 1982, inters
 - From below, theta is at least E[g] - max E[r] for any gain g. The rival of the lowest end counts;
   as one of them is the true best, that needs no correction. To take the best of m gains is to pick:
   each is given an m-th of the error (Bonferroni), or one is chosen on the first quarter of the
-  trials and tested on the others. The numbers of trials and gains decide which, never a measured
-  value: with few gains the first is narrower, with thousands it is hopeless.
+  trials and tested on the others, as the numbers of trials and gains alone decide.
 - From above the two sides swap their roles.
 
 That is exact whatever the settings have in common, with unequal variances too. By simulation,
 cross-fitting is wrong in 5 to 16 of 100 cases where 2.5 are meant, and two halves at half the level
-find less; permutations test that nothing differs, which is another claim if a bound is not zero.
+find less; permutations test another claim if a bound is not zero.
 """
 
 from __future__ import annotations
@@ -191,7 +188,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Return Pearson's correlation of `one` and `other`, (numbers,), with Fisher's interval.
+    """Return Pearson's correlation of `one` and `other` with Fisher's interval.
 
     Each of the `means`, such as of groups, that were subtracted costs a degree of freedom.
     """

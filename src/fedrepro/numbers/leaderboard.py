@@ -1,7 +1,4 @@
-"""Compute a leaderboard from its tables: each method's result, score, rank and group.
-
-Only tables that are drawn or recorded are read, so that a leaderboard can be made from a part.
-"""
+"""Compute a leaderboard from those of its tables that are there: scores, ranks and tables."""
 
 from __future__ import annotations
 
@@ -20,6 +17,7 @@ from fedrepro.numbers.setting_selection import (
     Accuracies,
     Ends,
     chosen_of,
+    ends_in_words,
     ends_of,
     in_each_trial,
     of_settings,
@@ -27,13 +25,15 @@ from fedrepro.numbers.setting_selection import (
 from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
+    USUAL,
+    Estimate,
     Standing,
     chances_of,
     scores_of,
     standings,
     usual_tests,
 )
-from fedrepro.numbers.trial_statistics import FAILED
+from fedrepro.numbers.trial_statistics import FAILED, over_trials
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
@@ -47,14 +47,14 @@ SECONDS = ("server_seconds", "client_seconds")
 HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
 ALL = "all"  # in the columns of a scenario, where a number is of all of them
 EACH_TRIAL = "settings chosen in each trial"
+# of a scenario: bytes as a multiple of what sending the models takes there
+COSTS_TOLD = ("bytes_up", "exchanges", "networks")
+ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A data set, a partition (`case`), and a number of clients, by how these begin (`starts`).
-
-    exhibit: name of the table that has the results.
-    """
+    """A data set, a partition (`case`) and a number of clients, by how they begin."""
 
     starts: str
     data: str
@@ -69,10 +69,10 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and costs of a method in one scenario of a leaderboard, in each trial.
+    """The accuracy and costs of a method in one scenario; `ends` are as of `ends_of`.
 
-    accuracy: on test examples, (T,), NaN where a run failed; in_each_trial: with the best parameter
-    values of each trial. tried: from how many `setting` was selected. ends: see `ends_of`.
+    accuracy, and in_each_trial, with the best parameter values of each: on test examples, (T,), NaN
+    where a run failed. tried: from how many `setting` was selected.
     """
 
     accuracy: np.ndarray
@@ -125,8 +125,8 @@ class BoardRow:
     """A row of a leaderboard: a method on one data set, or on all, with one start of the clients.
 
     drawn: what intervals count as random: trials, or also scenarios or data sets. each_trial: score
-    with the best parameter values of each trial. ahead: in how many scenarios its mean is above
-    that of the method to beat. unranked_reason: empty if it has a rank. scenes: those of the score.
+    with the best parameter values of each. ahead: in how many scenarios it is above the method to
+    beat. unranked_reason: empty if it has a rank. scenes: those of the score.
     """
 
     method: Method
@@ -219,9 +219,8 @@ def _entry(
 ) -> MethodResult:
     reached = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
     known = rows[rows["metric"].isin((*COSTS, *SECONDS))]
-    costs = {"passes": 0.0, "bytes_down": 0.0}
-    if FAILED in set(rows["metric"]):  # in all trials, it has no costs
-        costs = dict.fromkeys(COSTS, math.nan)
+    failed = FAILED in set(rows["metric"])  # in all trials, it has no costs
+    costs = dict.fromkeys(COSTS, math.nan) if failed else {"passes": 0.0, "bytes_down": 0.0}
     costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
     accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
@@ -246,14 +245,8 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     return "extra exchanges" if entry.costs.get("rounds", 1) > 1 else "one model"
 
 
-# ------------------------------------------------------------------------------------- standings
-
-
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute the rows of a leaderboard by start of clients, data set and class, the best first.
-
-    In a class, methods without a rank come last. Over all data sets, these are weighted equally.
-    """
+    """Compute the rows of a leaderboard by start of clients, data set and class, the best first."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
@@ -299,14 +292,14 @@ def _class_rows(
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         elif not scenes:
             reason = "no scenario has a score"
-        row = BoardRow(method, starts, data, drawn, unranked_reason=reason, scenes=scored)
-        rows[label] = replace(row, failed=failed, runs=len(runs))
+        place = method, starts, data, drawn
+        rows[label] = BoardRow(*place, None, None, None, reason, scored, failed, len(runs))
     reported = [label for label in rows if methods[label].computed == REPORTED]
     whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
     for label in reported:
         row, remark = rows[label], "reported by others, not verified"
         if not row.unranked_reason:
-            found = _standings(ground, row, scenes, [*whole, label], compared)
+            found = _standings(ground, row, scenes, [*whole, label])
             (would,) = (one for one in found if one.method == label)
             remark += f"; it would have score {would.score.value:.2f}"
             if compared:
@@ -315,7 +308,7 @@ def _class_rows(
         remark = "; ".join(filter(None, (remark, row.unranked_reason)))
         rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    for standing in _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else ():
+    for standing in _standings(ground, rows[whole[0]], scenes, whole) if whole else ():
         row, label = rows.pop(standing.method), standing.method
         pairs = [[ground.scores(s, m).mean() for m in (label, ground.board.line)] for s in scenes]
         each_trial = score_table(ground, row, scenes, label, each_trial=True)
@@ -332,13 +325,11 @@ def _class_rows(
 
 
 def _standings(
-    ground: BoardData,
-    row: BoardRow,
-    scenes: Sequence[BoardScenario],
-    labels: Sequence[str],
-    compared: bool,
+    ground: BoardData, row: BoardRow, scenes: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[Standing]:
-    """Test the methods `labels` of a class, and the method to beat, if `compared`; rank them."""
+    """Test the methods `labels` of the class of `row`, and the method to beat; rank them."""
+    units = row.drawn != "trials"
+    compared = units and row.method.kind != "reference"
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
     usual: dict[str, np.ndarray] = {}
@@ -347,8 +338,8 @@ def _standings(
         usual = usual_tests(np.array(means))
         other = [score_table(ground, row, scenes, name, each_trial=True) for name in names]
         usual[EACH_TRIAL] = chances_of(other) <= LEVEL
+    line = tables[ground.board.line]
     scores = {label: tables[label] for label in labels}
-    line, units = tables[ground.board.line], row.drawn != "trials"
     return standings(scores, line, units=units, ranked=compared, usual=usual)
 
 
@@ -357,14 +348,9 @@ def score_table(
     row: BoardRow,
     scenes: Sequence[BoardScenario],
     label: str,
-    *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores in `scenes`, (U, T), over U scenarios and T trials.
-
-    U counts data sets, with means over their scenarios, if the leaderboard's `row` is over all of
-    them.
-    """
+    """Return scores, (U, T): a row for each scenario, or each data set if `row` is over all."""
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -374,3 +360,143 @@ def score_table(
     for scene, table in zip(scenes, tables, strict=True):
         by_data.setdefault(scene.data, []).append(table)
     return np.stack([np.mean(own, axis=0) for own in by_data.values()])
+
+
+def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return the leaderboard as a data frame: a row per method, data set and start of clients."""
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
+
+
+def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    others = any(row.method.computed != HERE for row in rows)
+    return table if others else table.drop(columns="computed")
+
+
+def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
+    label, standing, line = row.method.label, row.standing, ground.board.line.replace(" ", "_")
+    scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
+    costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
+    entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
+    tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
+    above = standing.above if standing and label != ground.board.line else None
+    usual = standing.usual if standing else {}
+    return {
+        "starts": row.starts,
+        "data": row.data,
+        "class": row.method.kind,
+        "group": standing.group if standing else None,
+        "method": label,
+        "computed": row.method.computed,
+        **_ends("score", standing.score if standing else None),
+        "score_each_trial": row.each_trial,
+        "rank_low": standing.rank_low if standing else None,
+        "rank_high": standing.rank_high if standing else None,
+        "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
+        **_ends(f"above_{line}", above),
+        **_ends(f"above_{line}_trials", standing.above_trials if standing and above else None, 1),
+        "scenarios_above": row.ahead if above else None,
+        f"beside_{line}_chance": standing.chance if standing else None,
+        f"beside_{line}": standing.verdict if standing else "",
+        "drawn_again": row.drawn,
+        **{column: usual.get(test) for column, test in tests.items()},
+        "scenarios": len(row.scenes),
+        "runs": row.runs,
+        "failed": row.failed,
+        "without_rank": row.unranked_reason,
+        **{key: float(np.mean([own[key] for own in costs])) for key in costs[0]},
+        "settings_tried": max(entry.tried for entry in entries),
+        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
+        "sees": row.method.sees,
+        "clients_also_send": row.method.sends,
+        "chosen_by": row.method.chosen_by,
+        **{
+            f"{s.name}{'' if s.starts == STARTS[0] else f', {s.starts}'}": (
+                float(reached[label].accuracy.mean()) if s in scenes and label in reached else None
+            )
+            for s, reached in ground.entries.items()
+        },
+    }
+
+
+def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
+    return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ENDS[first:]}
+
+
+def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
+    """Return a method's costs in one scenario by name, without and with selecting its parameters.
+
+    Bytes are in units of one upload of all clients' models. To select, the server sends all
+    candidates, or each network of several that predict, to all clients, which return accuracies in
+    one more exchange; several exchanges are repeated for each candidate. The best client is sent to
+    all others.
+    """
+    entries = ground.entries[scene]
+    costs, plain = entries[label].costs, entries[ground.board.baseline].costs
+    up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))
+    exchanges, tried, networks = costs["rounds"], entries[label].tried, costs["forward_passes"]
+    chosen = exchanges, up, down
+    if label == ground.board.line:
+        chosen = 2.0, 1.0, float(scene.clients)
+    elif tried > 1:
+        asked = tried if exchanges > 1 else 1
+        candidates = costs["parameters"] / plain["parameters"] * (1 if networks > 1 else tried)
+        chosen = asked * exchanges + 1, asked * up, asked * down + candidates
+    return {
+        "bytes_up": up,
+        "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
+        "bytes_down": down,
+        "exchanges": exchanges,
+        "exchanges_with_choice": chosen[0],
+        "bytes_up_with_choice": chosen[1],
+        "bytes_down_with_choice": chosen[2],
+        "passes": costs["passes"],
+        "networks": networks,
+        "parameters": costs["parameters"],
+    }
+
+
+def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return a leaderboard's scores, costs and ranks in long form, by scenario and over all."""
+    records: list[dict[str, Any]] = []
+    computed = {(row.starts, row.method.label): row.method.computed for row in rows}
+
+    def add(metric: str, values: np.ndarray, **place: Any) -> None:
+        split = "test" if metric == "accuracy" else ""
+        records.append({**place, "metric": metric, "split": split, **over_trials(values.tolist())})
+
+    for scene, entries in ground.entries.items():
+        place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
+        for label, entry in entries.items():
+            if (scene.starts, label) not in computed:
+                continue
+            base = {**place, "method": label, "setting": entry.setting}
+            add("accuracy", entry.accuracy, **base)
+            if scene in ground.scenes:
+                add("score", ground.scores(scene, label), **base)
+            costs = _costs_there(ground, scene, label)
+            records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
+    for row in rows:
+        if row.standing is None:
+            continue
+        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
+        base = {**place, "method": row.method.label, "setting": ""}
+        scores = score_table(ground, row, row.scenes, row.method.label)
+        add("score", scores.mean(axis=0), **base)
+        for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
+            add(metric, np.array([float(getattr(row.standing, metric))]), **base)
+    columns = ["starts", "data", "case", "clients", "method", "metric", "split"]
+    table = pd.DataFrame(records, columns=[*columns, "mean", "sd", "trials", "by_trial", "setting"])
+    whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
+    return _whose(table.assign(computed=whose), rows)
+
+
+def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return measured seconds of a trial as means over scenarios, on the server and on clients."""
+    records = []
+    for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
+        entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]
+        for metric in SECONDS:
+            known = [entry.costs[metric] for entry in entries if metric in entry.costs]
+            if known:
+                records.append((starts, label, metric, float(np.mean(known)), len(known)))
+    return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -47,10 +47,13 @@ def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = No
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = class_scores(network, model, split.examples, draws)
-    labels = tensor_of(split.labels).to(scores.device)
-    asked = network.asked(split.examples.inputs, labels).cpu().numpy()
-    right: np.ndarray = scores.argmax(1).cpu().numpy() == asked
+    right: np.ndarray = scores.argmax(1).cpu().numpy() == _asked(network, split, scores)
     return right.reshape(len(split.labels), -1)
+
+
+def _asked(network: Network, split: EvaluationSplit, scores: torch.Tensor) -> np.ndarray:
+    labels = network.asked(split.examples.inputs, tensor_of(split.labels).to(scores.device))
+    return labels.cpu().numpy()
 
 
 def class_scores(
@@ -95,7 +98,7 @@ def measure(
             by_rows = [rows[left] for rows, left in zip(by_rows, model.unseen, strict=True)]
             counted = right[np.concatenate(by_rows)]
         numbers.append(Number("accuracy", float(counted.mean()), name))
-        numbers += _by_means(model, name, split, draws)
+        numbers += [Number("accuracy_of_means", v, name) for v in _by_means(model, split, draws)]
         if by_rows:
             # a client may have been given none to validate with
             by_client = [float(right[rows].mean()) for rows in by_rows if len(rows)]
@@ -118,17 +121,15 @@ def measure_alone(
         Number("accuracy", float(np.mean(accuracies)), "test"),
         Number("accuracy_worst", min(accuracies), "test"),
     ]
-    means = [number.value for model in models for number in _by_means(model, "test", test, draws)]
+    means = [mean for model in models for mean in _by_means(model, test, draws)]
     numbers += [Number("accuracy_of_means", float(np.mean(means)), "test")] if means else []
     return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
 
 
-def _by_means(
-    model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
-) -> list[Number]:
+def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -> list[float]:
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
-    return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
+    return [float(correct(model, split).mean())]
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
@@ -162,15 +163,8 @@ def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict a split with one node's `belief`: class scores (n, K), labels int64 (n,)."""
-    return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
-
-
-def _asked(
-    network: Network, split: EvaluationSplit, scores: torch.Tensor
-) -> tuple[np.ndarray, np.ndarray]:
-    labels = tensor_of(split.labels).to(scores.device)
-    asked = network.asked(split.examples.inputs, labels).reshape(-1)
-    return scores.cpu().numpy(), asked.cpu().numpy()
+    scores = predict_belief(network, belief, split.examples, samples, rng)
+    return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -184,9 +178,8 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the expected calibration error of class scores (n, K) for labels int64 (n,).
+    """Return sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
 
-    It is the sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
     Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
     """
     confidence = scores.max(1).astype(np.float64)
@@ -199,8 +192,9 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
     """Return a variational network's accuracy when it predicts with the means of its weights."""
     means = {name: value[None] for name, value in belief.items()}
-    scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
-    return float((scores.argmax(1) == labels).mean())
+    scores = probabilities(network, means, None, split.examples)
+    right = scores.cpu().numpy().argmax(1) == _asked(network, split, scores).reshape(-1)
+    return float(right.mean())
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:

@@ -19,8 +19,15 @@ import pandas as pd
 
 from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.numbers.leaderboard import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
-from fedrepro.numbers.leaderboard_tables import COSTS_TOLD
+from fedrepro.numbers.leaderboard import (
+    ALL,
+    CLASSES,
+    COSTS_TOLD,
+    NOTHING_MORE,
+    REPORTED,
+    SEVERAL,
+    STARTS,
+)
 from fedrepro.numbers.significance_ranking import standings
 from fedrepro.planning.exhibit_settings import SCALES
 
@@ -186,10 +193,7 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
-    """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
-
-    It is |log2(ratio of clients)| + |log2(ratio of alphas)|; `case` names the scenario's alpha.
-    """
+    """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario."""
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
     of_case = LABELS if "label" in case else alpha[1] if alpha else IID

@@ -56,17 +56,11 @@ def results(
     first of them again gives equal bytes, or why not. `attrs["notes"]` has a sentence on each that
     cannot be read.
 
-    Args:
-        scale: size of the experiments: tiny, quick or paper.
-        wide: whether a row is a scenario and method, with a column of means per metric and split.
-        reports: folder of reports, such as reports/record.
-        folder: made by `fedrepro start`, or the root of the repository.
-        exhibit: a figure or table (paper/name), or a paper, to be read alone.
-        sort: the column to sort by: text alphabetically, numbers from the largest.
-        asked: values of `method` (label or name), `metric` or `split`, which keeps rows on costs.
-
-    Raises:
-        FedreproError: nothing is drawn, or nothing drawn is what is asked for.
+    If `wide`, a row is a scenario and method, with a column of means per metric and split.
+    `exhibit` is a figure or table (paper/name), or a paper, to be read alone. Further arguments ask
+    for a `method` (label or name), a `metric` or a `split`, which keeps rows on costs. Text is
+    sorted alphabetically, numbers from the largest. FedreproError is raised if nothing drawn is
+    what is asked for.
     """
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     with contextlib.chdir(folder):

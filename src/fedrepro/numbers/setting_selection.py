@@ -211,8 +211,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Find selected parameter values at an end of their grid, where a wider grid might be better.
 
-    Returns for each index in `chosen` {parameter: (is lowest, is highest)}, without parameters that
-    are text or take one value.
+    Returns {parameter: (is lowest, is highest)} for each in `chosen`, without texts and single
+    values.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []

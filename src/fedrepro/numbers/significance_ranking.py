@@ -1,9 +1,9 @@
 """Rank methods by one test: scores with intervals, ranks and groups.
 
-A method has a score in each scenario (data set, partition) and trial. A trial is one partition and
-one set of local models for all methods, and shares its random numbers with the trials of other
-scenarios. So other experiments would change a mean score in two parts: scenarios, or data sets
-where a row is the mean of each, and trials. `estimate` adds their squared errors.
+A method has a score in each scenario and trial. A trial is one partition and one set of local
+models for all methods, and shares its random numbers with trials of other scenarios. So other
+experiments would change a mean score in two parts: scenarios, or data sets where a row is the mean
+of each, and trials. `estimate` adds their squared errors.
 
 Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
 of a class and the method to beat. Groups, ranks and verdicts follow from these pairs alone.
@@ -59,10 +59,9 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Scale accuracies, (T,), to scores: (accuracy - baseline) / gap in each trial.
+    """Scale accuracies, (T,), to scores: (accuracy - baseline) / mean of (ceiling - baseline).
 
-    The gap is the mean of ceiling - baseline over trials, so that a trial in which both are close
-    does not outweigh others, and the mean score is the quotient of mean differences.
+    The mean over trials is taken so that one in which both are close does not outweigh others.
     """
     scores: np.ndarray = (accuracy - baseline) / float(np.mean(ceiling - baseline))
     return scores

@@ -1,7 +1,6 @@
 """Collect a method's values over trials, by metric and split of examples, and average them.
 
-A trial's value is the one at the end of its run; values after single rounds are kept apart. In
-errors, `where` names the figure, and `token` the method with its parameter values.
+In errors, `where` names the figure, and `token` the method with its parameter values.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the metrics of one node of a graph, counted from 1, or of all together if None.
-
-    `belief`, "before" or "after" averaging with neighbours, becomes the split `test`.
-    """
+    """Keep the metrics of one node, from 1, or of all together, and test results of `belief`."""
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
         frame = frame.assign(split=frame["split"].replace(belief, TEST))

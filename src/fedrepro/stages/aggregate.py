@@ -120,9 +120,8 @@ def run(job: Job, device: str = "cpu") -> None:
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients, with preparation if it ran in this call. server: of the server
-    alone, always with preparation. further: of clients' work besides sending models. cost: as
-    metrics.
+    seconds: of server and clients, with preparation if it ran in this call; server: of the server,
+    and always with it. further: of clients' work besides sending models. cost: as metrics.
     """
 
     made: MethodOutput
@@ -157,11 +156,10 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
             raise
         log(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
         nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
-        lost = GlobalModel(local.model, nothing)
-        cost = communication(*_sent(kind, local, lost, ClientCost()))
-        whole = time.perf_counter() - began
-        return SettingResult(lost, whole, whole, ClientCost(), cost)
-    further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
+        made, further, ended = GlobalModel(local.model, nothing), ClientCost(), time.perf_counter()
+        server = ended - began
+    else:
+        further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
     cost = communication(*_sent(kind, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
@@ -279,8 +277,9 @@ def _sent(
 
     Clients send their models once, besides `further` messages, unless the model declares numbers.
     """
-    model = made if isinstance(made, GlobalModel) else None
-    declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
+    declared, exchanges = None, None
+    if isinstance(made, GlobalModel):
+        declared, exchanges = made.traffic, made.exchanges
     if kind != "one_shot":
         return 0, declared or Traffic()
     models = Traffic(local.clients, 0, FLOAT_BYTES * local.numbers)

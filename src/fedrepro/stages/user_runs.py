@@ -53,22 +53,16 @@ def run(
 ) -> pd.DataFrame:
     """Compute a figure or table, such as pfnm/figure-2a, or methods given by options.
 
-    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"). With
-    options or a YAML file the result is the table that `fedrepro run` prints, a row per method; for
-    a leaderboard, such as arena/1, too. For a figure or table it has a row per point (values of the
-    swept parameters), method, metric and split. `attrs["file"]` of the result is the path of the
-    picture or page. Notes are shown as warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), with
+    `changes` of parameters, such as {"scaffold.lr": 0.1}. With options, a YAML file or a
+    leaderboard the result has a row per method; for a figure or table a row per point (values of
+    the swept parameters), method, metric and split. `attrs["file"]` is the path of the picture or
+    page. Notes are warnings.
 
-    Args:
-        key: name of the figure, table or leaderboard, or the path of a YAML file.
-        scale: size of a figure's or table's experiments: tiny, quick or paper.
-        folder: made by `start`, or the root of the repository; with options, `runs` by default.
-        cores: number of cores, by default all that this process may use.
-        profile: profile of Snakemake, such as for a cluster.
-        words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
-
-    Raises:
-        FedreproError: Snakemake is not installed, or a job failed; the text says why.
+    `scale` is the size of a figure's or table's experiments: tiny, quick or paper. `folder` is made
+    by `start`, or the root of the repository; with options it is made if missing, by default as
+    `runs`. By default all `cores` of this process are used; `profile` is one of Snakemake, such as
+    for a cluster. FedreproError is raised if Snakemake is missing, or a job failed.
     """
     if words or Path(key).suffix == ".yaml":
         return run_words(words or Path(key), folder, cores, profile)
@@ -106,23 +100,11 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
 
-    For two methods the result has a row per point of the drawn figures and tables that show both,
-    with the difference and its 95 % interval. For a figure or table it has a row per number, as
-    computed here and as recorded. `attrs["verdict"]` is a sentence.
-
-    Args:
-        one: label or name of a method; without `other`, a figure or table (paper/name).
-        other: label or name of the second method.
-        scale: size of the experiments: tiny, quick or paper.
-        folder: the working folder, made by `start`, or the root of the repository.
-        reports: folder of drawn figures and tables.
-        recorded: folder of recorded figures and tables.
-        metric: the metric to compare methods by.
-        split: the examples to compare methods on, such as test.
-        exhibit: a figure or table, to compare methods in it alone.
-
-    Raises:
-        FedreproError: a figure or table is not drawn.
+    For two methods (labels or names) the result has a row per point of the drawn figures and tables
+    that show both, or of one `exhibit`, with the difference of a metric on a split, such as test,
+    and its 95 % interval. For a figure or table (paper/name) it has a row per number, as computed
+    here and as recorded. `attrs["verdict"]` is a sentence. `folder` is made by `start`, or the root
+    of the repository; `reports` and `recorded` are in it.
     """
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
