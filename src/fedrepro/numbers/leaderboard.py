@@ -42,8 +42,7 @@ SEVERAL = "several models"
 CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 SECONDS = ("server_seconds", "client_seconds")
-# who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
-# computed again; somebody else alone
+# who computed a row: whoever made the leaderboard, somebody else with the same bytes, or alone
 HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
 ALL = "all"  # in the columns of a scenario, where a number is of all of them
 EACH_TRIAL = "settings chosen in each trial"
@@ -379,7 +378,6 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
     entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
     tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
     above = standing.above if standing and label != ground.board.line else None
-    usual = standing.usual if standing else {}
     return {
         "starts": row.starts,
         "data": row.data,
@@ -398,7 +396,7 @@ def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
         f"beside_{line}_chance": standing.chance if standing else None,
         f"beside_{line}": standing.verdict if standing else "",
         "drawn_again": row.drawn,
-        **{column: usual.get(test) for column, test in tests.items()},
+        **{name: standing.usual.get(test) if standing else None for name, test in tests.items()},
         "scenarios": len(row.scenes),
         "runs": row.runs,
         "failed": row.failed,
