@@ -1,8 +1,7 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
-`numbers` has a row per combination of swept parameters, method, metric and split of examples, with
-the values in trials 0, 1, … and their mean and sample sd. `choice` has a row per combination of
-parameter values that was tried: the number by which one was selected, and its results.
+`numbers` has a row per combination of swept parameters, method, metric and split, `choice` per
+combination of parameter values that was tried: what selected one, and its results.
 """
 
 from __future__ import annotations

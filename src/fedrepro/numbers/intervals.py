@@ -62,9 +62,6 @@ class Contrast:
     def trials(self) -> int:
         return len(self.gains)
 
-    def first(self, trials: int) -> Contrast:
-        return replace(self, gains=self.gains[:trials], rivals=self.rivals[:trials])
-
     def repeated(self, times: int) -> Contrast:
         """Forecast this contrast with `times` as many trials, of equal means and sds."""
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
@@ -75,8 +72,8 @@ class Contrast:
 
 def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Interval:
     """Return the mean of `contrasts`, over the trials that all of them have, with its interval."""
-    count = min(contrast.trials for contrast in contrasts)
-    shared = [contrast.first(count) for contrast in contrasts]
+    count = min(one.trials for one in contrasts)
+    shared = [replace(one, gains=one.gains[:count], rivals=one.rivals[:count]) for one in contrasts]
     value = float(np.mean([mean(one.gains).max() - mean(one.rivals).max() for one in shared]))
     low = max(_low(shared, confidence), sum(one.least for one in shared) / len(shared))
     high = -_low([Contrast(one.rivals, one.gains) for one in shared], confidence)

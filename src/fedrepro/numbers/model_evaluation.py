@@ -18,8 +18,11 @@ from fedrepro.training.examples import Examples, tensor_of
 if TYPE_CHECKING:
     import torch
 
-
 SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
+BINS = 15  # of confidence, for the calibration error
+LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
+QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
+WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 
 @dataclass(frozen=True)
@@ -151,12 +154,6 @@ def communication(rounds: int, sent: Traffic) -> list[Number]:
     numbers = {"rounds": rounds, "messages": sent.messages_up + sent.messages_down}
     numbers |= {"bytes_up": sent.bytes_up, "bytes_down": sent.bytes_down}
     return [Number(name, float(value)) for name, value in numbers.items()]
-
-
-BINS = 15  # of confidence, for the calibration error
-LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
-QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
-WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 
 def predicted(

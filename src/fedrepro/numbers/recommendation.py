@@ -1,7 +1,6 @@
 """Recommend methods: the best in those scenarios of a leaderboard that are most like one's clients.
 
-Distance counts doublings of the number of clients, and of Dirichlet's alpha. By convention iid is
-alpha 10, and partitions with a few labels per client are at UNLIKE from all Dirichlet ones.
+Distance counts doublings of the number of clients, and of Dirichlet's alpha, which is 10 for iid.
 """
 
 from __future__ import annotations
@@ -72,12 +71,6 @@ class Situation:
         if self.clients < 1 or self.exchanges < 1:
             raise FedreproError("--clients and --exchanges are whole numbers from 1")
 
-    @property
-    def classes(self) -> list[str]:
-        """Return the classes of methods that these clients can use, in the leaderboard's order."""
-        left_out = {"reference", *(() if self.public else ("public data",))}
-        return [name for name in CLASSES if name not in left_out]
-
 
 @dataclass(frozen=True)
 class RecommendedMethod:
@@ -99,9 +92,9 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: their `distance`. choices: in each class, methods that no test over trials separates
-    from the best. lines: methods to compare with. more: methods with higher scores, and too many
-    exchanges. partly: of methods that were not run in all scenarios, in how many.
+    doublings: their `distance`. choices: methods of each class that no test separates from its
+    best. more: methods with higher scores, and too many exchanges. partly: of methods that were not
+    run in all scenarios, in how many.
     """
 
     scenarios: Sequence[str]
@@ -123,7 +116,7 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper."""
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
-    paths = [folder / f"{board}{end}" for end in (".csv", ".scenarios.csv")]
+    paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(
             f"{board} is not in {folder}: name a folder that has it by --reports and "
@@ -156,7 +149,9 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
         costs["exchanges"] = exchanges.groupby("method")["mean"].max()
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
-    open_to = table[table["class"].isin(wanted.classes)]
+    left_out = {"reference"} if wanted.public else {"reference", "public data"}
+    classes = [name for name in CLASSES if name not in left_out]
+    open_to = table[table["class"].isin(classes)]
     if wanted.only_models:
         open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
@@ -175,7 +170,7 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
         ]
 
     few = open_to[open_to["exchanges"] <= wanted.exchanges]
-    choices = [one for kind in wanted.classes for one in taken(few[few["class"] == kind], 1)]
+    choices = [one for kind in classes for one in taken(few[few["class"] == kind], 1)]
     best = max((choice.score for choice in choices), default=0.0)
     others = taken(open_to[open_to["exchanges"] > wanted.exchanges])
     more = [other for other in others if other.score > best]

@@ -1,8 +1,4 @@
-"""Collect the results of every method from drawn figures and tables, and compare two methods.
-
-Final values with selected parameter values are read from csv files, and the scenario (data set,
-partition, model, training, graph) of each from the configuration.
-"""
+"""Collect the results of every method from drawn figures and tables, and compare two methods."""
 
 from __future__ import annotations
 
@@ -35,6 +31,11 @@ from fedrepro.planning.plan import Exhibit, Plan, Point
 
 PLACE = (*SCENARIO, "clients", "method", "kind", "setting")
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
+ACROSS = 5  # metrics side by side, in a table as wide as a terminal
+CONFIDENCE = 0.95
+RUNS = ("setting", "by_trial")  # columns that tell runs from others
+SIDES = ("method", "other_method")
+COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
 
 
 def results(
@@ -102,19 +103,19 @@ def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
     folder = reports / scale
     drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
     recorded = Path(f"reports/record/paper/{asked}.json").exists()
-    if recorded and not any(exhibit.key == asked for exhibit in drawn):
+    if recorded and asked not in [one.key for one in drawn]:
         raise FedreproError(
-            f"{reports / scale} does not have {asked}; as recorded it is read by "
+            f"{folder} does not have {asked}; as recorded it is read by "
             "--reports reports/record --scale paper"
         )
     if not drawn:
         raise FedreproError(
-            f"{reports / scale} has no exhibit to take results from: draw one (make draws those of "
-            "the quick scale), or read the record by --reports reports/record --scale paper"
+            f"{folder} has no exhibit to take results from: draw one (make draws those of the "
+            "quick scale), or read the record by --reports reports/record --scale paper"
         )
     exhibits = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
     if not exhibits:
-        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{reports / scale}")
+        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{folder}")
     return exhibits
 
 
@@ -196,9 +197,6 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(list(cells.values()), columns=[*place, *names])
 
 
-ACROSS = 5  # metrics side by side, in a table as wide as a terminal
-
-
 def common(table: pd.DataFrame) -> list[str]:
     """List components that all rows of a results table share, such as "model: mlp"."""
     same = [name for name in SCENARIO if table[name].nunique() == 1]
@@ -234,12 +232,6 @@ def _parameters(setting: str) -> str:
 
 def _number(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
-
-
-CONFIDENCE = 0.95
-RUNS = ("setting", "by_trial")  # columns that tell runs from others
-SIDES = ("method", "other_method")
-COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
 
 
 def paired_differences(

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
-
 FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
@@ -62,15 +61,13 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
     """Return processor seconds and peak bytes of whole jobs, by stage, where all are measured."""
-    jobs = {
-        stage: [read_provenance(read_table(path, "timings")) for path in paths]
-        for stage, paths in _by_stage(timings).items()
-    }
-    known = {stage: own for stage, own in jobs.items() if all("cpu_seconds" in job for job in own)}
-    return {
-        "cpu_seconds": {s: sum(job["cpu_seconds"] for job in own) for s, own in known.items()},
-        "peak_bytes": {s: max(job["peak_bytes"] for job in own) for s, own in known.items()},
-    }
+    found: dict[str, dict[str, float]] = {"cpu_seconds": {}, "peak_bytes": {}}
+    for stage, paths in _by_stage(timings).items():
+        jobs = [read_provenance(read_table(path, "timings")) for path in paths]
+        if all("cpu_seconds" in job for job in jobs):
+            found["cpu_seconds"][stage] = sum(job["cpu_seconds"] for job in jobs)
+            found["peak_bytes"][stage] = max(job["peak_bytes"] for job in jobs)
+    return found
 
 
 def times_of(

@@ -1,9 +1,8 @@
 """Select one combination of a method's parameter values: by a mean over trials, never by test data.
 
-A `SelectionRule` declares the number that is averaged: a metric at the end, the best of all
-measured rounds, the area under its curve over rounds or over the second half of them, or, in
-successive halving, its value in the last round where combinations were compared. In errors, `where`
-names the figure and the values of its swept parameters.
+A `SelectionRule` declares what is averaged: a metric at the end, the best of all measured rounds,
+the area under its curve over rounds or the second half of them, or, in successive halving, its
+value in the last round where combinations were compared.
 """
 
 from __future__ import annotations
@@ -32,8 +31,10 @@ CHOICE = (
 )
 TEST = ("accuracy", "test")
 STOPPED = ("stopped_at", "")
-
+PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenario
 Curve = Sequence[tuple[float, float]]  # rounds done, value
+Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
+Ends = Mapping[str, tuple[bool, bool]]
 
 
 class Candidate(NamedTuple):
@@ -134,7 +135,6 @@ def end_of(curve: Curve, better: int = 1) -> float:
 
 
 CURVES: dict[Over, Callable[[Curve, int], float]] = {
-    "end": end_of,
     "best": best_of_curve,
     "area": area_of,
     "half": area_of,  # of the rounds that are left of it
@@ -192,13 +192,6 @@ def selection_rows(
             "chosen": "true" if setting == chosen else "false",
             STOPPED[0]: candidate.stopped,
         }
-
-
-# --------------------------------------------------------------- from the files of an exhibit
-
-PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenario
-Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
-Ends = Mapping[str, tuple[bool, bool]]
 
 
 def chosen_of(tried: pd.DataFrame) -> list[int]:

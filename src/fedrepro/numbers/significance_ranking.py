@@ -1,12 +1,10 @@
 """Rank methods by one test: scores with intervals, ranks and groups.
 
 A method has a score in each scenario and trial. A trial is one partition and one set of local
-models for all methods, and shares its random numbers with trials of other scenarios. So other
-experiments would change a mean score in two parts: scenarios, or data sets where a row is the mean
-of each, and trials. `estimate` adds their squared errors.
-
-Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
-of a class and the method to beat. Groups, ranks and verdicts follow from these pairs alone.
+models for all methods, and shares its random numbers with trials of other scenarios. So both other
+scenarios (or data sets) and other trials would change a mean score; `estimate` adds their squared
+errors. Two methods differ by Student's t of their paired difference, after Holm's correction for
+all pairs of a class and the method to beat. Groups, ranks and verdicts follow from these alone.
 """
 
 from __future__ import annotations

@@ -21,8 +21,10 @@ from fedrepro.planning.figure_interface import ROUND
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
+PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
+COLUMNS = (PAIRED, BESIDE)
+SHARES = "share of examples"  # sizes and costs do not hang on the trial
 # of clients that predict by themselves only the mean over them is measured
 MEANS = ("accuracy_of_means",)
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
@@ -134,13 +136,6 @@ def sd(values: Sequence[float]) -> float | None:
     if len(values) < 2:
         return None
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
-
-
-# ---------------------------------------------------------- means in place of plain ones
-
-PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
-COLUMNS = (PAIRED, BESIDE)
-SHARES = "share of examples"  # sizes and costs do not hang on the trial
 
 
 def with_pairs(
