@@ -163,7 +163,7 @@ def run_forked_job(
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
-        from fedrepro.stages.job_log import restart_clock
+        from fedrepro.stages.job_process import restart_clock
 
         restart_clock()
         code = run_here(words)

@@ -32,7 +32,7 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_log import Failures, log, write_measured
+from fedrepro.stages.job_process import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
@@ -52,9 +52,8 @@ PLAIN: Way = None, None
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    All combinations of its parameter values are evaluated, also after fine-tuning if the job asks.
-    Work that combinations share counts fully for each. If the method's code raises an error, the
-    only metric is `failed`.
+    All its settings are evaluated, also after fine-tuning if the job asks; work that they share
+    counts fully for each. If the method's code raises an error, the only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
@@ -201,9 +200,8 @@ def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInf
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
     `average` keeps those that the method averaged. `local` returns a model per client, with the
-    client's own statistics and normalisation weights. `recalibrate` measures statistics with the
-    new weights, at clients or on the server's inputs. FedreproError is raised if the network has no
-    BatchNorm, nobody has data, or a method reorders units that `local` would leave in order.
+    client's own statistics and normalisation weights. `recalibrate` measures them with the new
+    weights.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -273,10 +271,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return a one-shot method's number of exchanges with the server, and its messages and bytes.
-
-    Clients send their models once, besides `further` messages, unless the model declares numbers.
-    """
+    """Return a one-shot method's exchanges with the server, and its messages and bytes."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges

@@ -13,7 +13,7 @@ from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, raw_files, raw_sources, read_dataset_table
 from fedrepro.planning.jobs import TrialBlock
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 
 MIB = 2**20
 

@@ -1,7 +1,6 @@
-"""Save the global models behind a figure or table, made by one-shot methods, as state dicts.
+"""Save the models behind a figure or table, made again by one-shot methods, as state dicts.
 
-Models are computed again from the local models, with the selected parameter values. Random numbers
-depend on seed and trial alone, so the figure or table shows the numbers of exactly these models.
+Random numbers depend on seed and trial alone, so it shows the numbers of exactly these models.
 """
 
 from __future__ import annotations
@@ -27,8 +26,7 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, run_setting
-from fedrepro.stages.devices import device_of
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import device_of, log
 from fedrepro.stages.trial_data import ScenarioData
 
 
@@ -103,9 +101,9 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
-    An ensemble's dict has `state_dicts`; `weights`, (networks, classes); the tensors of a small
-    network that weighs the others for each example, as `gate`; and `vote`, True, if networks vote
-    rather than average their probabilities.
+    With `state_dicts` it has `weights`, (networks, classes); as `gate` the tensors of a network
+    that weighs the others for each example; and `vote` if networks do not average their
+    probabilities.
     """
     import torch
 

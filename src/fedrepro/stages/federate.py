@@ -51,10 +51,7 @@ FIRST, LAST = BELIEFS  # beliefs before averaging are evaluated, beliefs after i
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Run a method in rounds in every trial of a job; write metrics and the final models.
-
-    On a graph, final confusion matrices are written too. Networks may be distributions of weights.
-    """
+    """Run a method in rounds in every trial of a job; write metrics and the final models."""
 
     def evaluator(own: Scenario, method: Spec, data: TrialData) -> Evaluator:
         clients = data.clients(own, method)
@@ -181,10 +178,7 @@ class NodeEvaluator(Evaluator):
     def _evaluated(
         self, held: Mapping[str, Tensors], splits: Splits, rng: RngKey, ended: bool = False
     ) -> StateEvaluation:
-        """Return metrics of the networks `held`; also confusion matrices if `ended`.
-
-        Splits other than test are predicted before averaging alone.
-        """
+        """Return metrics of the networks `held`; also confusion matrices if `ended`."""
         network, values, confusions = self.clients.network, list[Number](), {}
         samples = SAMPLES if ended else ALONG
         for name, tensors in held.items() if TEST in splits else ():

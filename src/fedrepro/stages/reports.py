@@ -1,7 +1,4 @@
-"""Stages exhibit, board, claims, maps and site: figures, tables and pages from finished runs.
-
-Recorded figures and tables are drawn again from their numbers, without training, by `redraw`.
-"""
+"""Stages exhibit, board, claims, maps and site: figures, tables and pages from finished runs."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ from fedrepro.record.leaderboards import parts_in, write_board
 from fedrepro.record.record_results import RECORD, Recorded, drawn_keys, record
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
@@ -80,8 +77,7 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 
     Files are .csv; .choice.csv, the parameter values that were tried; .json, the origin; and
     .metrics.parquet. A figure also has .svg and .png, a table .html and .printed.csv (the paper's
-    numbers). Pictures are made from the text of the csv, so it has every number that is shown;
-    measured times are in .times.csv. `plan` names the files of metrics, below the current folder.
+    numbers). Pictures are made from the text of the csv, so it has every number that is shown.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}

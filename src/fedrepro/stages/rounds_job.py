@@ -28,7 +28,7 @@ from fedrepro.core.serialization import from_plain, load_state, normalized, save
 from fedrepro.core.spec import Spec
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_log import Failures, log, write_measured
+from fedrepro.stages.job_process import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.training.federation.clients import Clients
 
@@ -68,12 +68,9 @@ class Progress:
     @property
     def times(self) -> dict[str, Any]:
         """Return seconds by name: of the whole trial, of clients, of the server, of each round."""
-        return {
-            "seconds": self.seconds,
-            "client_seconds": self.client_seconds,
-            "server_seconds": self.seconds - self.client_seconds,
-            "round_seconds": self.each,
-        }
+        of_trial = {"seconds": self.seconds, "client_seconds": self.client_seconds}
+        server = self.seconds - self.client_seconds
+        return {**of_trial, "server_seconds": server, "round_seconds": self.each}
 
     def accuracy(self, split: str = "test", rung: int | None = None) -> float:
         """Return the last accuracy on a split, or that after the round `rung`; NaN if unknown."""
@@ -107,7 +104,7 @@ class Progress:
 class Checkpointer:
     """Writes and reads the checkpoint of one trial: at most once in `seconds`, and at the end.
 
-    meaning: a text of all that the run depends on; a run with another text starts again.
+    `meaning` is a text of all that the run depends on; a run with another text starts again.
     """
 
     def __init__(self, path: Path, meaning: str, seconds: float) -> None:
@@ -172,10 +169,7 @@ class Evaluator(ABC):
 
 @dataclass(frozen=True)
 class TrialRounds:
-    """Runs a method in rounds in one trial, and evaluates it after some of the rounds.
-
-    measuring: after which rounds; followed: on which examples.
-    """
+    """Runs a method in rounds in one trial, and evaluates it after some of the rounds."""
 
     method: Spec
     evaluator: Evaluator
@@ -308,11 +302,7 @@ class SettingRun(NamedTuple):
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The measurements of a method in rounds, with one choice of parameter values, in one trial.
-
-    kept: data of the last state, such as models; None if it failed, or successive halving stopped
-    it.
-    """
+    """The measurements of one setting in one trial; `kept` has such data as models."""
 
     trial: int
     setting: SettingRun
@@ -334,9 +324,8 @@ def run_rounds(
     """Run a method in rounds in every trial of a job, and write tables of times and metrics.
 
     Parameter values with which the method's code raises an error stop, and have the metric
-    `failed`. A killed job continues from its checkpoints. `evaluator_of` makes what evaluates a
-    trial's models; at the end `keep` writes such files as models, of trials that have data to keep,
-    with provenance.
+    `failed`. A killed job continues from its checkpoints. `keep` writes such files as models at the
+    end.
     """
     scenario, method, trials = job.scenario, job.specs["method"], job.trials
     assert trials is not None

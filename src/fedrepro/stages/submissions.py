@@ -1,7 +1,4 @@
-"""Methods that others submit to a leaderboard: write and verify a folder with method and results.
-
-`verify` imports the method's file, so strangers' code should run in a container (docs/entries.md).
-"""
+"""Methods that others submit to a leaderboard: write and verify a folder with its results."""
 
 from __future__ import annotations
 
@@ -56,9 +53,9 @@ KEPT = ("drawn", "run", "files", "blank")
 class Submission(Strict):
     """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
-    exhibits: the leaderboard's tables with results of the method. says: name, label and parameters
-    of the method. file: its Python file, in the same folder; empty if an installed package has it.
-    origin: versions and machine that computed the metrics. by: the author, in words.
+    exhibits: the leaderboard's tables with results of the method. says: its name, label and
+    parameters. file: of its code, in the same folder; empty if an installed package has it. by:
+    whom, in words.
     """
 
     kind: Literal["entry"]
@@ -226,6 +223,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
     `count` of its files of metrics, chosen at random by `seed`, are computed again, or all if None.
+    The method's file is imported, so strangers' code should run in a container (docs/entries.md).
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -336,11 +334,7 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Write the leaderboard that a submitted method belongs to, with this method; return its files.
-
-    The `verdict` is written into `folder` if metrics were computed again, chosen at random by
-    `seed`.
-    """
+    """Write the leaderboard that a submitted method belongs to, with it; return the files."""
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
     place = entries_folder(reports, entry.paper, version)

@@ -15,7 +15,7 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.serialization import KIND, model_rows, write_models
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples

@@ -28,7 +28,7 @@ from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.devices import device_of
+from fedrepro.stages.job_process import device_of
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
@@ -206,14 +206,17 @@ class TrialData:
         """Return what the method may know of its clients, as it declares in `needs`."""
         needs, members = method.component.meta["needs"], self.members
 
+        def labels() -> np.ndarray:
+            return self._noiseless.targets.cpu().numpy()
+
         def pooled() -> np.ndarray:
             return np.sort(np.concatenate(list(members.train)))
 
         known: dict[str, Callable[[], Any]] = {
             "example_counts": lambda: members.example_counts,
-            "label_counts": lambda: members.label_counts(self._labels, len(self.prepared.classes)),
+            "label_counts": lambda: members.label_counts(labels(), len(self.prepared.classes)),
             "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),
-            "pooled_labels": lambda: self._labels[pooled()],
+            "pooled_labels": lambda: labels()[pooled()],
         }
         fields = {name: of() for name, of in known.items() if name in needs}
         for part in HOLDOUTS:
@@ -225,8 +228,3 @@ class TrialData:
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
         return ClientInfo(training, self.device, clients=clients, **fields)
-
-    @property
-    def _labels(self) -> np.ndarray:
-        made = self.members.population is not None
-        return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")

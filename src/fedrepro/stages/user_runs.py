@@ -129,11 +129,10 @@ def run_words(
 ) -> pd.DataFrame:
     """Compute methods given by options, or the figures and tables of a YAML file; return results.
 
-    A row is a method: mean test accuracy over trials with its 95 % interval, megabytes that clients
-    and server sent, and seconds of one core per trial. `attrs` has the paths of a picture (`file`),
-    of all numbers (`csv`) and of the run's description (`yaml`), and the `command` that repeats the
-    run. Wrong options raise FedreproError before anything is computed. `show` is called with lines
-    of progress.
+    A row is a method: mean test accuracy over trials with its 95 % interval, megabytes sent, and
+    seconds of one core per trial. `attrs` has the paths of a picture (`file`), of all numbers
+    (`csv`) and of the run's description (`yaml`), and the `command` that repeats the run. Wrong
+    options raise FedreproError before anything is computed.
     """
     out = Path(folder or OUT)
     words = _words(given) if isinstance(given, Mapping) else None

@@ -1,7 +1,4 @@
-"""Make a working folder (configuration and workflow), and compute figures and tables inside it.
-
-Snakemake runs in a process of its own, and computes only files that are missing or outdated.
-"""
+"""Make a working folder (configuration and workflow), and compute figures and tables inside it."""
 
 from __future__ import annotations
 
@@ -79,7 +76,6 @@ def compute(
 ) -> None:
     """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
-    By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
     `own` restricts the workflow to config/exhibits. `watch` is called twice a second. FedreproError
     is raised if jobs failed, or another run uses the folder.
     """

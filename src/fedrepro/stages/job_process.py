@@ -1,4 +1,4 @@
-"""Give each job on this machine a GPU of its own.
+"""A job as a process: what it says and writes, sentences on methods that failed, a GPU of its own.
 
 Snakemake counts GPUs but assigns none, so that every job would compute on the first one. A job
 locks a file for its GPU; the system releases the lock when the job ends.
@@ -8,19 +8,66 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+from fedrepro.core.artifacts import one_line, write_table
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.diagnostics.machine_facts import slots
-from fedrepro.core.errors import FedreproError
+from fedrepro.core.errors import FedreproError, sentence_for
+from fedrepro.core.metrics import Table
+from fedrepro.core.plugins import own_fault
+from fedrepro.core.provenance import resources_used
+from fedrepro.planning.jobs import METRICS, TIMINGS, Job
 
 POLL_SECONDS = 0.2
 
 _claimed: dict[str, int] = {}  # device: open file whose lock is the claim
+_began = time.perf_counter()
+
+
+def restart_clock() -> None:
+    """Count the seconds in log lines from now on, for a job in a process that started earlier."""
+    global _began
+    _began = time.perf_counter()
+
+
+def log(line: str) -> None:
+    """Print a line of progress, with the job's seconds so far, to standard error (its log)."""
+    print(f"[{time.perf_counter() - _began:7.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def write_measured(
+    job: Job, times: Mapping[str, Sequence[Any]], table: Table, source: Mapping[str, Any]
+) -> None:
+    """Write a job's table of times, by column, and last its metrics, with their provenance."""
+    write_table(Path(job.out, TIMINGS), times, "timings", {**source, **resources_used()})
+    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
+
+
+class Failures(dict[str, str]):
+    """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
+
+    def note(self, setting: str, trial: int, error: Exception) -> None:
+        """Record the `error` of a method, or raise it again if it is the machine's."""
+        if sentence_for(error) or isinstance(error.__cause__, OSError):
+            raise error
+        words = str(error) if isinstance(error, FedreproError) else own_fault(error)
+        words = words or f"{type(error).__name__}: {one_line(error)}"
+        traceback.print_exception(error)
+        log(f"trial {trial}: {setting} failed: {words}")
+        self.setdefault(setting, f"{setting} failed in trial {trial}: {words}")
+
+    @property
+    def diagnostics(self) -> dict[str, list[str]]:
+        """Return {"failed": sentences on all errors}, to store with results; {} without errors."""
+        return {"failed": list(self.values())} if self else {}
 
 
 def device_of(name: str) -> str:
