@@ -160,8 +160,7 @@ def _factor(trials: int, confidence: float) -> float:
 
 def pairs(series: Array) -> Array:
     """Return the differences of all ordered pairs of n columns of `series`, (trials, n (n-1))."""
-    count = series.shape[1]
-    first, second = np.nonzero(~np.eye(count, dtype=bool))
+    first, second = np.nonzero(~np.eye(series.shape[1], dtype=bool))
     differences: Array = series[:, first] - series[:, second]
     return differences
 

@@ -38,8 +38,7 @@ PLACE = ["data", "case", "clients"]
 LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
 # what a method may see where clients send nothing but models and how many examples they have
 SAYS = ("sees", "clients_also_send")
-WITH_MODELS = {"", *(NEEDS[need] for need in ("example_counts", "start", "public_inputs"))}
-WITH_MODELS |= {NOTHING_MORE}
+WITH_MODELS = {"", NOTHING_MORE, *(NEEDS[n] for n in ("example_counts", "start", "public_inputs"))}
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "faile
 PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
 COLUMNS = (PAIRED, BESIDE)
 SHARES = "share of examples"  # sizes and costs do not hang on the trial
-# of clients that predict by themselves only the mean over them is measured
-MEANS = ("accuracy_of_means",)
+MEANS = ("accuracy_of_means",)  # is not measured of single clients
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
@@ -53,10 +52,9 @@ def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd
     together = frame["client"].isna()
     if node is None:
         return frame[together]
-    node_rows = frame[frame["client"] == node - 1]
-    key = frame["metric"] + "/" + frame["split"]
-    has = key.isin(node_rows["metric"] + "/" + node_rows["split"]) | frame["metric"].isin(MEANS)
-    return frame[(frame["client"] == node - 1) | (together & ~has)]
+    own, key = frame["client"] == node - 1, frame["metric"] + "/" + frame["split"]
+    has = key.isin(key[own]) | frame["metric"].isin(MEANS)
+    return frame[own | (together & ~has)]
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
