@@ -148,8 +148,8 @@ def results(
     from fedrepro.numbers.results_table import common, scenario_blocks
     from fedrepro.numbers.results_table import results as collect
 
-    asked = {"method": method, "metric": metric, "split": split}
-    collected = collect(scale, wide=wide, reports=reports, exhibit=exhibit, sort=sort, **asked)
+    asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit, "sort": sort}
+    collected = collect(scale, wide=wide, reports=reports, **asked)
     for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:

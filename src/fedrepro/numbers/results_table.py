@@ -45,8 +45,10 @@ def results(
     reports: Path | str = "reports",
     folder: Path | str = ".",
     exhibit: str = "",
+    method: str = "",
+    metric: str = "",
+    split: str = "",
     sort: str = "",
-    **asked: str,
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
@@ -58,10 +60,9 @@ def results(
     cannot be read.
 
     If `wide`, a row is a scenario and method, with a column of means per metric and split.
-    `exhibit` is a figure or table (paper/name), or a paper, to be read alone. Further arguments ask
-    for a `method` (label or name), a `metric` or a `split`, which keeps rows on costs. Text is
-    sorted alphabetically, numbers from the largest. FedreproError is raised if nothing drawn is
-    what is asked for.
+    `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
+    or name; rows on costs have every `split`. Text is sorted alphabetically, numbers from the
+    largest. FedreproError is raised if nothing drawn is what is asked for.
     """
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
     with contextlib.chdir(folder):
@@ -77,7 +78,7 @@ def results(
     once = table.groupby([*COLUMNS[:-2]], sort=False, dropna=False)
     names = once["exhibits"].transform(lambda keys: " ".join(dict.fromkeys(keys)))
     table = table.assign(exhibits=names).drop_duplicates([*COLUMNS[:-2]], ignore_index=True)
-    for name, value in asked.items():
+    for name, value in (("method", method), ("metric", metric), ("split", split)):
         if value and len(table):
             fits = table[name] == value
             if name == "method":
@@ -91,8 +92,8 @@ def results(
     if sort:
         if sort not in table:
             raise unknown("column", sort, table.columns, "these results")
-        numeric = pd.api.types.is_numeric_dtype(table[sort])
-        table = table.sort_values(sort, ascending=not numeric, kind="stable")
+        words = not pd.api.types.is_numeric_dtype(table[sort])
+        table = table.sort_values(sort, ascending=words, kind="stable")
     table.attrs["notes"] = notes
     return table
 
@@ -328,13 +329,12 @@ def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
 
 def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
     """Say at how many points the first of `names` is better, worse or not distinguishable."""
-    one, other = names
     better = all_metrics()[metric].better
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)
     words = ("better", "worse") if better else ("larger", "smaller")
     return (
-        f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, "
+        f"{names[0]} is {words[0]} than {names[1]} at {more} of {len(differences)} points, "
         f"{words[1]} at {less}, and not told apart at {len(differences) - more - less} (95 % "
         "intervals of the paired difference, each point by itself)"
     )
