@@ -189,7 +189,7 @@ class Trial:
         from fedrepro.stages.trial_data import examples_of
 
         began, spec, own = time.process_time(), self._spec(clusters), self.shared
-        made = spec.component.fn(own.clients, own.info, rng=own.rng, **spec.values, **own(spec))
+        made = spec.component.fn(own.clients, own.info, rng=own.rng, **spec.values, **own(spec)[0])
         self.seconds[f"GEMS with {clusters} clusters"] = time.process_time() - began
         data = self.data.prepared
         test = examples_of(data, "test", "cpu")
@@ -199,7 +199,7 @@ class Trial:
 
     def radii(self) -> dict[str, float]:
         """The balls of all hidden units, searched anew."""
-        found = self._prepare()(self._spec(1))["prepared"].radii(HIDDEN["epsilon_hidden"])
+        found = self._prepare()(self._spec(1))[0]["prepared"].radii(HIDDEN["epsilon_hidden"])
         return {
             "units": float(len(found)),
             "radius": float(np.mean([radius.value for radius in found])),

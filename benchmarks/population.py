@@ -115,7 +115,7 @@ def one(method: str, clients: int, count: int) -> None:
     from fedrepro.core.registry import components, parse_token
     from fedrepro.planning.jobs import Job, Scenario, TrialBlock
     from fedrepro.stages import data, federate, rounds_job
-    from fedrepro.stages.trial_rounds import Checkpointer
+    from fedrepro.stages.rounds_job import Checkpointer
 
     torch.set_num_threads(1)
     libraries, ticks = peak(), [time.process_time()]

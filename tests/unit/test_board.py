@@ -13,8 +13,16 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.canvas import rules
 from fedrepro.drawings.leaderboard import bytes_up, pictures
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.leaderboard import BoardData, BoardRow, ExternalEntry, board_data, board_rows
-from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
+from fedrepro.numbers.leaderboard import (
+    BoardData,
+    BoardRow,
+    _costs_there,
+    board_data,
+    board_rows,
+    leaderboard,
+    scenarios,
+    seconds,
+)
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
 from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
@@ -209,14 +217,14 @@ def test_what_others_report_changes_no_other_row() -> None:
     parts = [Part("1-a", cases)]
     alone = {row.method.label: row for row in board_rows(board_data(BOARD, parts))}
 
-    def entry(label: str, computed: str) -> ExternalEntry:
+    def entry(label: str, computed: str) -> tuple[str, Part]:
         sent = Part("1-a", {case: {label: 0.81} for case in cases})
         about = sent.about["methods"][0]
         if label == "sent votes":  # of a class that was run in three of the four scenarios
             of_one = sent.numbers["metric"] == "forward_passes"
             sent.numbers.loc[of_one, ["mean", "by_trial"]] = [4.0, "4 4 4"]
         assert about["label"] == label
-        return ExternalEntry(computed, [sent])
+        return computed, sent
 
     sent = [entry(f"sent {number}", "reported") for number in range(4)]
     sent += [entry("sent votes", "reported")]

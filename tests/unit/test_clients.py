@@ -220,10 +220,11 @@ def test_what_is_prepared_from_answers_is_asked_once_for_a_sweep(given):
     costly = SharedPreparation(prepared, given.models, given.info, RngKey(0))
     item = components("method")["regmean"]
     settings = [item.spec({"alpha": 0.9, "ridge": r}) for r in (0.1, 0.2)]
-    assert costly(settings[0])["prepared"] is costly(settings[1])["prepared"]
+    one, other = map(costly, settings)
+    assert one[0]["prepared"] is other[0]["prepared"]
     assert calls == [0.9]
-    assert costly.spent(settings[0]) == costly.spent(settings[1])
-    assert costly.spent(settings[0]).passes == 1
+    assert one[1] == other[1]
+    assert one[1].passes == 1
 
 
 HERE = RngKey(0).at(round=0, call=1)

@@ -12,8 +12,8 @@ import pytest
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
 from fedrepro.core.serialization import from_plain, load_state
-from fedrepro.stages import trial_rounds
-from fedrepro.stages.trial_rounds import TrialRounds
+from fedrepro.stages import rounds_job
+from fedrepro.stages.rounds_job import TrialRounds
 from fedrepro.training.federation.clients import Clients
 
 SPLIT = ["--partition", "iid+clients~4+validation~100"]
@@ -64,8 +64,8 @@ def job(tmp_path_factory):
 @pytest.mark.parametrize("name", ["matching", "both"])
 def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name, monkeypatch):
     kept = []
-    save = trial_rounds.save_state
-    monkeypatch.setattr(trial_rounds, "save_state", lambda *a: kept.append(a[1]) or save(*a))
+    save = rounds_job.save_state
+    monkeypatch.setattr(rounds_job, "save_state", lambda *a: kept.append(a[1]) or save(*a))
     job.run(METHODS[name])
     saved = load_state(job.folder / "model.pt")["trials"]
     assert set(saved) == {"0", "1"}

@@ -18,7 +18,7 @@ from fedrepro.cli.main import FAULT, MENDABLE, main
 from fedrepro.cli.snakemake_support import take_failed
 from fedrepro.core import plugins, registry
 from fedrepro.numbers.trial_statistics import by_metric
-from fedrepro.stages.job_log import Failures
+from fedrepro.stages.job_process import Failures
 
 MINE = """
 import helper_beside

@@ -24,7 +24,7 @@ from fedrepro.core.metrics import LEADING, with_leading
 from fedrepro.core.provenance import same_bytes
 from fedrepro.numbers.exhibit_files import whole_exhibits
 from fedrepro.numbers.exhibit_tables import read_metrics
-from fedrepro.numbers.results_table import Only, collect, paired_differences, scenario_blocks, sides
+from fedrepro.numbers.results_table import paired_differences, results, scenario_blocks, sides
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
@@ -177,7 +177,7 @@ def test_it_fits_a_terminal(drawn, monkeypatch, wide):
 
 def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, capsys):
     def asked(**only: str) -> pd.DataFrame:
-        return collect("tiny", wide=False, reports=Path("reports"), only=Only(**only))
+        return results("tiny", **only)
 
     whole = asked(exhibit="pfnm")
     assert set(whole["exhibits"]) == {KEY}
@@ -190,7 +190,7 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, 
     own = whole[(whole["method"] == "PFNM") & (whole["metric"] == "accuracy")]
     assert 0 < len(some) == len(own) < len(whole)
     assert len(asked(method="pfnm", metric="accuracy", sort="split")) == len(own)
-    ordered = collect("tiny", wide=False, reports=Path("reports"), only=Only(sort="mean"))
+    ordered = results("tiny", sort="mean")
     told = list(scenario_blocks(ordered))
     assert len({heading for heading, _ in told}) == len(told) > 1  # each scenario once
     for _, piece in told:
@@ -208,14 +208,14 @@ def test_some_of_it_is_asked_for_by_exhibit_method_and_metric_and_sorted(drawn, 
 )
 def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        collect("tiny", wide=False, reports=Path("reports"), only=Only(**only))
+        results("tiny", **only)
 
 
 def test_an_exhibit_that_was_recorded_and_not_drawn_says_where_it_is(drawn):
     Path("reports/record/paper/other").mkdir(parents=True)
     Path("reports/record/paper/other/table.json").touch()
     with pytest.raises(FedreproError, match="tiny does not have other/table; as recorded it is"):
-        collect("tiny", wide=False, reports=Path("reports"), only=Only(exhibit="other/table"))
+        results("tiny", exhibit="other/table")
 
 
 # ---------------------------------------------------------------------------- two methods, paired
@@ -248,7 +248,7 @@ def test_runs_that_two_exhibits_show_are_compared_once():
 def test_what_a_method_declares_and_reports_of_rounds_is_that_of_the_last(monkeypatch):
     monkeypatch.chdir(ROOT)
     record, key = Path("reports/record"), "rm/table-1"
-    table = collect("paper", wide=False, reports=record, only=Only(exhibit=key))
+    table = results("paper", reports=record, exhibit=key)
     rewards = table[table["metric"] == "reward"]
     assert set(rewards["method"]) == {"FA+RM+AH", "FA+AH"}
     assert {"mean_lr", "mean_steps"} <= set(table["metric"])
@@ -280,8 +280,7 @@ def test_a_method_is_found_by_its_components_name_where_its_model_is_tuned(monke
     labelled = paired_differences("paper", "Local tuned", "GEMS tuned", record, exhibit=key, **only)
     assert sides(labelled, "", "") == ("Local tuned", "GEMS tuned")
     monkeypatch.chdir(ROOT)
-    asked = Only(exhibit=key, method="local", **only)
-    table = collect("paper", wide=False, reports=record, only=asked)
+    table = results("paper", reports=record, exhibit=key, method="local", **only)
     assert set(table["method"]) == {"Local", "Local tuned"}
     options = ["--reports", str(record), "--scale", "paper"]
     assert main(["results", "--method", "local", "--exhibit", key, *options]) == 0

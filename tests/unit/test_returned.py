@@ -18,7 +18,7 @@ from fedrepro.data.feature_extraction import represent
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import SharedPreparation, require_models, run_setting
 from fedrepro.stages.data import prepare
-from fedrepro.stages.trial_rounds import TrialRounds
+from fedrepro.stages.rounds_job import TrialRounds
 from fedrepro.training.mixing_matrices import weights_of
 
 

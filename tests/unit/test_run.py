@@ -14,9 +14,10 @@ import fedrepro
 from fedrepro.cli.main import main
 from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import working_folder
-from fedrepro.stages.user_runs import _place, ends_of_interval
+from fedrepro.stages.user_runs import _place
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -124,12 +125,11 @@ def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
 
 def test_an_interval_is_as_wide_above_as_below_also_beyond_all_accuracies():
     values = np.array([0.5722222222, 0.4694444444])
-    low, high = ends_of_interval(values)
-    assert high - values.mean() == pytest.approx(
-        12.7062 * values.std(ddof=1) / np.sqrt(2), rel=1e-4
-    )
-    assert values.mean() - low == pytest.approx(high - values.mean())
-    assert ends_of_interval(values[:1]) == (-np.inf, np.inf)  # no ± is printed
+    found = interval_of_mean(values, 0.95)
+    half = pytest.approx(12.7062 * values.std(ddof=1) / np.sqrt(2), rel=1e-4)
+    assert found.high - found.value == half == found.value - found.low
+    one = interval_of_mean(values[:1], 0.95)
+    assert (one.low, one.high) == (-np.inf, np.inf)  # no ± is printed
 
 
 def plain_fedavg(trial: int, clients: int, rounds: int, lr: float, batch: int) -> float:

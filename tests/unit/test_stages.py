@@ -282,7 +282,7 @@ def test_a_stopped_run_goes_on_from_its_checkpoint_with_the_same_bytes(
     same_files(whole, stopped)
 
 
-@pytest.mark.parametrize("name", ["save_state", "write_table"])
+@pytest.mark.parametrize("name", ["save_state", "write_measured"])
 def test_a_run_that_is_stopped_between_its_files_is_made_whole(
     data, whole, tmp_path, monkeypatch, name
 ):

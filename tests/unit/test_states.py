@@ -23,7 +23,7 @@ from fedrepro.core.serialization import from_plain, load_state, normalized, save
 from fedrepro.core.spec import Component
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.stages.trial_rounds import Checkpointer, TrialRounds
+from fedrepro.stages.rounds_job import Checkpointer, TrialRounds
 
 STATES = {
     "array": np.arange(6.0).reshape(2, 3),

@@ -164,6 +164,9 @@ COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
 }
 
 
+MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
+
+
 def _compute(data: Mapping[str, Any], device: str) -> None:
     from fedrepro.core.artifacts import require_unread, write_text
     from fedrepro.planning.jobs import read_job
@@ -194,9 +197,7 @@ def compute(job: Any, device: str) -> None:
     from fedrepro.planning.jobs import MEMBERS
 
     out = Path(job.out)
-    module = import_module(
-        f"fedrepro.stages.{'data' if job.stage in ('prepare', 'partition') else job.stage}"
-    )
+    module = import_module(f"fedrepro.stages.{MODULES.get(job.stage, job.stage)}")
     if job.stage == "prepare":
         module.prepare(job.specs["dataset"], Path(job.raw), out)
     elif job.stage == "partition":

@@ -34,7 +34,7 @@ from fedrepro.core.temporary_folders import remove_left
 # In the order in which a run needs them: a job that comes early finds the first ones.
 MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
-    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate", "peer")),
+    *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate")),
     *("numba", "fedrepro.training.compiled_steps", "fedrepro.planning.config", "sklearn.datasets"),
     *("sklearn.cluster", "ot.lp", "fedrepro.stages.reports"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
@@ -163,7 +163,7 @@ def run_forked_job(
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
-        from fedrepro.stages.job_log import restart_clock
+        from fedrepro.stages.job_process import restart_clock
 
         restart_clock()
         code = run_here(words)

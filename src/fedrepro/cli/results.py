@@ -58,15 +58,12 @@ def record(
 def redraw(
     keys: Annotated[list[str], typer.Argument(help="recorded exhibits such as pfnm/figure-2a")],
     scale: Scale = "quick",
-    source: Annotated[
-        str | None, typer.Option(help="recorded exhibit that holds their numbers, if not their own")
-    ] = None,
     target: Record = RECORD,
 ) -> None:
     """Draw recorded exhibits again from their recorded numbers, as config and code are now."""
-    from fedrepro.stages.redraw import redraw as again
+    from fedrepro.stages.reports import redraw as again
 
-    for path in again(scale, keys, target, source).files:
+    for path in again(scale, keys, target).files:
         say(f"recorded: {path}")
 
 
@@ -148,10 +145,11 @@ def results(
 ) -> None:
     """List every method's final values and chosen settings in every scenario of drawn exhibits."""
     from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.results_table import Only, collect, common, scenario_blocks
+    from fedrepro.numbers.results_table import common, scenario_blocks
+    from fedrepro.numbers.results_table import results as collect
 
-    only = Only(exhibit, method, metric, split, sort)
-    collected = collect(scale, wide=wide, reports=reports, only=only)
+    asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit, "sort": sort}
+    collected = collect(scale, wide=wide, reports=reports, **asked)
     for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:

@@ -1,18 +1,15 @@
 """Compute the two tables behind a figure or table of a paper from the metrics of its runs.
 
-`numbers` has a row per combination of swept parameters, method, metric and split of examples: mean
-and sample sd over trials, and `by_trial`, the values in trials 0, 1, … with spaces between.
-`choice` has a row per combination of parameter values that was tried for a method: the number by
-which one was selected, and its results.
+`numbers` has a row per combination of swept parameters, method, metric and split, `choice` per
+combination of parameter values that was tried: what selected one, and its results.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -54,19 +51,14 @@ NUMBERS = ("method", "metric", "split", "mean", "sd", "trials", "by_trial", "set
 WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
-@dataclass(frozen=True)
-class Summary:
-    """The tables behind a figure: results (`numbers`), and hyper-parameter search (`choice`).
-
-    Both tables begin with a column for each parameter that the figure varies.
-    """
+class Summary(NamedTuple):
+    """The tables behind a figure; each begins with a column for each parameter that it varies."""
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
 
 
-@dataclass(frozen=True)
-class Metrics:
+class Metrics(NamedTuple):
     """The metrics of a run (`rows`, one per measurement), and the provenance of each file read."""
 
     rows: pa.Table
@@ -74,10 +66,7 @@ class Metrics:
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from several `files`, which hold different trials.
-
-    Parameters that did not exist when a file was written are null in its rows.
-    """
+    """Read the metrics of a run from `files` of different trials; unknown parameters are null."""
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
@@ -93,14 +82,11 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
+    """Compute a figure's or table's results and its table of tried settings.
 
-    Args:
-        exhibit: the figure or table, as configured.
-        tables: the metrics of each run.
-        files: paths of the files with these metrics; drawings may read other files in the folders.
-        allow_all_failed: whether a method may lack a result because it failed with all parameter
-            values; if False, FedreproError is raised.
+    `tables` and `files` are each run's metrics, and their paths, for drawings that read other
+    files. A method that failed with all parameter values is an error, or lacks a result if
+    `allow_all_failed`.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further
@@ -109,87 +95,66 @@ def summarise(
     for point in exhibit.points:
         stands = (f"{key} {value}" for key, value in point.values.items())
         where = ", ".join([exhibit.key, *stands])
-        for measure in point.measures:
-            trials = point.trials[measure.label]
-            for values, group in measure.groups.items():
-                place = {
-                    **point.values,
-                    **dict(zip(measure.show, map(cell_value, values), strict=True)),
-                }
-                runs = {s: point.runs[measure.label, s] for s in group}
-                shown = {
-                    r: select_node(frames[r], measure.node, measure.belief)
-                    for r in {*runs.values()}
-                }
-                by_setting = {
-                    s: of_setting(shown[r], r.rows_of(s), trials) for s, r in runs.items()
-                }
-                settings = candidates(by_setting, measure, trials, where)
-                chosen = group[0]
-                if measure.chosen:
-                    chosen = select_setting(
-                        settings, measure, where, allow_all_failed=allow_all_failed
-                    )
-                    rows = selection_rows(settings, measure, chosen)
-                    choices += [{**place, **row} for row in rows]
-                place["method"] = measure.label
-                series = dict(settings[chosen].series)
-                if exhibit.settings.last_rounds > 1:
-                    series |= last_series(
-                        by_setting[chosen], exhibit.settings.last_rounds, trials, where
-                    )
-                token = runs[chosen].rows_of(chosen)
-                series |= further(
-                    (files or {}).get(runs[chosen], ()), token, measure, trials, where
-                )
-                rows_of_numbers = [{**place, **row} for row in _number_rows(series, chosen)]
-                table = tables[runs[chosen]]
-                if measure.over_clients and FAILED not in set(table["metric"].to_pylist()):
-                    among = over_clients(table, token, trials, where)
-                    for row in rows_of_numbers:
-                        row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
-                numbers += rows_of_numbers
-                if exhibit.by_rounds:
-                    left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
-                    rows = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
-                    numbers += [{**place, **row} for row in rows]
+        groups = ((measure, *item) for measure in point.measures for item in measure.groups.items())
+        for measure, values, group in groups:
+            trials, runs = point.trials[measure.label], {}
+            shows = zip(measure.show, map(cell_value, values), strict=True)
+            place = {**point.values, **dict(shows)}
+            by_setting: dict[Setting, pd.DataFrame] = {}
+            shown: dict[Run, pd.DataFrame] = {}
+            for s in group:
+                runs[s] = run = point.runs[measure.label, s]
+                if run not in shown:
+                    shown[run] = select_node(frames[run], measure.node, measure.belief)
+                by_setting[s] = of_setting(shown[run], run.rows_of(s), trials)
+            settings = candidates(by_setting, measure, trials, where)
+            chosen = group[0]
+            if measure.chosen:
+                chosen = select_setting(settings, measure, where, allow_all_failed)
+                choices += [place | row for row in selection_rows(settings, measure, chosen)]
+            place["method"], run = measure.label, runs[chosen]
+            series, token = dict(settings[chosen].series), run.rows_of(chosen)
+            if (last := exhibit.settings.last_rounds) > 1:
+                series |= last_series(by_setting[chosen], last, trials, where)
+            series |= further((files or {}).get(run, ()), token, measure, trials, where)
+            rows = [place | row for row in _number_rows(series, chosen)]
+            if measure.over_clients and FAILED not in set(tables[run]["metric"].to_pylist()):
+                among = over_clients(tables[run], token, trials, where)
+                for row in rows:
+                    row[CLIENTS_SD] = among.get((row["metric"], row["split"]))
+            numbers += rows
+            if exhibit.by_rounds:
+                left_out = {*OF_ROUNDS} - {*exhibit.settings.drawing.of_rounds}
+                after = _round_rows(by_setting[chosen], chosen, trials, where, left_out)
+                numbers += [place | row for row in after]
     leading = [*exhibit.swept, *exhibit.shown]
-    rounds = [ROUND] if exhibit.by_rounds else []
-    paired = bool(exhibit.pairs)
-    if paired:
+    columns = [*leading, *([ROUND] if exhibit.by_rounds else []), *NUMBERS]
+    if any(measure.over_clients for measure in exhibit.measures):
+        columns.append(CLIENTS_SD)
+    if exhibit.pairs:
         numbers = with_pairs(numbers, leading, exhibit.pairs)
-    spreads = [CLIENTS_SD] if any(measure.over_clients for measure in exhibit.measures) else []
-    races = any(run.is_race for run in exhibit.runs)
-    return Summary(
-        pd.DataFrame(
-            numbers, columns=[*leading, *rounds, *NUMBERS, *spreads, *(COLUMNS if paired else ())]
-        ),
-        pd.DataFrame(choices, columns=[*leading, *CHOICE, *([STOPPED[0]] if races else [])]),
-    )
+        columns += COLUMNS
+    tried = [*leading, *CHOICE]
+    if any(run.is_race for run in exhibit.runs):
+        tried.append(STOPPED[0])
+    return Summary(pd.DataFrame(numbers, columns=columns), pd.DataFrame(choices, columns=tried))
 
 
 def cell_value(value: Value) -> Any:
-    """Return a parameter's value as a table shows it: a number unchanged, anything else as text."""
     return render(value) if isinstance(value, bool | str | tuple | None) else value
 
 
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a method's csv rows after each evaluated round, with the parameter values `setting`.
-
-    `rows` are its measurements. Metrics in `left_out` are skipped. `trials` is the number of
-    trials; `where` names the figure or table in errors.
-    """
+    """Yield a method's csv rows after each evaluated round, but for the metrics `left_out`."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
-    for done in sorted({int(value) for value in rows["round"]}):
-        series = by_metric(
-            rows[rows["round"] == done], setting.token, trials, f"{where}, round {done}"
-        )
-        for row in _number_rows(series, setting):
-            yield {ROUND: done, **row}
+    for done in sorted(set(rows["round"].astype(int).tolist())):
+        own = rows[rows["round"] == done]
+        series = by_metric(own, setting.token, trials, f"{where}, round {done}")
+        yield from ({ROUND: done, **row} for row in _number_rows(series, setting))
 
 
 def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
@@ -200,7 +165,6 @@ def _number_rows(series: Series, setting: Setting) -> Iterator[dict[str, Any]]:
 
 
 def csv_text(frame: pd.DataFrame) -> str:
-    """Write a data frame as csv text; equal numbers always give equal bytes."""
     return str(frame.to_csv(index=False, float_format="%.10g", lineterminator="\n"))
 
 
@@ -215,15 +179,12 @@ def read_csv(text: str) -> pd.DataFrame:
 
 
 def leading_columns(frame: pd.DataFrame) -> list[str]:
-    """List the columns before `method` in a figure's csv, such as parameters that it varies."""
+    """List the columns before `method` in a figure's csv: the parameters that it varies."""
     return list(frame.columns)[: list(frame.columns).index("method")]
 
 
 def tidy(exhibit: Exhibit, tables: Mapping[Run, pa.Table]) -> pa.Table:
-    """Join the metrics of a figure's runs into one table that has each measurement once.
-
-    `tables` has the metrics of each run. Trials that the figure does not use are left out.
-    """
+    """Join the metrics of a figure's runs, in the trials that it uses, each measurement once."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,13 +1,10 @@
-"""Compute a leaderboard from its tables: each method's result, score, rank and group.
-
-Only tables that are drawn or recorded are read, so that a leaderboard can be made from a part.
-"""
+"""Compute a leaderboard from those of its tables that are there: scores, ranks and tables."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +17,7 @@ from fedrepro.numbers.setting_selection import (
     Accuracies,
     Ends,
     chosen_of,
+    ends_in_words,
     ends_of,
     in_each_trial,
     of_settings,
@@ -27,13 +25,15 @@ from fedrepro.numbers.setting_selection import (
 from fedrepro.numbers.significance_ranking import (
     FEWEST,
     LEVEL,
+    USUAL,
+    Estimate,
     Standing,
     chances_of,
     scores_of,
     standings,
     usual_tests,
 )
-from fedrepro.numbers.trial_statistics import FAILED
+from fedrepro.numbers.trial_statistics import FAILED, over_trials
 from fedrepro.planning.config import Board
 
 STARTS = ("one start", "different starts")
@@ -42,20 +42,18 @@ SEVERAL = "several models"
 CLASSES = ("one model", "extra exchanges", "public data", SEVERAL, "reference")
 COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 SECONDS = ("server_seconds", "client_seconds")
-# who computed a row: whoever made the leaderboard; somebody else, with the same bytes where it was
-# computed again; somebody else alone
+# who computed a row: whoever made the leaderboard, somebody else with the same bytes, or alone
 HERE, VERIFIED, REPORTED = "computed here", "verified", "reported"
 ALL = "all"  # in the columns of a scenario, where a number is of all of them
 EACH_TRIAL = "settings chosen in each trial"
+# of a scenario: bytes as a multiple of what sending the models takes there
+COSTS_TOLD = ("bytes_up", "exchanges", "networks")
+ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """One data set, partition and number of clients in which a leaderboard compares methods.
-
-    case: label of the partition. starts: whether clients begin from equal weights ("one start") or
-    not ("different starts"). exhibit: name of the table that has the results.
-    """
+    """A data set, a partition (`case`) and a number of clients, by how they begin."""
 
     starts: str
     data: str
@@ -70,15 +68,10 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and costs of a method in one scenario (such as a data set) of a leaderboard.
+    """The accuracy and costs of a method in one scenario; `ends` are as of `ends_of`.
 
-    Attributes:
-        accuracy: float64 (T,), on test examples in each trial, NaN where a run failed.
-        setting: the selected parameter values, as text.
-        tried: how many combinations of parameter values they were selected from.
-        costs: means over trials of bytes sent, rounds, seconds and the like, by name.
-        in_each_trial: float64 (T,), accuracy with the best parameter values of each trial.
-        ends: for each selection, which parameters were at an end of their grid, see `ends_of`.
+    accuracy, and in_each_trial, with the best parameter values of each: on test examples, (T,), NaN
+    where a run failed. tried: from how many `setting` was selected.
     """
 
     accuracy: np.ndarray
@@ -91,12 +84,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard: its label, class and description.
-
-    kind: class in which it is ranked. sees: information besides weights that it needs, in words.
-    sends: what else clients send, in words. chosen_by: how its parameter values were selected.
-    computed: whether its results were computed here, or submitted by others.
-    """
+    """A method of a leaderboard in words; chosen_by: how its parameter values were selected."""
 
     label: str
     kind: str
@@ -107,69 +95,37 @@ class Method:
 
 
 @dataclass(frozen=True)
-class ExternalEntry:
-    """The results of one method that somebody else submitted to a leaderboard, as files.
-
-    computed: VERIFIED if the results were computed again here, else REPORTED. parts: files of the
-    leaderboard's tables with this method.
-    """
-
-    computed: str
-    parts: Sequence[ExhibitFiles]
-
-
-@dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard, from which ranks and tables are computed.
-
-    board: the leaderboard's configuration. entries: {scenario: {label of a method: result}}.
-    methods: by (start of clients, label), "one start" or "different starts". missing: tables that
-    were not computed.
-    """
+    """The results behind a leaderboard; `methods` are by (start of clients, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
     methods: Mapping[tuple[str, str], Method]
-    missing: Sequence[str] = ()
 
-    def bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
-        """Return accuracies of baseline (score 0) and ceiling (score 1) in the scenario `scene`.
-
-        Both are float64 (T,), over T trials.
-        """
+    def _bounds(self, scene: BoardScenario) -> tuple[np.ndarray, np.ndarray]:
         entries = self.entries[scene]
         return entries[self.board.baseline].accuracy, entries[self.board.ceiling].accuracy
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
         """List the scenarios in which baseline and ceiling are far enough apart for scores."""
-        ends = {scene: self.bounds(scene) for scene in self.entries}
+        ends = {scene: self._bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return the scores of the method `label` in scenario `scene`, float64 (T,), one per trial.
-
-        With `each_trial`, parameter values are selected in each trial, not once over all trials.
-        """
+        """Return a method's scores in a scenario, (T,), with settings of each trial if asked."""
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
-        return scores_of(accuracy, *self.bounds(scene))
+        return scores_of(accuracy, *self._bounds(scene))
 
 
 @dataclass(frozen=True)
 class BoardRow:
     """A row of a leaderboard: a method on one data set, or on all, with one start of the clients.
 
-    Attributes:
-        starts: "one start" (clients begin from equal weights) or "different starts".
-        data: the data set's title, or "all".
-        drawn: what intervals count as random: trials, or also scenarios or data sets.
-        standing: the method's score, rank and group; None if it has none.
-        each_trial: score with the best parameter values of each trial.
-        ahead: in how many scenarios its mean is above the mean of the method to beat.
-        unranked_reason: why the method has no rank; empty if it has one.
-        scenes: the scenarios (data set, partition, clients) over which the score is a mean.
-        failed: how many of its `runs` runs failed.
+    drawn: what intervals count as random: trials, or also scenarios or data sets. each_trial: score
+    with the best parameter values of each. ahead: in how many scenarios it is above the method to
+    beat. unranked_reason: empty if it has a rank. scenes: those of the score.
     """
 
     method: Method
@@ -180,54 +136,47 @@ class BoardRow:
     each_trial: float | None = None
     ahead: int | None = None
     unranked_reason: str = ""
-    scenes: Sequence[BoardScenario] = field(default_factory=tuple)
+    scenes: Sequence[BoardScenario] = ()
     failed: int = 0
     runs: int = 0
 
 
 def board_data(
-    board: Board,
-    parts: Sequence[ExhibitFiles],
-    missing: Sequence[str] = (),
-    entered: Sequence[ExternalEntry] = (),
+    board: Board, parts: Sequence[ExhibitFiles], entered: Sequence[tuple[str, ExhibitFiles]] = ()
 ) -> BoardData:
-    """Collect the results of a leaderboard from its tables (`parts`) and from submissions.
+    """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `board` is its configuration, `missing` names tables that were not computed, and `entered` has
-    the submissions.
-
-    Raises:
-        FedreproError: a scenario lacks the baseline or ceiling, a table is of other data than the
-            leaderboard's, or a submission has the label of another method.
+    `entered` has each submitted table with VERIFIED or REPORTED. A table that lacks a bound, has
+    other data than the leaderboard's, or a label that another method has, is a FedreproError.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
-    sent = [(entry.computed, part) for entry in entered for part in entry.parts]
-    for computed, part in [*((HERE, part) for part in parts), *sent]:
+    for computed, part in [*((HERE, part) for part in parts), *entered]:
+        key = part.about["key"]
         for data in part.about["data"] if part.about["scale"] == "paper" else ():
             known = board.data.get(data["token"], data["sha256"])
             if known != data["sha256"]:
                 raise FedreproError(
-                    f"{part.about['key']} is of other data called {data['token']} than the "
-                    f"leaderboard: {data['sha256']}, not {known}"
+                    f"{key} is of other data called {data['token']} than the leaderboard: "
+                    f"{data['sha256']}, not {known}"
                 )
         for scene, by_label in _scenes(part, board.each_trial):
-            for needed in (board.baseline, board.ceiling, board.line) if computed == HERE else ():
-                if needed not in by_label:
-                    raise FedreproError(
-                        f"{part.about['key']} has no '{needed}', which the leaderboard compares "
-                        "all methods with; add it to the exhibit"
-                    )
-            if computed != HERE and scene not in entries:
-                continue
-            for label in (
-                by_label.keys() & entries.get(scene, {}).keys() if computed != HERE else ()
-            ):
+            there = entries.get(scene, {})
+            if computed == HERE:
+                for needed in (board.baseline, board.ceiling, board.line):
+                    if needed not in by_label:
+                        raise FedreproError(
+                            f"{key} has no '{needed}', which the leaderboard compares all methods "
+                            "with; add it to the exhibit"
+                        )
+            elif double := by_label.keys() & there.keys():
                 raise FedreproError(
-                    f"an entry is called '{label}', as another method of the leaderboard: give it "
-                    "another label"
+                    f"an entry is called '{min(double)}', as another method of the leaderboard: "
+                    "give it another label"
                 )
-            entries.setdefault(scene, {}).update(by_label)
+            elif not there:
+                continue
+            entries[scene] = there | by_label
             for description in part.about["methods"]:
                 label = description["label"]
                 if label in by_label and (scene.starts, label) not in methods:
@@ -239,68 +188,53 @@ def board_data(
                         description.get("criterion") or "",
                         computed,
                     )
-    return BoardData(board, entries, methods, missing)
+    return BoardData(board, entries, methods)
 
 
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}.
-
-    `part` are the table's files. With `each_trial`, a result's accuracy is with the best parameter
-    values of each trial.
-    """
+    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}."""
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
     title = ", ".join(data["title"] for data in about["data"])
     name = about["key"].partition("/")[2]
-    for _, rows in part.numbers.groupby(["case", "clients"], sort=False):
-        case, clients = (rows[key].iloc[0] for key in ("case", "clients"))
-        scene = BoardScenario(STARTS[not shared], title, str(case), int(clients), name)
-        tried = choice.iloc[:0]
+    for (case, clients), rows in part.numbers.groupby(["case", "clients"], sort=False):
+        tried = choice
         if len(choice):
             tried = choice[(choice["case"] == case) & (choice["clients"] == clients)]
-        measured = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]["method"]
-        yield (
-            scene,
-            {
-                str(label): _entry(own, tried[tried["method"] == label], accuracies, each_trial)
-                for label, own in rows.groupby("method", sort=False)
-                if label in set(measured)
-            },
-        )
+        results = {}
+        for label, own in rows.groupby("method", sort=False):
+            if ((own["metric"] == "accuracy") & (own["split"] == "test")).any():
+                tried_of = tried[tried["method"] == label] if len(tried) else tried
+                results[str(label)] = _entry(own, tried_of, accuracies, each_trial)
+        clients = int(rows["clients"].iloc[0])
+        yield BoardScenario(STARTS[not shared], title, str(case), clients, name), results
 
 
 def _entry(
     rows: pd.DataFrame, tried: pd.DataFrame, measured: Sequence[Accuracies], each_trial: bool
 ) -> MethodResult:
-    accuracy_row = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
-    costs = {
-        str(row["metric"]): float(row["mean"])
-        for row in rows.to_dict("records")
-        if row["metric"] in (*COSTS, *SECONDS)
-    }
-    if FAILED in set(rows["metric"]):  # in all trials, it has no costs
-        costs = {**dict.fromkeys(COSTS, math.nan), **costs}
-    accuracy = np.array([float(text) for text in str(accuracy_row["by_trial"]).split()])
+    reached = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")].iloc[0]
+    known = rows[rows["metric"].isin((*COSTS, *SECONDS))]
+    failed = FAILED in set(rows["metric"])  # in all trials, it has no costs
+    costs = dict.fromkeys(COSTS, math.nan) if failed else {"passes": 0.0, "bytes_down": 0.0}
+    costs |= dict(zip(known["metric"], known["mean"].astype(float), strict=True))
+    accuracy = np.array(str(reached["by_trial"]).split(), float)
     best, in_each = in_each_trial(tried, measured) if len(tried) > 1 else ([], accuracy)
     return MethodResult(
         in_each if each_trial else accuracy,
-        str(accuracy_row["setting"]),
+        str(reached["setting"]),
         max(1, len(tried)),
-        {"passes": 0.0, "bytes_down": 0.0, **costs},
+        costs,
         in_each,
         ends_of(tried, best if each_trial else chosen_of(tried)),
     )
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Return the class in which a method is ranked, such as "one model" or "public data".
-
-    The class follows from the needs in the method's `description`, part of a json file, and from
-    the rounds and forward passes in its result `entry`.
-    """
+    """Return a method's class, by what its json says it needs, and by its rounds and passes."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -310,16 +244,8 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
     return "extra exchanges" if entry.costs.get("rounds", 1) > 1 else "one model"
 
 
-# ------------------------------------------------------------------------------------- standings
-
-
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute the rows of a leaderboard from the results `ground`, the best of a class first.
-
-    Rows are grouped by start of the clients (equal or different weights), data set and class of
-    methods; in a class, methods without a rank come last. Rows on all data sets, which are weighted
-    equally, follow the rows on single data sets.
-    """
+    """Compute the rows of a leaderboard by start of clients, data set and class, the best first."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
@@ -336,26 +262,16 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Return the leaderboard rows of one class of methods, compared in the scenarios `there`.
-
-    `ground` has all results, `labels` are the methods of the class. All rows have the start of
-    clients `starts` and the data set `data`. Methods with failed runs, missing scenarios or
-    unverified results get no rank.
-    """
+    """Return the rows of the methods `labels` of one class, compared in the scenarios `there`."""
     methods = {label: ground.methods[starts, label] for label in labels}
+
+    def of(kind: str) -> list[BoardScenario]:
+        known = [m.label for m in methods.values() if m.computed == kind]
+        with_score = [scene for scene in there if scene in ground.scenes]
+        return [s for s in with_score if any(label in ground.entries[s] for label in known)]
+
     # the scenarios of what was computed here, or else of entries
-    by_kind = (
-        [
-            scene
-            for scene in there
-            if scene in ground.scenes
-            and any(
-                m.computed == kind and m.label in ground.entries[scene] for m in methods.values()
-            )
-        ]
-        for kind in (HERE, VERIFIED, REPORTED)
-    )
-    scenes = next(filter(None, by_kind), [])
+    scenes = of(HERE) or of(VERIFIED) or of(REPORTED)
     units = len({scene.data for scene in scenes}) if data == ALL else len(scenes)
     ranked = all(method.kind != "reference" for method in methods.values())
     compared = ranked and units >= FEWEST
@@ -375,19 +291,14 @@ def _class_rows(
             reason = f"run in {len(scored)} of {len(scenes)} scenarios"
         elif not scenes:
             reason = "no scenario has a score"
-        rows[label] = BoardRow(
-            *(method, starts, data, drawn),
-            unranked_reason=reason,
-            scenes=scored,
-            failed=failed,
-            runs=len(runs),
-        )
+        place = method, starts, data, drawn
+        rows[label] = BoardRow(*place, None, None, None, reason, scored, failed, len(runs))
     reported = [label for label in rows if methods[label].computed == REPORTED]
     whole = [one for one, row in rows.items() if not (row.unranked_reason or one in reported)]
     for label in reported:
         row, remark = rows[label], "reported by others, not verified"
         if not row.unranked_reason:
-            found = _standings(ground, row, scenes, [*whole, label], compared)
+            found = _standings(ground, row, scenes, [*whole, label])
             (would,) = (one for one in found if one.method == label)
             remark += f"; it would have score {would.score.value:.2f}"
             if compared:
@@ -396,18 +307,16 @@ def _class_rows(
         remark = "; ".join(filter(None, (remark, row.unranked_reason)))
         rows[label] = replace(row, unranked_reason=remark)
     placed = []
-    line = [ground.scores(scene, ground.board.line).mean() for scene in scenes] if whole else []
-    found = _standings(ground, rows[whole[0]], scenes, whole, compared) if whole else []
-    for standing in found:
+    for standing in _standings(ground, rows[whole[0]], scenes, whole) if whole else ():
         row, label = rows.pop(standing.method), standing.method
-        means = [ground.scores(scene, label).mean() for scene in scenes]
+        pairs = [[ground.scores(s, m).mean() for m in (label, ground.board.line)] for s in scenes]
         each_trial = score_table(ground, row, scenes, label, each_trial=True)
         placed.append(
             replace(
                 row,
                 standing=standing,
                 each_trial=float(each_trial.mean()),
-                ahead=sum(own > other for own, other in zip(means, line, strict=True)),
+                ahead=sum(own > line for own, line in pairs),
                 unranked_reason="" if ranked else "a bound, which has no rank",
             )
         )
@@ -415,17 +324,11 @@ def _class_rows(
 
 
 def _standings(
-    ground: BoardData,
-    row: BoardRow,
-    scenes: Sequence[BoardScenario],
-    labels: Sequence[str],
-    compared: bool,
+    ground: BoardData, row: BoardRow, scenes: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[Standing]:
-    """Test the methods `labels` of one class against each other and the method to beat; rank them.
-
-    `ground` has all results, `scenes` are the scenarios. `row` is any row of the class, which names
-    the data set; `compared` is whether there are enough scenarios for tests between methods.
-    """
+    """Test the methods `labels` of the class of `row`, and the method to beat; rank them."""
+    units = row.drawn != "trials"
+    compared = units and row.method.kind != "reference"
     names = [*sorted(labels), ground.board.line]
     tables = {name: score_table(ground, row, scenes, name) for name in names}
     usual: dict[str, np.ndarray] = {}
@@ -434,9 +337,8 @@ def _standings(
         usual = usual_tests(np.array(means))
         other = [score_table(ground, row, scenes, name, each_trial=True) for name in names]
         usual[EACH_TRIAL] = chances_of(other) <= LEVEL
-    scores = {label: tables[label] for label in labels}
-    units = row.drawn != "trials"
     line = tables[ground.board.line]
+    scores = {label: tables[label] for label in labels}
     return standings(scores, line, units=units, ranked=compared, usual=usual)
 
 
@@ -445,25 +347,154 @@ def score_table(
     row: BoardRow,
     scenes: Sequence[BoardScenario],
     label: str,
-    *,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return a method's scores on a leaderboard, float64 (U, T), over U scenarios and T trials.
-
-    `ground` has the results, `scenes` the scenarios. If the leaderboard's `row` is over all data
-    sets, U counts data sets, with means over their scenarios. If `each_trial`, scores are with the
-    best parameter values of each trial.
-
-    Raises:
-        FedreproError: scenarios have different numbers of trials.
-    """
+    """Return scores, (U, T): a row for each scenario, or each data set if `row` is over all."""
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
     if row.data != ALL:
         return np.stack(tables)
-    titles = dict.fromkeys(scene.data for scene in scenes)
-    of_data = [
-        [t for s, t in zip(scenes, tables, strict=True) if s.data == name] for name in titles
-    ]
-    return np.stack([np.mean(own, axis=0) for own in of_data])
+    by_data: dict[str, list[np.ndarray]] = {}
+    for scene, table in zip(scenes, tables, strict=True):
+        by_data.setdefault(scene.data, []).append(table)
+    return np.stack([np.mean(own, axis=0) for own in by_data.values()])
+
+
+def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return the leaderboard as a data frame: a row per method, data set and start of clients."""
+    return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
+
+
+def _whose(table: pd.DataFrame, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    others = any(row.method.computed != HERE for row in rows)
+    return table if others else table.drop(columns="computed")
+
+
+def _row(ground: BoardData, row: BoardRow) -> dict[str, Any]:
+    label, standing, line = row.method.label, row.standing, ground.board.line.replace(" ", "_")
+    scenes = [s for s in ground.entries if s.starts == row.starts and row.data in (ALL, s.data)]
+    costs = [_costs_there(ground, s, label) for s in scenes if label in ground.entries[s]]
+    entries = [ground.entries[s][label] for s in scenes if label in ground.entries[s]]
+    tests = {f"group_{test.lower().replace(' ', '_')}": test for test in (*USUAL, EACH_TRIAL)}
+    above = standing.above if standing and label != ground.board.line else None
+    return {
+        "starts": row.starts,
+        "data": row.data,
+        "class": row.method.kind,
+        "group": standing.group if standing else None,
+        "method": label,
+        "computed": row.method.computed,
+        **_ends("score", standing.score if standing else None),
+        "score_each_trial": row.each_trial,
+        "rank_low": standing.rank_low if standing else None,
+        "rank_high": standing.rank_high if standing else None,
+        "not_told_apart": "; ".join(standing.not_significantly_different) if standing else "",
+        **_ends(f"above_{line}", above),
+        **_ends(f"above_{line}_trials", standing.above_trials if standing and above else None, 1),
+        "scenarios_above": row.ahead if above else None,
+        f"beside_{line}_chance": standing.chance if standing else None,
+        f"beside_{line}": standing.verdict if standing else "",
+        "drawn_again": row.drawn,
+        **{name: standing.usual.get(test) if standing else None for name, test in tests.items()},
+        "scenarios": len(row.scenes),
+        "runs": row.runs,
+        "failed": row.failed,
+        "without_rank": row.unranked_reason,
+        **{key: float(np.mean([own[key] for own in costs])) for key in costs[0]},
+        "settings_tried": max(entry.tried for entry in entries),
+        "ends_of_grid": ends_in_words([ends for entry in entries for ends in entry.ends]),
+        "sees": row.method.sees,
+        "clients_also_send": row.method.sends,
+        "chosen_by": row.method.chosen_by,
+        **{
+            f"{s.name}{'' if s.starts == STARTS[0] else f', {s.starts}'}": (
+                float(reached[label].accuracy.mean()) if s in scenes and label in reached else None
+            )
+            for s, reached in ground.entries.items()
+        },
+    }
+
+
+def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float | None]:
+    return {f"{name}{end}": getattr(found, end[1:] or "value", None) for end in ENDS[first:]}
+
+
+def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
+    """Return a method's costs in one scenario by name, without and with selecting its parameters.
+
+    Bytes are in units of one upload of all clients' models. To select, the server sends all
+    candidates, or each network of several that predict, to all clients, which return accuracies in
+    one more exchange; several exchanges are repeated for each candidate. The best client is sent to
+    all others.
+    """
+    entries = ground.entries[scene]
+    costs, plain = entries[label].costs, entries[ground.board.baseline].costs
+    up, down = (costs[key] / plain["bytes_up"] for key in ("bytes_up", "bytes_down"))
+    exchanges, tried, networks = costs["rounds"], entries[label].tried, costs["forward_passes"]
+    chosen = exchanges, up, down
+    if label == ground.board.line:
+        chosen = 2.0, 1.0, float(scene.clients)
+    elif tried > 1:
+        asked = tried if exchanges > 1 else 1
+        candidates = costs["parameters"] / plain["parameters"] * (1 if networks > 1 else tried)
+        chosen = asked * exchanges + 1, asked * up, asked * down + candidates
+    return {
+        "bytes_up": up,
+        "megabytes_up_a_client": costs["bytes_up"] / scene.clients / 1e6,
+        "bytes_down": down,
+        "exchanges": exchanges,
+        "exchanges_with_choice": chosen[0],
+        "bytes_up_with_choice": chosen[1],
+        "bytes_down_with_choice": chosen[2],
+        "passes": costs["passes"],
+        "networks": networks,
+        "parameters": costs["parameters"],
+    }
+
+
+def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return a leaderboard's scores, costs and ranks in long form, by scenario and over all."""
+    records: list[dict[str, Any]] = []
+    computed = {(row.starts, row.method.label): row.method.computed for row in rows}
+
+    def add(metric: str, values: np.ndarray, **place: Any) -> None:
+        split = "test" if metric == "accuracy" else ""
+        records.append({**place, "metric": metric, "split": split, **over_trials(values.tolist())})
+
+    for scene, entries in ground.entries.items():
+        place = {key: getattr(scene, key) for key in ("starts", "data", "case", "clients")}
+        for label, entry in entries.items():
+            if (scene.starts, label) not in computed:
+                continue
+            base = {**place, "method": label, "setting": entry.setting}
+            add("accuracy", entry.accuracy, **base)
+            if scene in ground.scenes:
+                add("score", ground.scores(scene, label), **base)
+            costs = _costs_there(ground, scene, label)
+            records += [base | {"metric": name, "mean": costs[name]} for name in COSTS_TOLD]
+    for row in rows:
+        if row.standing is None:
+            continue
+        place = {"starts": row.starts, "data": row.data, "case": ALL, "clients": None}
+        base = {**place, "method": row.method.label, "setting": ""}
+        scores = score_table(ground, row, row.scenes, row.method.label)
+        add("score", scores.mean(axis=0), **base)
+        for metric in ("rank_low", "rank_high", "group") if row.standing.group else ():
+            add(metric, np.array([float(getattr(row.standing, metric))]), **base)
+    columns = ["starts", "data", "case", "clients", "method", "metric", "split"]
+    table = pd.DataFrame(records, columns=[*columns, "mean", "sd", "trials", "by_trial", "setting"])
+    whose = [computed[place] for place in zip(table["starts"], table["method"], strict=True)]
+    return _whose(table.assign(computed=whose), rows)
+
+
+def seconds(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
+    """Return measured seconds of a trial as means over scenarios, on the server and on clients."""
+    records = []
+    for starts, label in dict.fromkeys((row.starts, row.method.label) for row in rows):
+        entries = [e[label] for s, e in ground.entries.items() if s.starts == starts and label in e]
+        for metric in SECONDS:
+            known = [entry.costs[metric] for entry in entries if metric in entry.costs]
+            if known:
+                records.append((starts, label, metric, float(np.mean(known)), len(known)))
+    return pd.DataFrame(records, columns=["starts", "method", "metric", "mean", "scenarios"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,11 @@ from fedrepro.training.examples import Examples, tensor_of
 if TYPE_CHECKING:
     import torch
 
-
 SAMPLES, ALONG = 10, 5  # draws of the weights that a prediction averages, at the end and before
+BINS = 15  # of confidence, for the calibration error
+LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
+QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
+WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples to evaluate models on: labels int64 (N,), shape of an input, number of classes.
-
-    rows: for splits that clients hold, the row numbers of each client's examples.
-    """
+    """Examples to evaluate models on; `rows` are of each client, for splits that clients hold."""
 
     examples: Examples
     labels: np.ndarray
@@ -45,29 +45,26 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return which predictions of a model are right, bool (N, predictions per example).
-
-    All are NaN if the model's weights are not finite. A variational network's predictions are
-    averaged over `draws` of its weights, or made with the mean weights without `draws`.
-    """
+    """Return which predictions are right, bool (N, each), or NaN if a weight is not finite."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
     scores = class_scores(network, model, split.examples, draws)
-    labels = tensor_of(split.labels).to(scores.device)
-    asked = network.asked(split.examples.inputs, labels).cpu().numpy()
-    right: np.ndarray = scores.argmax(1).cpu().numpy() == asked
+    right: np.ndarray = scores.argmax(1).cpu().numpy() == _asked(network, split, scores)
     return right.reshape(len(split.labels), -1)
+
+
+def _asked(network: Network, split: EvaluationSplit, scores: torch.Tensor) -> np.ndarray:
+    labels = network.asked(split.examples.inputs, tensor_of(split.labels).to(scores.device))
+    return labels.cpu().numpy()
 
 
 def class_scores(
     network: Network, model: GlobalModel, examples: Examples, draws: Draws | None
 ) -> torch.Tensor:
-    """Return a global model's class scores for all predictions, (N · predictions per example, K).
+    """Return class scores for all predictions, (N · predictions per example, K).
 
-    K is the number of classes. Scores are probabilities, averaged over weight `draws` for a
-    variational network; shares of votes if the model is several networks that vote; logits if a
-    small network (gate) weighs several networks for each example.
+    They are probabilities; shares of votes if several networks vote; logits if a gate weighs them.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -93,9 +90,8 @@ def measure(
 ) -> list[Number]:
     """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
 
-    With `draws`, a variational network has two accuracies: with predictions averaged over weight
-    draws, and with mean weights. Accuracies on clients' validation examples leave out those that a
-    method was fitted to.
+    With `draws` a variational network has two accuracies, one with mean weights. On clients'
+    validation examples those are left out that a method was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -105,7 +101,7 @@ def measure(
             by_rows = [rows[left] for rows, left in zip(by_rows, model.unseen, strict=True)]
             counted = right[np.concatenate(by_rows)]
         numbers.append(Number("accuracy", float(counted.mean()), name))
-        numbers += _by_means(model, name, split, draws)
+        numbers += [Number("accuracy_of_means", v, name) for v in _by_means(model, split, draws)]
         if by_rows:
             # a client may have been given none to validate with
             by_client = [float(right[rows].mean()) for rows in by_rows if len(rows)]
@@ -118,48 +114,36 @@ def measure(
 def measure_alone(
     models: Sequence[GlobalModel], splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> tuple[list[Number], list[float]]:
-    """Measure each client's own model on the test split.
-
-    Returns metrics (mean and worst accuracy over clients, sizes), and each client's accuracy. A
-    variational network's predictions are averaged over `draws` of its weights.
-    """
+    """Measure each client's own model on the test split: metrics, and each client's accuracy."""
     test = splits["test"]
-    places = [draws and replace(draws, place=draws.place.at(client=j)) for j in range(len(models))]
     accuracies = [
-        float(correct(model, test, client_draws).mean())
-        for model, client_draws in zip(models, places, strict=True)
+        float(correct(m, test, draws and replace(draws, place=draws.place.at(client=j))).mean())
+        for j, m in enumerate(models)
     ]
-    numbers: list[Number] = [
+    numbers = [
         Number("accuracy", float(np.mean(accuracies)), "test"),
         Number("accuracy_worst", min(accuracies), "test"),
     ]
-    means = [number.value for model in models for number in _by_means(model, "test", test, draws)]
+    means = [mean for model in models for mean in _by_means(model, test, draws)]
     numbers += [Number("accuracy_of_means", float(np.mean(means)), "test")] if means else []
     return numbers + size(models[0], test, draws.samples if draws else 1), accuracies
 
 
-def _by_means(
-    model: GlobalModel, name: str, split: EvaluationSplit, draws: Draws | None
-) -> list[Number]:
-    """Return a variational network's accuracy on split `name` with mean weights; [] for others."""
+def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -> list[float]:
     if draws is None or network_of(model.model, split.shape, split.classes).kind != "variational":
         return []
-    return [Number("accuracy_of_means", float(correct(model, split).mean()), name)]
+    return [float(correct(model, split).mean())]
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Return a model's numbers of parameters, forward passes per prediction and hidden units.
-
-    `samples` is how many weight draws a variational network averages; each is a forward pass.
-    """
+    """Return a model's numbers of parameters and hidden units, and of passes for a prediction."""
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     if model.widths is not None:
         units = sum(map(sum, model.widths))
     passes = samples if network.kind == "variational" else 1
-    numbers: list[Number] = [] if units is None else [Number("hidden_units", float(units))]
     return [
-        *numbers,
+        *([] if units is None else [Number("hidden_units", float(units))]),
         Number("parameters", float(model.trained(network.buffers))),
         Number("forward_passes", float(model.networks * passes)),
     ]
@@ -167,41 +151,17 @@ def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[N
 
 def communication(rounds: int, sent: Traffic) -> list[Number]:
     """Return a run's communication as metrics: its `rounds`, and messages and bytes `sent`."""
-    return [
-        Number("rounds", float(rounds)),
-        Number("messages", float(sent.messages_up + sent.messages_down)),
-        Number("bytes_up", float(sent.bytes_up)),
-        Number("bytes_down", float(sent.bytes_down)),
-    ]
-
-
-BINS = 15  # of confidence, for the calibration error
-LEAST = float(np.finfo(np.float32).tiny)  # a likelihood of 0 would be an infinite loss
-QUANTILES = {"spread_q05": 0.05, "spread_q50": 0.5, "spread_q95": 0.95}
-WORST: dict[str, Callable[[Sequence[float]], float]] = {
-    "accuracy": min,
-    "nll": max,
-    "calibration_error": max,
-}
+    numbers = {"rounds": rounds, "messages": sent.messages_up + sent.messages_down}
+    numbers |= {"bytes_up": sent.bytes_up, "bytes_down": sent.bytes_down}
+    return [Number(name, float(value)) for name, value in numbers.items()]
 
 
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict a split with one node's variational network, averaged over `samples` weight draws.
-
-    `belief` has the means and spreads of the weights by name; `rng` is the key that draws weights
-    at random. Returns class scores (n, K) for K classes, and labels int64 (n,).
-    """
-    return _asked(network, split, predict_belief(network, belief, split.examples, samples, rng))
-
-
-def _asked(
-    network: Network, split: EvaluationSplit, scores: torch.Tensor
-) -> tuple[np.ndarray, np.ndarray]:
-    labels = tensor_of(split.labels).to(scores.device)
-    asked = network.asked(split.examples.inputs, labels).reshape(-1)
-    return scores.cpu().numpy(), asked.cpu().numpy()
+    """Predict a split with one node's `belief`: class scores (n, K), labels int64 (n,)."""
+    scores = predict_belief(network, belief, split.examples, samples, rng)
+    return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 
 
 def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
@@ -215,9 +175,8 @@ def scored(scores: np.ndarray, labels: np.ndarray) -> dict[str, float]:
 
 
 def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Return the expected calibration error of class scores (n, K) for labels int64 (n,).
+    """Return sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
 
-    It is the sum of n_b / n |accuracy_b - confidence_b| over 15 equal bins b of the highest score.
     Source: Guo et al., On calibration of modern neural networks, 2017, eq. (3).
     """
     confidence = scores.max(1).astype(np.float64)
@@ -228,20 +187,15 @@ def calibration_error(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit) -> float:
-    """Return a variational network's accuracy when it predicts with the means of its weights.
-
-    `belief` has the means and spreads of the weights by name.
-    """
+    """Return a variational network's accuracy when it predicts with the means of its weights."""
     means = {name: value[None] for name, value in belief.items()}
-    scores, labels = _asked(network, split, probabilities(network, means, None, split.examples))
-    return float((scores.argmax(1) == labels).mean())
+    scores = probabilities(network, means, None, split.examples)
+    right = scores.cpu().numpy().argmax(1) == _asked(network, split, scores).reshape(-1)
+    return float(right.mean())
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return three quantiles of a variational network's weight standard deviations, by name.
-
-    `belief` has means and spreads by tensor name. The result is {} for a plain network.
-    """
+    """Return quantiles of a variational network's weight sds by name; {} for a plain network."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -251,38 +205,26 @@ def spreads(network: Network, belief: Tensors) -> dict[str, float]:
 
 
 def of_all(nodes: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Average metrics over the nodes of a graph, and add the worst node's value.
-
-    `nodes` has each node's metrics by name. The worst values of accuracy, nll (log-loss) and
-    calibration_error are under names that end in _worst; other metrics have none.
-    """
-    means = {name: float(np.mean([node[name] for node in nodes])) for name in nodes[0]}
-    worst = {
-        f"{name}_worst": take([node[name] for node in nodes])
-        for name, take in WORST.items()
-        if name in means
-    }
-    return means | worst
+    """Average metrics over the nodes of a graph, and add the worst node's value under `…_worst`."""
+    by_name = {name: [node[name] for node in nodes] for name in nodes[0]}
+    means = {name: float(np.mean(values)) for name, values in by_name.items()}
+    worst = {name: take(by_name[name]) for name, take in WORST.items() if name in by_name}
+    return means | {f"{name}_worst": float(value) for name, value in worst.items()}
 
 
 def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Count predictions by `scores` (n, K) in a confusion matrix, int64 (K, K): labels as rows."""
-    classes = scores.shape[1]
-    pairs = labels * classes + scores.argmax(1)
-    return np.bincount(pairs, minlength=classes * classes).reshape(classes, classes)
+    counts = np.zeros((scores.shape[1],) * 2, np.int64)
+    np.add.at(counts, (labels, scores.argmax(1)), 1)
+    return counts
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (index of the first node with a weight that is not finite, kind of weight), or None.
-
-    The kind is "weight", or "mean" or "spread" of a variational weight. `tensors` has the weights
-    of all nodes, (nodes, *shape), by name.
-    """
+    """Return (first node with a weight that is not finite, which kind of weight), or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():
+            what = "mean" if network.kind == "variational" else "weight"
             spread = network.parameters[name].role == "spread"
-            variational = network.kind == "variational"
-            what = "spread" if spread else "mean" if variational else "weight"
-            return int(np.flatnonzero(~finite)[0]), what
+            return int(finite.argmin()), "spread" if spread else what
     return None

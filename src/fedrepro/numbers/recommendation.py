@@ -1,15 +1,14 @@
 """Recommend methods: the best in those scenarios of a leaderboard that are most like one's clients.
 
-Results are read from the tables of a leaderboard (`leaderboard.py`). Distance counts doublings of
-the number of clients, and of Dirichlet's alpha. By convention iid is alpha 10, and partitions with
-a few labels per client are at the distance UNLIKE from all Dirichlet ones.
+Distance counts doublings of the number of clients, and of Dirichlet's alpha, which is 10 for iid.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
-from collections.abc import Container, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,15 @@ import pandas as pd
 
 from fedrepro.api import NEEDS
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.numbers.leaderboard import ALL, CLASSES, NOTHING_MORE, REPORTED, SEVERAL, STARTS
-from fedrepro.numbers.leaderboard_tables import COSTS_TOLD
+from fedrepro.numbers.leaderboard import (
+    ALL,
+    CLASSES,
+    COSTS_TOLD,
+    NOTHING_MORE,
+    REPORTED,
+    SEVERAL,
+    STARTS,
+)
 from fedrepro.numbers.significance_ranking import standings
 from fedrepro.planning.exhibit_settings import SCALES
 
@@ -32,21 +38,16 @@ PLACE = ["data", "case", "clients"]
 LINES = ("best client", "FedAvg", "pooled training")  # what the others are read against
 # what a method may see where clients send nothing but models and how many examples they have
 SAYS = ("sees", "clients_also_send")
-WITH_MODELS = {"", *(NEEDS[need] for need in ("example_counts", "start", "public_inputs"))}
-WITH_MODELS |= {NOTHING_MORE}
+WITH_MODELS = {"", NOTHING_MORE, *(NEEDS[n] for n in ("example_counts", "start", "public_inputs"))}
 
 
 @dataclass(frozen=True)
 class Situation:
     """The federation that somebody wants a method for.
 
-    Attributes:
-        clients: how many clients there are.
-        skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client.
-        exchanges: how often clients and server may exchange messages.
-        public: whether the server has images of another data set.
-        one_start: whether all clients began from the same weights.
-        only_models: whether clients send nothing but models, and their numbers of examples.
+    skew: alpha of a Dirichlet partition, "iid", or "labels" for a few labels per client. public:
+    whether the server has images of another data set. one_start: whether all clients began from the
+    same weights. only_models: whether they send nothing but models, and numbers of examples.
     """
 
     clients: int
@@ -57,34 +58,24 @@ class Situation:
     only_models: bool = False
 
     def __post_init__(self) -> None:
+        alpha = math.nan
         object.__setattr__(self, "skew", self.skew.lower())
-        if self.skew not in (IID, LABELS):
-            try:
-                alpha = float(self.skew)
-            except ValueError:
-                alpha = math.nan
-            if not 0 < alpha < math.inf:
-                raise FedreproError(
-                    f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
-                    f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
-                )
+        with contextlib.suppress(ValueError):
+            alpha = 1.0 if self.skew in (IID, LABELS) else float(self.skew)
+        if not 0 < alpha < math.inf:
+            raise FedreproError(
+                f"--skew is '{self.skew}': give an alpha of Dirichlet's distribution above 0, "
+                f"such as 0.1, or {IID}, or {LABELS} for a few labels a client"
+            )
         if self.clients < 1 or self.exchanges < 1:
             raise FedreproError("--clients and --exchanges are whole numbers from 1")
-
-    @property
-    def classes(self) -> list[str]:
-        """Return the classes of methods that these clients can use, in the leaderboard's order."""
-        left_out = {"reference", *(() if self.public else ("public data",))}
-        return [name for name in CLASSES if name not in left_out]
 
 
 @dataclass(frozen=True)
 class RecommendedMethod:
-    """A method in those scenarios of a leaderboard that are most like somebody's clients.
+    """A method with its score and 95 % interval over trials, in the scenarios that are most alike.
 
-    kind: its class on the leaderboard, such as "one model". score, low, high: score and 95 %
-    interval over trials. accuracy: on test examples, in each of the scenarios; NaN where it was not
-    run. costs: columns of the leaderboard by name.
+    accuracy: in each scenario, NaN where it was not run. costs: columns of the leaderboard by name.
     """
 
     kind: str
@@ -100,14 +91,9 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    Attributes:
-        scenarios: names of these scenarios.
-        doublings: their distance from the wanted federation, see `distance`.
-        choices: in each class, methods that no test over trials separates from the best one.
-        lines: methods to compare with, such as pooled training.
-        more: methods that score above all of `choices`, but need too many exchanges with the
-            server.
-        partly: for methods that were not run in all of `scenarios`, in how many they have a score.
+    doublings: their `distance`. choices: methods of each class that no test separates from its
+    best. more: methods with higher scores, and too many exchanges. partly: of methods that were not
+    run in all scenarios, in how many.
     """
 
     scenarios: Sequence[str]
@@ -126,16 +112,10 @@ class Recommendation:
 
 
 def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
-    """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
-
-    `wanted` describes the clients, `board` names the leaderboard.
-
-    Raises:
-        FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
-    """
+    """Recommend methods from the leaderboard `board` in a folder such as reports/record/paper."""
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
-    paths = [folder / f"{board}{end}" for end in (".csv", ".scenarios.csv")]
+    paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(
             f"{board} is not in {folder}: name a folder that has it by --reports and "
@@ -152,8 +132,8 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     if scored.empty:
         raise FedreproError(f"{board} has no scenario with a score of clients of {starts}")
     places = scored[PLACE].drop_duplicates()
-    pairs = zip(places["case"].tolist(), places["clients"].tolist(), strict=True)
-    distances = np.array([distance(wanted, case, int(clients)) for case, clients in pairs])
+    pairs = zip(places["case"], places["clients"].astype(int), strict=True)
+    distances = np.array([distance(wanted, *pair) for pair in pairs])
     near = places[distances <= distances.min() + 1e-9]
     there = single.merge(near, on=PLACE)
     accuracy_rows = there[there["metric"] == "accuracy"].merge(near.reset_index(), on=PLACE)
@@ -168,14 +148,15 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
         costs["exchanges"] = exchanges.groupby("method")["mean"].max()
     table = table.set_index("method")
     table = costs.reindex(table.index).combine_first(table)
-    open_to = table[table["class"].isin(wanted.classes)]
+    left_out = {"reference"} if wanted.public else {"reference", "public data"}
+    classes = [name for name in CLASSES if name not in left_out]
+    open_to = table[table["class"].isin(classes)]
     if wanted.only_models:
         open_to = open_to[[_models_suffice(row) for row in open_to.to_dict("records")]]
     names = [f"{row.data}, {row.case}, {row.clients:g} clients" for row in near.itertuples()]
 
-    def taken(rows: pd.DataFrame, groups: Container[int | None]) -> list[RecommendedMethod]:
+    def taken(rows: pd.DataFrame, groups: int | None = None) -> list[RecommendedMethod]:
         scores = _scores(there[there["method"].isin(rows.index)], near)
-        chosen = [one for one in standings(scores, units=False) if one.group in groups]
         return [
             RecommendedMethod(
                 str(rows.loc[standing.method, "class"]),
@@ -183,20 +164,19 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
                 accuracy.loc[[standing.method]].to_numpy()[0].tolist(),
                 {str(key): value for key, value in rows.loc[standing.method].to_dict().items()},
             )
-            for standing in chosen
+            for standing in standings(scores, units=False)
+            if groups in (None, standing.group)
         ]
 
     few = open_to[open_to["exchanges"] <= wanted.exchanges]
-    choices = [
-        choice for kind in wanted.classes for choice in taken(few[few["class"] == kind], [1])
-    ]
+    choices = [one for kind in classes for one in taken(few[few["class"] == kind], 1)]
     best = max((choice.score for choice in choices), default=0.0)
-    others = taken(open_to[open_to["exchanges"] > wanted.exchanges], range(1, len(open_to) + 1))
+    others = taken(open_to[open_to["exchanges"] > wanted.exchanges])
     more = [other for other in others if other.score > best]
-    lines = taken(table[table.index.isin(LINES)], range(1, len(LINES) + 1))
+    lines = taken(table[table.index.isin(LINES)])
     totals = there[there["metric"] == "score"].groupby("method").size()
-    partly = {str(name): int(totals.get(name, 0)) for name in few.index}
-    partly = {name: count for name, count in partly.items() if count < len(names)}
+    run = {str(name): int(totals.get(name, 0)) for name in few.index}
+    partly = {name: count for name, count in run.items() if count < len(names)}
     return Recommendation(names, float(distances.min()), choices, lines, more, partly)
 
 
@@ -207,12 +187,7 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
-    """Return how far the wanted federation is from a scenario of the leaderboard, in doublings.
-
-    It is |log2(ratio of clients)| + |log2(ratio of alphas)|. `case` is the label of the scenario's
-    partition, which names its alpha; `clients` is its number of clients. Iid counts as alpha 10,
-    and few labels per client are 3 from any alpha.
-    """
+    """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario."""
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
     of_case = LABELS if "label" in case else alpha[1] if alpha else IID
@@ -223,7 +198,7 @@ def distance(wanted: Situation, case: str, clients: int) -> float:
 
 
 def _scores(rows: pd.DataFrame, near: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Return {method run in all S scenarios `near`: scores, float64 (S, T)} over T trials."""
+    """Return {method run in all S scenarios `near`: scores, (S, T)} over T trials."""
     rows = rows[rows["metric"] == "score"]
     by_method: dict[str, np.ndarray] = {}
     for method, own in sorted(rows.groupby("method")):

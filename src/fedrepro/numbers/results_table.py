@@ -1,8 +1,4 @@
-"""Collect the results of every method from drawn figures and tables, and compare two methods.
-
-Final values with selected parameter values are read from csv files, and the scenario (data set,
-partition, model, training, graph) of each from the configuration.
-"""
+"""Collect the results of every method from drawn figures and tables, and compare two methods."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +22,20 @@ from fedrepro.core.spec import Spec
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit
 from fedrepro.numbers.exhibit_metadata import command_of
 from fedrepro.numbers.exhibit_tables import ROUND, leading_columns
-from fedrepro.numbers.intervals import half_width, mean
+from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.trial_statistics import over_trials
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
 from fedrepro.planning.plan import Exhibit, Plan, Point
 
-WHO = ("method", "kind", "setting")
-PLACE = (*SCENARIO, "clients", *WHO)
+PLACE = (*SCENARIO, "clients", "method", "kind", "setting")
 COLUMNS = (*PLACE, "metric", "split", "mean", "sd", "trials", "by_trial", "exhibits", "same_bytes")
+ACROSS = 5  # metrics side by side, in a table as wide as a terminal
+CONFIDENCE = 0.95
+RUNS = ("setting", "by_trial")  # columns that tell runs from others
+SIDES = ("method", "other_method")
+COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
 
 
 def results(
@@ -45,118 +44,79 @@ def results(
     wide: bool = False,
     reports: Path | str = "reports",
     folder: Path | str = ".",
+    exhibit: str = "",
+    method: str = "",
+    metric: str = "",
+    split: str = "",
+    sort: str = "",
 ) -> pd.DataFrame:
     """Return a table of every method in every scenario, from figures and tables drawn at a scale.
 
     A row is one scenario, method, metric and split of examples. Columns: data set, partition,
-    model, training and graph as text with parameters, empty where there is none; number of clients;
-    the method's label, kind (such as one_shot) and selected parameter values; mean and sample sd
-    over trials of the final value (of the last round, for metrics per round), and the value in each
+    model, training and graph as text; number of clients; the method's label, kind and selected
+    parameter values; mean and sample sd over trials of the final value, and the value in each
     trial; `exhibits`, the figures and tables that show it; `same_bytes`: "yes" if computing the
-    first of them again gives equal bytes, or why not.
+    first of them again gives equal bytes, or why not. `attrs["notes"]` has a sentence on each that
+    cannot be read.
 
-    Args:
-        scale: size of the experiments: tiny, quick or paper.
-        wide: whether a row is a scenario and method, with a column of means per metric and split.
-        reports: folder of reports, such as reports/record.
-        folder: made by `fedrepro start`, or the root of the repository.
-
-    Raises:
-        FedreproError: nothing is drawn.
+    If `wide`, a row is a scenario and method, with a column of means per metric and split.
+    `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
+    or name; rows on costs have every `split`. Text is sorted alphabetically, numbers from the
+    largest. FedreproError is raised if nothing drawn is what is asked for.
     """
-    with contextlib.chdir(folder):
-        return collect(scale, wide=wide, reports=Path(reports))
-
-
-@dataclass(frozen=True)
-class Only:
-    """A filter and order for the table of results; empty fields keep all rows.
-
-    Attributes:
-        exhibit: a figure or table (paper/name), or a paper.
-        method: label or name.
-        split: the examples, such as test; rows on a model's cost, without split, are kept.
-        sort: the column to sort by: text alphabetically, numbers from the largest.
-    """
-
-    exhibit: str = ""
-    method: str = ""
-    metric: str = ""
-    split: str = ""
-    sort: str = ""
-
-
-def collect(scale: str, *, wide: bool, reports: Path, only: Only | None = None) -> pd.DataFrame:
-    """Return the table of `results`, filtered and sorted by `only`: a row per scenario and method.
-
-    `wide` is whether metrics are columns. Figures and tables that cannot be read are left out, each
-    with a sentence in `attrs["notes"]`.
-
-    Raises:
-        FedreproError: nothing is drawn, or nothing drawn matches `only`.
-    """
-    only = only or Only()
     tables, notes = [pd.DataFrame(columns=[*COLUMNS])], list[str]()
-    for exhibit in drawn_exhibits(scale, reports, only.exhibit):
-        try:
-            files = open_exhibit(reports / scale, exhibit.key, scale)
-            shown = {"exhibits": exhibit.key, "same_bytes": same_bytes(files.about)}
-            tables.append(_rows(exhibit, files, scale).assign(**shown))
-        except FedreproError as error:
-            notes.append(str(error))
+    with contextlib.chdir(folder):
+        for drawn in drawn_exhibits(scale, Path(reports), exhibit):
+            try:
+                files = open_exhibit(Path(reports, scale), drawn.key, scale)
+                shown = {"exhibits": drawn.key, "same_bytes": same_bytes(files.about)}
+                tables.append(_rows(drawn, files, scale).assign(**shown))
+            except FedreproError as error:
+                notes.append(str(error))
     table = pd.concat(tables[1:] or tables, ignore_index=True)
     # numbers that several exhibits show stand once
     once = table.groupby([*COLUMNS[:-2]], sort=False, dropna=False)
     names = once["exhibits"].transform(lambda keys: " ".join(dict.fromkeys(keys)))
     table = table.assign(exhibits=names).drop_duplicates([*COLUMNS[:-2]], ignore_index=True)
-    for name in ("method", "metric", "split"):
-        asked = getattr(only, name)
-        if asked and len(table):
-            fits = table[name] == asked
+    for name, value in (("method", method), ("metric", metric), ("split", split)):
+        if value and len(table):
+            fits = table[name] == value
             if name == "method":
-                fits |= table["setting"].map(method_of) == asked
+                fits |= table["setting"].map(method_of) == value
             if name == "split":
-                fits |= (table[name] == "") & fits.any()
+                fits |= (table[name] == "") & bool(fits.any())
             if not fits.any():
-                raise unknown(name, asked, sorted(set(table[name])), "these results")
+                raise unknown(name, value, sorted(set(table[name])), "these results")
             table = table[fits]
     table = _wide(table) if wide else table
-    if only.sort:
-        if only.sort not in table:
-            raise unknown("column", only.sort, table.columns, "these results")
-        numeric = pd.api.types.is_numeric_dtype(table[only.sort])
-        table = table.sort_values(only.sort, ascending=not numeric, kind="stable")
+    if sort:
+        if sort not in table:
+            raise unknown("column", sort, table.columns, "these results")
+        words = not pd.api.types.is_numeric_dtype(table[sort])
+        table = table.sort_values(sort, ascending=words, kind="stable")
     table.attrs["notes"] = notes
     return table
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables that are drawn at a `scale`, such as quick, in folder `reports`.
-
-    `asked` restricts the list to one figure or table (paper/name) or to a paper.
-
-    Raises:
-        FedreproError: nothing is drawn, or nothing drawn matches `asked`.
-    """
+    """List the figures and tables drawn at a `scale` in `reports`, or `asked`, one or a paper's."""
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
     drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
     recorded = Path(f"reports/record/paper/{asked}.json").exists()
-    if recorded and not any(exhibit.key == asked for exhibit in drawn):
+    if recorded and asked not in [one.key for one in drawn]:
         raise FedreproError(
-            f"{reports / scale} does not have {asked}; as recorded it is read by "
+            f"{folder} does not have {asked}; as recorded it is read by "
             "--reports reports/record --scale paper"
         )
     if not drawn:
         raise FedreproError(
-            f"{reports / scale} has no exhibit to take results from: draw one (make draws those of "
-            "the quick scale), or read the record by --reports reports/record --scale paper"
+            f"{folder} has no exhibit to take results from: draw one (make draws those of the "
+            "quick scale), or read the record by --reports reports/record --scale paper"
         )
-    exhibits = [
-        exhibit for exhibit in drawn if asked in ("", exhibit.key, exhibit.key.partition("/")[0])
-    ]
+    exhibits = [one for one in drawn if asked in ("", one.key, one.key.partition("/")[0])]
     if not exhibits:
-        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{reports / scale}")
+        raise unknown("exhibit", asked, [exhibit.key for exhibit in drawn], f"{folder}")
     return exhibits
 
 
@@ -185,11 +145,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric that a method reports only per round, with its last value.
-
-    `shown` has per method and combination of swept parameters: a csv row, the combination, and the
-    metrics that the csv lacks.
-    """
+    """Yield a row for each metric that a method reports only per round, with its last value."""
     if not shown:
         return
     frame = files.metrics
@@ -197,10 +153,9 @@ def _reported(
     if "setting" not in frame:  # in files of before there were settings
         frame = frame.assign(setting=frame["method"])
     for row, point, metrics in shown:
-        place = row["method"], row["setting"]
-        for run, setting in [
-            (run, s) for (m, s), run in point.runs.items() if (m, s.token) == place
-        ]:
+        for (label, setting), run in point.runs.items():
+            if (label, setting.token) != (row["method"], row["setting"]):
+                continue
             own = frame[frame["setting"] == run.rows_of(setting)]
             for spec in specs_of(run.scenario):
                 own = own[own[f"{spec.kind}_name"] == spec.name]
@@ -234,16 +189,13 @@ def _wide(table: pd.DataFrame) -> pd.DataFrame:
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     pairs = set(zip(table["metric"], table["split"], strict=True))
-    names = {p: " ".join(p).strip() for p in sorted(pairs, key=lambda p: (order.index(p[0]), p[1]))}
+    names = [" ".join(p).strip() for p in sorted(pairs, key=lambda p: (order.index(p[0]), p[1]))]
     place = [*PLACE, "trials"]
     cells: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in table.to_dict("records"):
         own = cells.setdefault(tuple(row[key] for key in place), {key: row[key] for key in place})
-        own[names[row["metric"], row["split"]]] = row["mean"]
-    return pd.DataFrame(list(cells.values()), columns=[*place, *names.values()])
-
-
-ACROSS = 5  # metrics side by side, in a table as wide as a terminal
+        own[f"{row['metric']} {row['split']}".strip()] = row["mean"]
+    return pd.DataFrame(list(cells.values()), columns=[*place, *names])
 
 
 def common(table: pd.DataFrame) -> list[str]:
@@ -253,13 +205,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Split a table of results into tables of one scenario each, which fit into a terminal.
-
-    A wide table is also split by columns, without those that have no value. Rows keep their order.
-
-    Yields:
-        A heading with what differs between scenarios, such as the data set, and a table of texts.
-    """
+    """Split a table of results into headings, what differs, with tables as wide as a terminal."""
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
@@ -289,12 +235,6 @@ def _number(value: float, digits: int = 6) -> str:
     return "" if math.isnan(value) else f"{value:.{digits}g}"
 
 
-CONFIDENCE = 0.95
-RUNS = ("setting", "by_trial")  # columns that tell runs from others
-SIDES = ("method", "other_method")
-COMPARED = ("exhibit", *SIDES, "one", "other", "difference", "low", "high", "trials", "also")
-
-
 def paired_differences(
     scale: str,
     one: str,
@@ -306,19 +246,11 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
-    A row is a point of a figure: a combination of its swept parameters. In a trial both methods
-    have equal data, partition and, if one-shot, local models, so variation from these cancels in
-    the difference. Compared are final values with selected parameter values, in shared trials.
-    `exhibit` restricts figures to one, or to one paper's.
-
-    Returns:
-        A row per point, with the columns COMPARED: both labels, their means over `trials`, the mean
-        difference with its interval by Student's t at CONFIDENCE (infinite for one trial), `also`
-        (other
-        figures that show the runs); and the swept parameters.
-
-    Raises:
-        FedreproError: no figure or table has both methods.
+    A row is a point of a figure. In a trial both methods have equal data, partition and, if
+    one-shot, local models, so variation from these cancels in the difference. Compared are final
+    values with selected parameter values, in shared trials, by Student's interval at CONFIDENCE.
+    `exhibit` restricts figures to one, or to one paper's; `also` has other figures that show the
+    runs.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())
@@ -331,9 +263,9 @@ def paired_differences(
         table = final(open_exhibit(reports / scale, drawn.key, scale).table(".csv"))
         names |= set(table["method"])
         table = table[table["metric"] == metric]
-        splits |= set(table["split"].fillna("")) - {""}
+        splits |= set(table["split"]) - {""}
         # what a model costs is measured on no examples
-        table = table[table["split"].fillna("").isin([split, ""])]
+        table = table[table["split"].isin([split, ""])]
         for runs, row in _of_exhibit(drawn.key, table, one, other):
             if (known := rows.setdefault(runs, row)) is not row:
                 known["also"] = (*known["also"], drawn.key)
@@ -353,12 +285,7 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield the paired difference of two methods for each combination of parameters in `table`.
-
-    `table` is a figure's csv, and `key` the figure's name. A result is (identity, row): the row is
-    for `paired_differences`; the identity is equal for equal runs in two figures, to count them
-    once.
-    """
+    """Yield (what identifies the runs, the difference of two methods) at each point of a figure."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):
@@ -370,27 +297,22 @@ def _of_exhibit(
             values = [np.array(row["by_trial"].split(), float) for row in pair]
             count = min(map(len, values))
             left, right = (own[:count] for own in values)
-            differences = (left - right)[:, None]
-            middle = float(mean(differences)[0])
-            half = float(half_width(differences, CONFIDENCE)[0])
-            means = {"one": float(left.mean()), "other": float(right.mean())}
-            yield (
-                tuple(str(row[name]) for row in pair for name in RUNS),
-                {"exhibit": key, **dict(zip(leading, place, strict=True))}
-                | dict(zip(SIDES, (row["method"] for row in pair), strict=True))
-                | {**means, "difference": middle, "low": middle - half, "high": middle + half}
-                | {"trials": count, "also": ()},
-            )
+            found = interval_of_mean(left - right, CONFIDENCE)
+            labels = (row["method"] for row in pair)
+            means = float(left.mean()), float(right.mean())
+            cells = (key, *labels, *means, found.value, found.low, found.high, count, ())
+            identity = tuple(str(row[name]) for row in pair for name in RUNS)
+            known = dict(zip(COMPARED, cells, strict=True))
+            yield identity, {"exhibit": key, **dict(zip(leading, place, strict=True)), **known}
 
 
 def _named(rows: Sequence[Mapping[Any, Any]], name: str) -> list[Mapping[Any, Any]]:
     """Return the csv rows of the method with the label `name`, or else with this name."""
-    labelled = [row for row in rows if row["method"] == name]
-    return labelled or [
-        row
-        for row in rows
-        if name == method_of(row["setting"]) or name.lower() == row["method"].lower()
-    ]
+
+    def called(row: Mapping[Any, Any]) -> bool:
+        return name == method_of(row["setting"]) or name.lower() == row["method"].lower()
+
+    return [row for row in rows if row["method"] == name] or [*filter(called, rows)]
 
 
 def point_words(row: Mapping[Any, Any]) -> str:
@@ -400,26 +322,19 @@ def point_words(row: Mapping[Any, Any]) -> str:
 
 
 def sides(differences: pd.DataFrame, one: str, other: str) -> tuple[str, str]:
-    """Return names for two compared methods: their labels, or `one`, `other` if labels vary.
-
-    `differences` is the table that `paired_differences` returned for methods `one` and `other`.
-    """
+    """Return names for two compared methods: their labels, or `one`, `other` if labels vary."""
     first, second = (set(differences[side]) for side in SIDES)
     return first.pop() if len(first) == 1 else one, second.pop() if len(second) == 1 else other
 
 
 def paired_verdict(differences: pd.DataFrame, metric: str, names: tuple[str, str]) -> str:
-    """Return a sentence: at how many points one method is better, worse or not distinguishable.
-
-    `differences` is the table that `paired_differences` returns, `names` are both methods' names.
-    """
-    one, other = names
+    """Say at how many points the first of `names` is better, worse or not distinguishable."""
     better = all_metrics()[metric].better
     above, below = int((differences["low"] > 0).sum()), int((differences["high"] < 0).sum())
     more, less = (above, below) if (better or 1) > 0 else (below, above)
     words = ("better", "worse") if better else ("larger", "smaller")
     return (
-        f"{one} is {words[0]} than {other} at {more} of {len(differences)} points, "
+        f"{names[0]} is {words[0]} than {names[1]} at {more} of {len(differences)} points, "
         f"{words[1]} at {less}, and not told apart at {len(differences) - more - less} (95 % "
         "intervals of the paired difference, each point by itself)"
     )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROUNDS = "round_seconds"  # of the timings of a method in rounds
-
 FIRST = 1  # rounds that are left out of times: they also prepare memory
 
 
@@ -34,20 +33,16 @@ def of_methods(timings: Iterable[Path]) -> list[Path]:
 
 
 def _by_stage(timings: Iterable[Path]) -> dict[str, list[Path]]:
-    """Return {stage: paths of run time tables}, without local training if one is missing."""
-    paths = list(dict.fromkeys(timings))
-    whole = all(path.exists() for path in paths if _stage(path) == TRAIN)
-    wanted = [path for path in paths if whole or _stage(path) != TRAIN]
-    stages = dict.fromkeys([*STAGES, *map(_stage, wanted)])
-    found = {stage: [path for path in wanted if _stage(path) == stage] for stage in stages}
+    found: dict[str, list[Path]] = {stage: [] for stage in STAGES}
+    for path in dict.fromkeys(timings):
+        found.setdefault(_stage(path), []).append(path)
+    if not all(path.exists() for path in found[TRAIN]):
+        del found[TRAIN]
     return {stage: own for stage, own in found.items() if own}
 
 
 def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
-    """Sum measured seconds over trials, by stage of the pipeline, such as train or aggregate.
-
-    `timings` are paths of tables; the stage train is left out if one of its tables is missing.
-    """
+    """Sum measured seconds over trials, by stage; without training if a table of it is missing."""
     return {
         stage: sum(sum(read_table(path, "timings")["seconds"].to_pylist()) for path in paths)
         for stage, paths in _by_stage(timings).items()
@@ -55,10 +50,7 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameter values, as text: mean seconds per trial, one value per table}.
-
-    `timings` are paths of tables of run times; tables on local training are skipped.
-    """
+    """Return {method with parameter values, as text: mean seconds per trial, one a table}."""
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -68,20 +60,14 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return processor seconds and peak memory of whole jobs (processes), by stage of the pipeline.
-
-    `timings` are paths of tables of run times. Returns {"cpu_seconds": {stage: sum over jobs},
-    "peak_bytes": {stage: maximum over jobs}}. A stage with an unmeasured job is left out.
-    """
-    jobs = {
-        stage: [read_provenance(read_table(path, "timings")) for path in paths]
-        for stage, paths in _by_stage(timings).items()
-    }
-    known = {stage: own for stage, own in jobs.items() if all("cpu_seconds" in job for job in own)}
-    return {
-        "cpu_seconds": {s: sum(job["cpu_seconds"] for job in own) for s, own in known.items()},
-        "peak_bytes": {s: max(job["peak_bytes"] for job in own) for s, own in known.items()},
-    }
+    """Return processor seconds and peak bytes of whole jobs, by stage, where all are measured."""
+    found: dict[str, dict[str, float]] = {"cpu_seconds": {}, "peak_bytes": {}}
+    for stage, paths in _by_stage(timings).items():
+        jobs = [read_provenance(read_table(path, "timings")) for path in paths]
+        if all("cpu_seconds" in job for job in jobs):
+            found["cpu_seconds"][stage] = sum(job["cpu_seconds"] for job in jobs)
+            found["peak_bytes"][stage] = max(job["peak_bytes"] for job in jobs)
+    return found
 
 
 def times_of(
@@ -89,9 +75,8 @@ def times_of(
 ) -> pd.DataFrame:
     """Return measured seconds per round of the methods in a figure, as csv rows.
 
-    Metric `seconds` is of all rounds except each trial's first, which also prepares memory;
-    `overhead` is how much longer rounds take than rounds of the figure's first method, in percent.
-    `files` are the paths of each run's metrics; tables of times are in the same folders.
+    A trial's first round also prepares memory and is left out; `overhead` is how much longer rounds
+    take than those of the figure's first method, in percent. Tables of times are next to `files`.
     """
     import pandas as pd
 
@@ -101,12 +86,8 @@ def times_of(
         for measure in point.measures:
             setting = measure.settings[0]
             paths, trials = files[point.runs[measure.label, setting]], point.trials[measure.label]
-            seconds = [
-                second
-                for row in _timings(paths, ROUNDS)
-                if row["trial"] < trials
-                for second in row[ROUNDS][FIRST:]
-            ]
+            own = (row[ROUNDS] for row in _timings(paths, ROUNDS) if row["trial"] < trials)
+            seconds = [second for each in own for second in each[FIRST:]]
             if not seconds:
                 raise FedreproError(f"{paths[0]}: times of single rounds need two rounds at least")
             plain = statistics.mean(seconds) if plain is None else plain
@@ -120,11 +101,7 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the seconds of server and clients for each method in a figure, as rows of its csv.
-
-    Metrics are `server_seconds` and `client_seconds` of each trial, where measured; `numbers` is
-    the csv. `files` are the paths of each run's metrics; tables of times are in the same folders.
-    """
+    """Return the seconds of server and clients in each trial, where measured, as csv rows."""
     import pandas as pd
 
     chosen = {
@@ -150,7 +127,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read the run time tables next to files of metrics; raise if column `needed` is missing."""
+    """Read the run time tables next to files of metrics."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -1,8 +1,8 @@
 """Select one combination of a method's parameter values: by a mean over trials, never by test data.
 
-The number that is averaged is declared in a `SelectionRule`: the value of a metric at the end, the
-best of all measured rounds, the area under its curve over rounds or over the second half of them,
-or, in successive halving, the value in the last round where combinations were compared.
+A `SelectionRule` declares what is averaged: a metric at the end, the best of all measured rounds,
+the area under its curve over rounds or the second half of them, or, in successive halving, its
+value in the last round where combinations were compared.
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
-from fedrepro.numbers.trial_statistics import FAILED, Series, end_series, is_final, mean, sd
+from fedrepro.numbers.trial_statistics import FAILED, Series, by_metric, is_final, mean, sd
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 from fedrepro.planning.exhibit_settings import TOGETHER
 
@@ -32,17 +31,14 @@ CHOICE = (
 )
 TEST = ("accuracy", "test")
 STOPPED = ("stopped_at", "")
-
+PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenario
 Curve = Sequence[tuple[float, float]]  # rounds done, value
+Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
+Ends = Mapping[str, tuple[bool, bool]]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One combination of a method's parameter values that may be selected.
-
-    series: its final metrics, by metric and split. criterion: in each trial, the number by which
-    combinations are compared; the one with the best mean is selected.
-    """
+class Candidate(NamedTuple):
+    """Parameter values with their final metrics, and the number that selects them in each trial."""
 
     series: Series
     criterion: Sequence[float] = ()
@@ -50,36 +46,28 @@ class Candidate:
     @property
     def stopped(self) -> float | None:
         """Return the round in which successive halving stopped these values; None if never."""
-        rounds = self.series.get(STOPPED)
-        return rounds[0] if rounds else None
+        return next(iter(self.series.get(STOPPED, ())), None)
 
 
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {parameter values: their metrics, and the numbers by which they are compared}.
-
-    Args:
-        rows: the measurements for each combination of parameter values.
-        measure: the method, with its selection rule.
-        trials: how many trials to use.
-        where: figure or table, and values of its swept parameters, for error messages.
-    """
-    race = measure.measured(list(rows)).race
-    shared = _shared_rounds(rows.values(), measure.choose) if measure.choose else 0.0
+    """Return {parameter values: their metrics, and the numbers by which they are compared}."""
+    race, choice = measure.measured(list(rows)).race, measure.choose
+    half = choice and choice.over == "half"
+    last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
     by_setting = {}
-    for setting, frame in rows.items():
-        series = end_series(frame, setting.token, trials, where)
+    for setting, judged in rows.items():
+        series = by_metric(judged[is_final(judged)], setting.token, trials, where)
         criterion: Sequence[float] = ()
-        if measure.choose and measure.chosen:
-            judged = frame
+        if choice and measure.chosen:
             if race:  # the last rung that it came to in all trials
-                due = frame[frame["round"].isin(rungs(race))]
+                due = judged[judged["round"].isin(rungs(race))]
                 counts = due.groupby("round")["trial"].nunique()
                 judged = due[due["round"] == counts.index[counts == counts.max()].max()]
-            if measure.choose.over == "half" and math.isfinite(shared):
-                judged = frame[frame["round"].between(shared / 2, shared) | is_final(frame)]
-            criterion = criterion_of(judged, series, measure.choose, setting, trials, where)
+            elif math.isfinite(last):
+                judged = judged[judged["round"].between(last / 2, last) | is_final(judged)]
+            criterion = criterion_of(judged, series, choice, setting, trials, where)
         by_setting[setting] = Candidate(series, criterion)
     return by_setting
 
@@ -92,15 +80,7 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number by which parameter values are selected, in each trial.
-
-    All are NaN if a trial failed. `choice` names the metric, its split and its summary over rounds;
-    `rows` are the measurements in rounds, `series` the final values; `where` names the figure in
-    errors.
-
-    Raises:
-        FedreproError: the measurements lack this metric.
-    """
+    """Return the number that selects parameter values, in each trial; all NaN if one failed."""
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
         return [math.nan] * trials
@@ -115,7 +95,7 @@ def criterion_of(
         # none if a trial has no curve
         values = [CURVES[choice.over](c, better) for c in curves] if all(curves) else ()
     # it diverged, perhaps before any round was measured
-    if any(map(_lost, ends)) and (choice.over in TOGETHER or not values):
+    if not all(map(math.isfinite, ends)) and (choice.over in TOGETHER or not values):
         values = [math.nan] * len(ends)
     if not values:
         when = "" if choice.over == "end" else " in single rounds"
@@ -139,20 +119,15 @@ def _shared_rounds(rows: Iterable[pd.DataFrame], choice: SelectionRule) -> float
 
 
 def best_of_curve(curve: Curve, better: int) -> float:
-    """Return a curve's maximum, or minimum if `better` is -1; NaN if one of its values is NaN."""
-    values = [value for _, value in curve]
-    if any(map(math.isnan, values)):
-        return math.nan
-    return max(values) if better > 0 else min(values)
+    values = np.array([value for _, value in curve])
+    return float(values.max() if better > 0 else values.min())
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
     """Return the mean height of a curve over rounds, by trapezoids; `better` is not used."""
     length = curve[-1][0] - curve[0][0]
-    if length == 0:
-        return curve[0][1]
     under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
-    return under / length
+    return under / length if length else curve[0][1]
 
 
 def end_of(curve: Curve, better: int = 1) -> float:
@@ -160,7 +135,6 @@ def end_of(curve: Curve, better: int = 1) -> float:
 
 
 CURVES: dict[Over, Callable[[Curve, int], float]] = {
-    "end": end_of,
     "best": best_of_curve,
     "area": area_of,
     "half": area_of,  # of the rounds that are left of it
@@ -172,35 +146,27 @@ def select_setting(
     settings: Mapping[Setting, Candidate],
     measure: ExhibitMethod,
     where: str,
-    *,
     allow_all_failed: bool = False,
 ) -> Setting:
-    """Return the parameter values with the best mean over trials of the number that compares them.
+    """Return the parameter values with the best mean over trials; ties go to the first.
 
-    Ties go to the first. Values that failed (the number is NaN or infinite), or that successive
-    halving stopped, are never selected. If all failed, the first are returned if
-    `allow_all_failed`; otherwise FedreproError is raised. `measure` is the method with its
-    selection rule; `where` is for errors.
+    Values that failed (their number is not finite), or that successive halving stopped, are never
+    selected, but the first if all failed and `allow_all_failed`.
     """
     assert measure.choose is not None
     choice = measure.choose
     sign = all_metrics()[choice.metric].better
-    left = {s: candidate for s, candidate in settings.items() if candidate.stopped is None}
-    means = {s: mean(candidate.criterion) for s, candidate in left.items()}
-    able = {s: sign * round(value, TIE_DIGITS) for s, value in means.items() if not _lost(value)}
-    if not able and allow_all_failed and left:
-        return next(iter(left))
-    if not able:
-        raise FedreproError(
-            f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
-            f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
-            "diverged: try other settings"
-        )
-    return max(able, key=able.__getitem__)
-
-
-def _lost(value: float) -> bool:
-    return not math.isfinite(value)
+    means = {s: mean(one.criterion) for s, one in settings.items() if one.stopped is None}
+    able = {s: sign * round(v, TIE_DIGITS) for s, v in means.items() if math.isfinite(v)}
+    if able:
+        return max(able, key=able.__getitem__)
+    if allow_all_failed and means:
+        return next(iter(means))
+    raise FedreproError(
+        f"{where}: {choice.metric} on the {choice.split} split, by which a setting of "
+        f"{measure.spec.token} is chosen, is not a number for any of them; they have all "
+        "diverged: try other settings"
+    )
 
 
 def selection_rows(
@@ -228,15 +194,6 @@ def selection_rows(
         }
 
 
-# --------------------------------------------------------------- from the files of an exhibit
-
-PLACE = ("dataset_", "model_", "partition_", "training_")  # columns of a scenario
-Accuracies = Mapping[Any, np.ndarray]  # (split, setting) -> a number per trial
-
-
-Ends = Mapping[str, tuple[bool, bool]]
-
-
 def chosen_of(tried: pd.DataFrame) -> list[int]:
     """Return the indices of the selected combinations of parameters in `tried`, a .choice.csv."""
     if not len(tried):  # no method has several settings: there are no columns either
@@ -247,9 +204,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Find selected parameter values at an end of their grid, where a wider grid might be better.
 
-    `tried` are rows of a .choice.csv, `chosen` indices of selected rows. Returns for each of these
-    indices {parameter: (is lowest, is highest)}, without parameters that are text or take one
-    value.
+    Returns {parameter: (is lowest, is highest)} for each in `chosen`, without texts and single
+    values.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []
@@ -265,10 +221,7 @@ def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
 
 
 def ends_in_words(choices: Sequence[Ends]) -> str:
-    """Write how often each parameter's selected value was the lowest or highest of its grid.
-
-    `choices` has, for each selection, {parameter: (is lowest, is highest)}.
-    """
+    """Write how often each parameter's selected value was the lowest or highest of its grid."""
     texts = []
     for name in dict.fromkeys(name for ends in choices for name in ends):
         found = [ends[name] for ends in choices if name in ends]
@@ -278,47 +231,32 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return the final accuracies for all parameter values: a list with a dict per scenario.
-
-    A scenario is data set, partition, model and training. Its dict maps (split, parameter values as
-    text) to float64 (T,), over T trials. `metrics` has all measurements of a figure or table.
-    """
+    """Return for each scenario of a figure {(split, parameter values): final accuracies, (T,)}."""
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]
     scenarios = rows.groupby(place, dropna=False, sort=False).ngroup().rename("scenario")
-    table = rows.pivot_table(
-        values="value", index=[scenarios, "trial"], columns=["split", "setting"]
-    )
-    return [
-        dict(zip(there.columns, there.to_numpy().T, strict=True))
-        for _, there in table.groupby(level=0)
-    ]
+    index: list[Any] = [scenarios, "trial"]
+    table = rows.pivot_table(values="value", index=index, columns=["split", "setting"])
+    tables = (there for _, there in table.groupby(level=0))
+    return [dict(zip(there.columns, there.to_numpy().T, strict=True)) for there in tables]
 
 
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Select parameter values in each trial by validation accuracy, not once for all trials.
+    """Select in each trial by validation accuracy; return indices in `tried` and accuracies, (T,).
 
-    `tried` are a method's rows of a .choice.csv: one for each parameter value, with its means over
-    trials. `scenarios` are accuracies of every trial, for each scenario (data and clients) that the
-    method ran in; the one whose means are those of `tried` is used. Returns (indices in `tried` of
-    the selected rows, their test accuracies, float64 (T,)).
-
-    Raises:
-        FedreproError: none of the scenarios has the means of `tried`.
+    `tried` are a method's rows of a .choice.csv. Of `scenarios`, the one with its means is used.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:
         lost = np.full_like(next(iter(there.values())), np.nan)
-        judged, reached = (
-            np.array([there.get((split, setting), lost) for setting in settings])
-            for split in ("client_validation", "test")
-        )
+        judged = np.array([there.get(("client_validation", s), lost) for s in settings])
         if np.allclose(judged.mean(axis=1), means, rtol=0, atol=1e-8, equal_nan=True):
-            best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0)
-            return best.tolist(), reached[best, np.arange(len(lost))]
+            best = np.where(np.isnan(judged), -np.inf, judged).argmax(axis=0).tolist()
+            reached = [there.get(("test", settings[at]), lost)[t] for t, at in enumerate(best)]
+            return best, np.array(reached)
     raise FedreproError(
         f"the metrics lack the settings of '{tried['method'].iloc[0]}' that its choice.csv names: "
         "make the exhibit again"

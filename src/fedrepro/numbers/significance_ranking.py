@@ -1,12 +1,10 @@
 """Rank methods by one test: scores with intervals, ranks and groups.
 
-A method has a score in each scenario (data set, partition) and trial. A trial is one partition and
-one set of local models for all methods, and it shares its random numbers with the trials of other
-scenarios. So a mean score has two parts that other experiments would change: the scenarios (or data
-sets, where a row is the mean of each), and the trials. `estimate` adds their squared errors.
-
-Two methods differ by Student's t of their paired difference, after Holm's correction for all pairs
-of a class and the method to beat. Groups, ranks and verdicts follow from these pairs alone.
+A method has a score in each scenario and trial. A trial is one partition and one set of local
+models for all methods, and shares its random numbers with trials of other scenarios. So both other
+scenarios (or data sets) and other trials would change a mean score; `estimate` adds their squared
+errors. Two methods differ by Student's t of their paired difference, after Holm's correction for
+all pairs of a class and the method to beat. Groups, ranks and verdicts follow from these alone.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from fedrepro.core.errors import FedreproError
+from fedrepro.numbers.intervals import Interval
 
 LEVEL = 0.05  # of all pairs of a class together, and of what intervals leave out
 DIGITS = 12  # to which scores are equal
@@ -29,12 +28,9 @@ USUAL = ("Wilcoxon", "Nemenyi")  # other tests that give groups
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Interval):
     """A mean, the ends of its 95 % confidence interval, and its p value against 0 (`chance`)."""
 
-    value: float
-    low: float
-    high: float
     chance: float
 
 
@@ -42,15 +38,9 @@ class Estimate:
 class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
-    Attributes:
-        above: the method's score minus the score of the method to beat.
-        above_trials: `above`, with an interval over trials alone.
-        chance: p value of `above` after Holm's correction.
-        verdict: better or worse than the method to beat, or not shown.
-        group: methods that no test separates from the group's best; 1 is best, None if not tested.
-        rank_low, rank_high: the best and the worst rank that the tests allow.
-        not_significantly_different: the methods of its class that do not differ from it.
-        usual: its group by each of the other tests, such as Wilcoxon's.
+    above: the score minus that of the method to beat; above_trials: with an interval over trials
+    alone; chance: its p value after Holm's correction. rank_low, rank_high: the ranks that the
+    tests allow. usual: its group by each of the other tests.
     """
 
     method: str
@@ -67,32 +57,28 @@ class Standing:
 
 
 def scores_of(accuracy: np.ndarray, baseline: np.ndarray, ceiling: np.ndarray) -> np.ndarray:
-    """Scale accuracies to scores, on which the baseline has mean 0 and the ceiling mean 1.
+    """Scale accuracies, (T,), to scores: (accuracy - baseline) / mean of (ceiling - baseline).
 
-    The score is (accuracy - baseline) / gap in each trial; all are float64 (T,). The gap is the
-    mean of ceiling - baseline over trials, so that a trial in which both are close does not
-    outweigh other trials, and the mean score is the quotient of mean differences.
+    The mean over trials is taken so that one in which both are close does not outweigh others.
     """
-    gap = float(np.mean(ceiling - baseline))
-    scores: np.ndarray = (accuracy - baseline) / gap
+    scores: np.ndarray = (accuracy - baseline) / float(np.mean(ceiling - baseline))
     return scores
 
 
 def estimate(scores: np.ndarray, *, units: bool = True) -> Estimate:
-    """Estimate the mean of scores or differences, float64 (U, T), with interval and p value.
+    """Estimate the mean of scores or differences, (U, T), with interval and p value.
 
     error² = var(means over trials) / U + var(means over units) / T
 
     U units are scenarios or data sets, T trials. With units=False units count as fixed, and the
-    second term alone is used; with a single trial the first alone. The interaction of units and
-    trials is in both terms, so the error is not too small. Degrees of freedom are Satterthwaite's,
-    at most U - 1; without that limit, tests of three units err five times too often after Holm's
-    correction.
+    second term alone is used; with a single trial the first. Their interaction is in both, so the
+    error is not too small. Degrees of freedom are Satterthwaite's, at most U - 1: without that
+    limit, tests of three units err five times too often after Holm's correction.
     """
     scores = np.round(scores, DIGITS)
     value = float(np.round(scores.mean(), DIGITS))
-    samples = [scores.mean(axis=axis) for axis in ((1, 0) if units else (0,))]
-    samples = [sample for sample in samples if len(sample) > 1]
+    means = [scores.mean(axis=axis) for axis in ((1, 0) if units else (0,))]
+    samples = [sample for sample in means if len(sample) > 1]
     if not samples:
         return Estimate(value, -math.inf, math.inf, 1.0)
     squares = [float(sample.var(ddof=1)) / len(sample) for sample in samples]
@@ -115,19 +101,12 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """Test all methods of a class against each other; return their scores, ranks and groups.
+    """Test all methods of a class against each other; return them by group, the best of it first.
 
-    Results are ordered by group, and within a group from the best.
-
-    Args:
-        scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
-        line: scores of the method to beat, float64 (U, T).
-        units: whether intervals are for other scenarios or data sets too, or for trials alone.
-        ranked: whether pairs of methods are tested.
-        usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
-
-    Raises:
-        FedreproError: a score is not a number, or shapes differ.
+    `scores` by method and those of the method to beat, `line`, are (U, T): a row per scenario or
+    data set, a column per trial; `units` is whether intervals are for other rows too. Pairs are
+    tested if `ranked`. `usual` has other tests: which pairs of the sorted names differ, bool (M,
+    M).
     """
     names = sorted(scores)
     for name in names:
@@ -138,10 +117,9 @@ def standings(
     own = {name: estimate(scores[name], units=units) for name in names}
     best = sorted(range(len(names)), key=lambda one: (-own[names[one]].value, names[one]))
     tables = [scores[name] for name in names] + ([] if line is None else [line])
-    known = {}
-    for name in names:
-        known[name] = Standing(name, own[name])
-        if line is not None:
+    known = {name: Standing(name, own[name]) for name in names}
+    if line is not None:
+        for name in names:
             gap = scores[name] - line
             ends = estimate(gap, units=units), estimate(gap, units=False)
             known[name] = Standing(name, own[name], *ends)
@@ -177,22 +155,17 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
-
-    `tables` has the scores of each method, float64 (U, T), in U scenarios or data sets and T
-    trials; `units` is whether scenarios count as random, as trials do.
-    """
+    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M)."""
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
 
 
 def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
-    """Test all pairs of methods by Wilcoxon and Nemenyi; return which differ, by test name.
+    """Test all pairs of M methods by Wilcoxon, with Holm, and Nemenyi; return which differ, (M, M).
 
-    `means` has mean scores over trials, float64 (M, S), for M methods in S scenarios, taken as
-    independent; results are bool (M, M). Wilcoxon's signed-rank test is with Holm's correction.
-    Source: J. Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
+    `means` has mean scores over trials, (M, S), in S scenarios, taken as independent. Source: J.
+    Demšar, Statistical comparisons of classifiers over multiple data sets, JMLR 2006.
     """
     from scipy.stats import rankdata, studentized_range, wilcoxon
 
@@ -210,7 +183,6 @@ def usual_tests(means: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
-    """Arrange p values of pairs of `count` methods as a symmetric matrix with diagonal 1."""
     matrix = np.eye(count)
     above = np.triu_indices(count, 1)
     matrix[above] = matrix.T[above] = chances
@@ -218,7 +190,7 @@ def _matrix(count: int, chances: Sequence[float]) -> np.ndarray:
 
 
 def holm(chances: Sequence[float]) -> list[float]:
-    """Return p values (`chances`) corrected for multiple tests by Holm's method.
+    """Correct p values for multiple tests.
 
     Source: S. Holm, A simple sequentially rejective multiple test procedure, 1979.
     """
@@ -229,15 +201,13 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Divide methods into groups: repeatedly the best one left, and all that do not differ from it.
-
-    `best` has methods' indices, best first; `apart`, bool (M, M), says which pairs differ. Returns
-    {index: number of its group, from 1}.
-    """
+    """Return {method: group, from 1}: repeatedly the `best` left, and all that are not `apart`."""
     groups: dict[int, int] = {}
-    left, number = list(best), 0
-    while left:
-        first, number = left[0], number + 1
-        groups |= {m: number for m in left if m == first or not apart[first, m]}
-        left = [method for method in left if method not in groups]
+    for first in best:
+        if first not in groups:
+            number = 1 + max(groups.values(), default=0)
+            alike = {first, *(other for other in best if not apart[first, other])}
+            groups |= {
+                method: number for method in best if method in alike and method not in groups
+            }
     return groups

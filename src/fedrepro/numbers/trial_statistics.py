@@ -1,6 +1,6 @@
 """Collect a method's values over trials, by metric and split of examples, and average them.
 
-A trial's value is the one at the end of its run; values after single rounds are kept apart.
+In errors, `where` names the figure, and `token` the method with its parameter values.
 """
 
 from __future__ import annotations
@@ -21,18 +21,16 @@ from fedrepro.planning.figure_interface import ROUND
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 LEFT_OUT, SCATTER, TEST, FAILED = "left_out", "accuracy_scatter", "test", "failed"
-# of clients that predict by themselves only the mean over them is measured
-MEANS = ("accuracy_of_means",)
+PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
+COLUMNS = (PAIRED, BESIDE)
+SHARES = "share of examples"  # sizes and costs do not hang on the trial
+MEANS = ("accuracy_of_means",)  # is not measured of single clients
 Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value per trial
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics as a data frame sorted by trial, with final values and single rounds.
-
-    If models were fine-tuned on several samples, a trial's value is the mean over samples.
-    """
+    """Return a run's metrics sorted by trial, with means over samples for tuned models."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -47,23 +45,16 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the metrics of one node of a graph, or of all nodes together if `node` is None.
-
-    `node` counts from 1; means over nodes are then dropped, but metrics that only exist for all
-    nodes are kept. `belief`, "before" or "after" averaging with neighbours, is the test result to
-    keep; it becomes the split `test`.
-    """
+    """Keep the metrics of one node, from 1, or of all together, and test results of `belief`."""
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
         frame = frame.assign(split=frame["split"].replace(belief, TEST))
     together = frame["client"].isna()
     if node is None:
         return frame[together]
-    node_rows = frame[frame["client"] == node - 1]
-    key = frame["metric"] + "/" + frame["split"]
-    has = key.isin(node_rows["metric"] + "/" + node_rows["split"]) | frame["metric"].isin(MEANS)
-    shared = together & ~has
-    return frame[(frame["client"] == node - 1) | shared]
+    own, key = frame["client"] == node - 1, frame["metric"] + "/" + frame["split"]
+    has = key.isin(key[own]) | frame["metric"].isin(MEANS)
+    return frame[own | (together & ~has)]
 
 
 def is_final(rows: pd.DataFrame) -> pd.Series:
@@ -72,34 +63,19 @@ def is_final(rows: pd.DataFrame) -> pd.Series:
 
 
 def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
-    """Return rows of `frame` with parameter values `token`, in the first `trials` trials."""
     return frame[(frame["setting"] == token) & (frame["trial"] < trials)]
 
 
-def end_series(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return a method's final values: {(metric, split): values over trials}.
+def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
+    """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
 
-    `rows` has its measurements with one combination of parameter values, which errors name by
-    `token`. `where` names the figure in errors.
+    If it is undefined for the clients of some trials, the only key is (`left_out`, ""): 1 in these.
     """
-    last = rows[is_final(rows)]
-    if last.empty:
+    if rows.empty:
         raise FedreproError(
             f"{where}: the metrics hold nothing of {token}; delete them and start again"
         )
-    return by_metric(last, token, trials, where)
-
-
-def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
-    """Return {(metric, split): values over trials} of one method; NaN in trials that failed.
-
-    `rows` are its measurements with the parameter values `token`. If the method is undefined for
-    the clients of some trials, the only key is (`left_out`, ""): 1 in these trials. Raises
-    FedreproError if a trial is missing or double, with `token` and the figure's name `where` in the
-    message.
-    """
-    left_out = set(rows.loc[rows["metric"] == LEFT_OUT, "trial"])
-    if left_out:
+    if left_out := set(rows.loc[rows["metric"] == LEFT_OUT, "trial"]):
         return {(LEFT_OUT, ""): [float(trial in left_out) for trial in range(trials)]}
     groups: dict[tuple[str, str], list[tuple[int, float]]] = {}
     columns = (rows[name].tolist() for name in ("metric", "split", "trial", "value"))
@@ -121,9 +97,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `own` are measurements of one method. The result also has `accuracy_scatter`, the sample sd of
-    the accuracies that were averaged, and lacks counts over all rounds. It is {} for a failed
-    method or one without rounds. `where` is for errors.
+    `accuracy_scatter` is the sd of accuracies; counts over all rounds are left out. A failed method
+    or one without rounds has {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -161,26 +136,17 @@ def sd(values: Sequence[float]) -> float | None:
     return statistics.stdev(values) if all(map(math.isfinite, values)) else math.nan
 
 
-# ---------------------------------------------------------- means in place of plain ones
-
-PAIRED, BESIDE, CLIENTS_SD = "paired_mean", "paired_with", "clients_sd"
-COLUMNS = (PAIRED, BESIDE)
-SHARES = "share of examples"  # sizes and costs do not hang on the trial
-
-
 def with_pairs(
-    rows: Sequence[dict[str, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
+    rows: Sequence[Mapping[Any, Any]], leading: Sequence[str], pairs: Mapping[str, Pair]
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    `pairs` maps the label of such a method to a second method with more trials. The paired mean is
-    the second method's mean over all its trials plus the mean difference between the two in shared
-    trials, so that easy or hard trials favour neither. A value after a single round is paired with
-    the second method's final value. `leading` are the columns of swept parameters.
+    The paired mean is the mean over all trials of the second method in `pairs`, its final value,
+    plus the mean difference in shared ones, so that easy trials favour neither.
     """
     places = [name for name in leading if name != ROUND]
 
-    def key(row: Mapping[str, Any], method: str) -> tuple[str, ...]:
+    def key(row: Mapping[Any, Any], method: str) -> tuple[str, ...]:
         where = (str(row[name]) for name in places if name in row and not pd.isna(row[name]))
         return (method, row["metric"], row["split"], *where)
 
@@ -196,21 +162,14 @@ def with_pairs(
             own, others = (list(map(float, one["by_trial"].split())) for one in (row, other))
             difference = mean([a - b for a, b in zip(own, others, strict=False)])
             cells = {PAIRED: mean(others) + difference, BESIDE: pair.beside}
-        paired.append(row | cells)
+        paired.append({**row, **cells})
     return paired
 
 
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
-
-    The means are of final values in the first `trials` trials of a run's metrics `table`, with the
-    method's parameter values `token`. `where` names the figure in errors.
-
-    Raises:
-        FedreproError: the method has no numbers of single clients.
-    """
+    """Return the sd over clients of each client's mean over trials, by (metric, split)."""
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].notna() & frame["round"].isna()]
@@ -230,8 +189,7 @@ def over_clients(
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
     """Replace mean and sd in csv rows by paired means and by sds over clients, where given."""
     if CLIENTS_SD in numbers:
-        spread = numbers[CLIENTS_SD]
-        numbers = numbers.assign(sd=numbers["sd"].where(spread.isna(), spread))
+        numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:
         return numbers
     plain = numbers[PAIRED].isna()

@@ -12,10 +12,17 @@ from fedrepro.core.artifacts import (
 )
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
-from fedrepro.numbers.exhibit_files import open_exhibit, write_files
+from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, write_files
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.leaderboard import REPORTED, VERIFIED, ExternalEntry, board_data, board_rows
-from fedrepro.numbers.leaderboard_tables import leaderboard, scenarios, seconds
+from fedrepro.numbers.leaderboard import (
+    REPORTED,
+    VERIFIED,
+    board_data,
+    board_rows,
+    leaderboard,
+    scenarios,
+    seconds,
+)
 from fedrepro.planning.config import ExhibitFile
 
 ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
@@ -48,7 +55,9 @@ def digests_of(folder: Path) -> dict[str, str]:
     }
 
 
-def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[ExternalEntry]:
+def entries_in(
+    reports: Path, paper: str, version: str, scale: str
+) -> list[tuple[str, ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
     A submission is marked as verified if its folder has a verdict.json of a check, else as
@@ -57,15 +66,15 @@ def entries_in(reports: Path, paper: str, version: str, scale: str) -> list[Exte
     Raises:
         FedreproError: if a submission is damaged, or was changed after its verdict.
     """
-    entries = []
+    entries: list[tuple[str, ExhibitFiles]] = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
         folder, verdict = path.parent, path.with_name(VERDICT)
         verified = verdict.exists()
         if verified and read_json(verdict, {"files": dict})["files"] != digests_of(folder):
             raise corrupt_file_error(folder, "it is not what its verdict is of")
         keys = read_json(path, {"exhibits": list})["exhibits"]
-        parts = [open_exhibit(folder, key, scale) for key in keys]
-        entries.append(ExternalEntry(VERIFIED if verified else REPORTED, parts))
+        computed = VERIFIED if verified else REPORTED
+        entries += [(computed, open_exhibit(folder, key, scale)) for key in keys]
     return entries
 
 
@@ -97,7 +106,7 @@ def write_board(
         )
     parts = [open_exhibit(reports, key, scale) for key in present]
     others = entries_in(reports, file.paper, version, scale)
-    numbers = board_data(board, parts, [key for key in keys if key not in present], others)
+    numbers = board_data(board, parts, others)
     rows = board_rows(numbers)
     known = [row for row in rows if row.method.computed != REPORTED]
     settings = board.model_dump(mode="json", exclude={"ground", "data"})
@@ -111,7 +120,7 @@ def write_board(
         "scale": scale,
         "board": settings,
         "parts": present,
-        "missing": list(numbers.missing),
+        "missing": [key for key in keys if key not in present],
         "without_score": [scene.name for scene in numbers.entries if scene not in numbers.scenes],
     }
     return write_files(str(out or reports / file.paper / version), about, texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 
 from fedrepro.api import ClientInfo, GlobalModel, LocalModels, MethodOutput, Traffic
-from fedrepro.core.artifacts import one_line, write_table
+from fedrepro.core.artifacts import one_line
 from fedrepro.core.component_tokens import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
-from fedrepro.core.provenance import resources_used
 from fedrepro.core.rng import RngKey
 from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
@@ -32,9 +31,8 @@ from fedrepro.numbers.model_evaluation import (
     measure,
     measure_alone,
 )
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job, Scenario
-from fedrepro.stages.devices import device_of
-from fedrepro.stages.job_log import Failures, log
+from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.job_process import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of
@@ -47,28 +45,63 @@ from fedrepro.training.federation.norm_statistics import (
 )
 from fedrepro.training.training_settings import Settings, settings_of
 
+Way = tuple[Spec | None, int | None]  # a fine-tuning, and the number of its public sample
+PLAIN: Way = None, None
+
 
 def run(job: Job, device: str = "cpu") -> None:
     """Run a one-shot method or control in every trial of a job; write metrics and times.
 
-    A job, one process of the pipeline, names the files to read and the folder to write. All its
-    combinations of the method's parameter values are evaluated, also after fine-tuning if it asks
-    for that. `device` is cpu or cuda.
+    All its settings are evaluated, also after fine-tuning if the job asks; work that they share
+    counts fully for each. If the method's code raises an error, the only metric is `failed`.
     """
     method, tune, trials = job.specs["method"], job.tune, job.trials
     assert trials is not None
-    given = ScenarioData.of(job, device_of(device))
+    given = ScenarioData.of(job, device)
     made = {"path": job.scenario.token, "data": given.prepared.checksum}
     models = read_models(list(map(Path, job.models)), list(trials), made)
     table, failures = Table(job.scenario.specs), Failures()
-    measured: list[tuple[int, str, float, float, float]] = []
-    for trial in trials:
-        own = _trial(job, given.trial(trial), models[trial], failures)
-        for setting, numbers, seconds, shares, how, repetition in own:
-            row = partial(MetricRow, trial, setting, tune=how, repetition=repetition)
+    measured: list[tuple[Any, ...]] = []
+    training = settings_of(job.scenario.training)
+    meta, public = method.component.meta, Path(job.public) if job.public else None
+    ways = [
+        (how, repetition)
+        for how in (tune.expand() if tune else ())
+        for repetition in range(how["repetitions"])
+    ]
+
+    def run_trial(trial: int) -> None:
+        data, epochs = given.trial(trial), models[trial].epochs
+        local, info = method_inputs(job.scenario, method, data, models[trial], public)
+        splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
+        costly = SharedPreparation(meta["prepare"], local, info, data.rng)
+        draws = Draws(data.rng)
+
+        def add(setting: Spec, way: Way, numbers: list[Number], *seconds: float) -> None:
+            row = partial(MetricRow, trial, setting, tune=way[0], repetition=way[1])
             table.add(row(*number) for number in numbers)
-            measured.append((trial, setting_token(setting, tune=how), seconds, *shares))
+            measured.append((trial, setting_token(setting, tune=way[0]), *seconds))
+
+        for setting in method.expand():
+            try:
+                done = run_setting(setting, costly)
+                numbers = _measured(done.made, splits, draws, epochs, done.cost)
+            except Exception as error:  # a method's code may raise anything
+                failures.note(setting.token, trial, error)
+                for way in (PLAIN, *ways):
+                    add(setting, way, [Number("failed", 1.0)], 0.0, 0.0, 0.0)
+                continue
+            add(setting, PLAIN, numbers, done.seconds, done.further.seconds, done.server)
+            for how, repetition in ways:
+                began = time.perf_counter()
+                new = _tuned(done.made, how, repetition, data, training)
+                took = time.perf_counter() - began
+                again = _measured(new, splits, draws, epochs, done.cost)
+                add(setting, (how, repetition), again, took, 0.0, took)
         log(f"trial {trial}: {method.name}")
+
+    for trial in trials:
+        run_trial(trial)
     source = given.source(
         "/".join([job.scenario.token, method.token, *([tune.token] if tune else [])]),
         method,
@@ -79,60 +112,15 @@ def run(job: Job, device: str = "cpu") -> None:
     )
     names = ("trial", "method", "seconds", "client_seconds", "server_seconds")
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
-    write_table(Path(job.out, TIMINGS), columns, "timings", source | resources_used())
-    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
-
-
-Measured = tuple[Spec, list[Number], float, tuple[float, float], Spec | None, int | None]
-
-
-def _trial(
-    job: Job, data: TrialData, models: TrialModels, failures: Failures
-) -> Iterator[Measured]:
-    """Run a method in one trial with every combination of its parameter values; yield measurements.
-
-    Each result is a tuple: the method with its parameters; its metrics, those of single clients
-    last; seconds in total; (seconds of clients, seconds of the server); the fine-tuning and the
-    number of its public sample, both None without fine-tuning. Work that combinations share counts
-    fully for each. If the method's code raises an error, the only metric is `failed`, and
-    `failures` records the error.
-    """
-    method, public = job.specs["method"], Path(job.public) if job.public else None
-    local, info = method_inputs(job.scenario, method, data, models, public)
-    meta, rng = method.component.meta, data.rng
-    splits = data.splits(dict.fromkeys((*meta["evaluate"], *job.evaluate)))
-    costly, draws = SharedPreparation(meta["prepare"], local, info, rng), Draws(rng)
-    ways = [
-        (how, repetition)
-        for how in (job.tune.expand() if job.tune else ())
-        for repetition in range(how["repetitions"])
-    ]
-    for setting in method.expand():
-        try:
-            done = run_setting(setting, costly)
-            numbers = _measured(done.made, splits, draws, models.epochs, done.cost)
-        except Exception as error:  # a method's code may raise anything
-            failures.note(setting.token, rng.trial, error)
-            for how, repetition in ((None, None), *ways):
-                yield setting, [Number("failed", 1.0)], 0.0, (0.0, 0.0), how, repetition
-            continue
-        yield setting, numbers, done.seconds, (done.further.seconds, done.server), None, None
-        for how, repetition in ways:
-            began = time.perf_counter()
-            new = _tuned(done.made, how, repetition, data, settings_of(job.scenario.training))
-            seconds = time.perf_counter() - began
-            again = _measured(new, splits, draws, models.epochs, done.cost)
-            yield setting, again, seconds, (0.0, seconds), how, repetition
+    write_measured(job, columns, table, source)
 
 
 @dataclass(frozen=True)
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    made: the global model or models. seconds: of server and clients, including the method's
-    preparation only if it ran in this call. server: seconds of the server alone, always including
-    its preparation. further: cost of clients' work besides sending their models. cost: exchanges
-    with the server, messages, bytes and clients' passes over their data, as metrics.
+    seconds: of server and clients, with preparation if it ran in this call; server: of the server,
+    and always with it. further: of clients' work besides sending models. cost: as metrics.
     """
 
     made: MethodOutput
@@ -145,13 +133,8 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a one-shot method or control in one trial, and count what it costs.
 
-    `setting` is the method with its parameter values. `costly` holds the trial's local models, its
-    clients, and preparatory work that several choices of parameters share. If the method's
-    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
-    model whose weights are NaN, as if it had diverged.
-
-    Raises:
-        FedreproError: the method returns another type than `MethodOutput`.
+    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
+    the result is a model whose weights are NaN, as if it had diverged.
     """
     import torch
 
@@ -160,7 +143,7 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     kind, ledger = setting.component.meta["kind"], ledger_of(info)
     arithmetic = (ArithmeticError, np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
     try:
-        extra = costly(setting)
+        extra, spent, seconds = costly(setting)
         ledger.begin()
         called = time.perf_counter()
         made = setting.component.fn(local, info, rng=costly.rng, **setting.own, **extra)
@@ -172,23 +155,17 @@ def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
             raise
         log(f"{setting.token} failed: {type(error).__name__}, {one_line(error)}")
         nothing = {name: np.full_like(value[:1], np.nan) for name, value in local.tensors.items()}
-        lost = GlobalModel(local.model, nothing)
-        cost = communication(*_sent(kind, local, lost, ClientCost()))
-        seconds = time.perf_counter() - began
-        return SettingResult(lost, seconds, seconds, ClientCost(), cost)
-    further = costly.spent(setting) + ledger.spent
-    server = ended - called - ledger.spent.seconds + costly.seconds(setting)
+        made, further, ended = GlobalModel(local.model, nothing), ClientCost(), time.perf_counter()
+        server = ended - began
+    else:
+        further, server = spent + ledger.spent, ended - called - ledger.spent.seconds + seconds
     cost = communication(*_sent(kind, local, made, further))
     cost += [Number("passes", further.passes)] if further.passes else []
     return SettingResult(made, ended - began, server, further, cost)
 
 
 def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
-    """Raise FedreproError unless a method returned global models whose tensors fit their networks.
-
-    `made` is what the method returned; None is accepted, for a method that found nothing to return.
-    `setting` names the method in the error, and `local` are the clients' models.
-    """
+    """Raise FedreproError unless a method returned None or models that fit their networks."""
     if made is None:
         return
     models = [made] if isinstance(made, GlobalModel) else made
@@ -196,8 +173,7 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
     if not listed or not all(isinstance(model, GlobalModel) for model in models):
         raise FedreproError(
             f"method '{setting.token}' returns a {type(made).__name__}: let it return a "
-            "GlobalModel, a list with one for each client, or None where it has none of these "
-            "clients"
+            "GlobalModel, a list of one for each client, or None where it has none of these clients"
         )
     for model in models:
         due = network_of(model.model, local.shape, local.classes).shapes
@@ -205,38 +181,27 @@ def require_models(made: Any, setting: Spec, local: LocalModels) -> None:
         count = next((shapes[name][:1] for name in due if name in shapes), ())
         faults = [f"no '{name}'" for name in due if name not in shapes]
         faults += [f"'{name}', which its model lacks" for name in shapes if name not in due]
-        faults += [
-            f"'{name}' as a {type(value).__name__}: let it be a NumPy array"
-            for name, value in model.tensors.items()
-            if not isinstance(value, np.ndarray)
-        ]
+        types = {k: type(v) for k, v in model.tensors.items() if not isinstance(v, np.ndarray)}
+        faults += [f"'{k}' as a {v.__name__}: let it be a NumPy array" for k, v in types.items()]
         faults += ["no network (m = 0)"] if count == (0,) else []
-        faults += [
-            f"'{name}' of shape {shapes[name]}: let it be "
-            f"(m, {', '.join(map(str, due[name]))}) for m networks"
-            for name in due
-            if not faults and (len(shapes[name]) != 1 + len(due[name]) or shapes[name][:1] != count)
-        ]
+        for name in due if not faults else ():
+            if shapes[name][:1] != count or len(shapes[name]) != 1 + len(due[name]):
+                wanted = f"(m, {', '.join(map(str, due[name]))}) for m networks"
+                faults.append(f"'{name}' of shape {shapes[name]}: let it be {wanted}")
         if faults:
             raise FedreproError(f"method '{setting.token}' returns {faults[0]}")
 
 
 def recalibrates(method: Spec) -> bool:
-    """Return whether `method` is to measure running statistics again (parameter `batchnorm`)."""
     return "recalibrate" in render(method.values.get("batchnorm", "")).split("@")
 
 
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    `made` is what the method returned, `setting` the method with its parameters, `local` the
-    clients' models. `average` keeps the statistics that the method averaged. `local` returns a
-    model per client, with the client's own statistics and normalisation weights. `recalibrate`
-    measures statistics with the new weights, at clients or on the server's inputs.
-
-    Raises:
-        FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
-            `local` is asked of a method that reorders hidden units.
+    `average` keeps those that the method averaged. `local` returns a model per client, with the
+    client's own statistics and normalisation weights. `recalibrate` measures them with the new
+    weights.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -293,7 +258,6 @@ def _measured(
 def _tuned(
     made: MethodOutput, tune: Spec, repetition: int, data: TrialData, settings: Settings
 ) -> MethodOutput:
-    """Fine-tune a method's models by the procedure `tune` on public sample `repetition`."""
     if made is None:
         return None
     sample = data.public_sample(tune["examples"], repetition)
@@ -307,14 +271,10 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return a one-shot method's number of exchanges with the server, and its messages and bytes.
-
-    Numbers that the model `made` declares are used. Otherwise clients send their models `local`
-    once, besides the messages of `further` work. A control (`kind` other than "one_shot") sends
-    nothing.
-    """
-    model = made if isinstance(made, GlobalModel) else None
-    declared, exchanges = (model.traffic, model.exchanges) if model else (None, None)
+    """Return a one-shot method's exchanges with the server, and its messages and bytes."""
+    declared, exchanges = None, None
+    if isinstance(made, GlobalModel):
+        declared, exchanges = made.traffic, made.exchanges
     if kind != "one_shot":
         return 0, declared or Traffic()
     models = Traffic(local.clients, 0, FLOAT_BYTES * local.numbers)
@@ -330,13 +290,9 @@ def method_inputs(
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """Return the arguments of a one-shot method in one trial: local models, client information.
+    """Return a one-shot method's arguments in a trial: local models, and what it may know.
 
-    `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
-    another data set, whose inputs the server has without labels.
-
-    Raises:
-        FedreproError: the method needs public inputs, and they are missing or of another shape.
+    `public` is the folder of another data set, whose inputs the server has without labels.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)
@@ -359,45 +315,33 @@ def method_inputs(
 
 @dataclass
 class SharedPreparation:
-    """Runs a method's preparation (costly work before aggregation) once for many parameter values.
+    """Runs a method's preparation (costly work before aggregation) once for many settings.
 
-    Two calls share a preparation if all parameters that the preparation takes are equal. fn: the
-    preparation, None if the method has none. clients: the clients' models. made: from values of the
-    parameters to (result, clients' cost, server's seconds).
+    fn: the preparation; settings share it if all parameters that it takes are equal.
     """
 
     fn: Callable[..., Any] | None
     clients: LocalModels
     info: ClientInfo
     rng: RngKey
-    made: dict[tuple[Any, ...], tuple[Any, ClientCost, float]] = field(default_factory=dict)
+    made: dict[Any, tuple[dict[str, Any], ClientCost, float]] = field(default_factory=dict)
 
-    def __call__(self, setting: Spec) -> dict[str, Any]:
-        """Prepare for `setting` unless done; return {"prepared": result}, {} without fn."""
-        return {} if self.fn is None else {"prepared": self._made(self.fn, setting)[0]}
-
-    def spent(self, setting: Spec) -> ClientCost:
-        """Return clients' cost of preparing for `setting`, also if other settings share it."""
-        return ClientCost() if self.fn is None else self._made(self.fn, setting)[1]
-
-    def seconds(self, setting: Spec) -> float:
-        """Return the server's seconds of preparing for `setting`, also if others share them."""
-        return 0.0 if self.fn is None else self._made(self.fn, setting)[2]
-
-    def _made(self, fn: Callable[..., Any], setting: Spec) -> tuple[Any, ClientCost, float]:
-        names = [name for name in inspect.signature(fn).parameters if name in setting.values]
+    def __call__(self, setting: Spec) -> tuple[dict[str, Any], ClientCost, float]:
+        """Return {"prepared": result} for `setting`, and its clients' cost and server's seconds."""
+        if self.fn is None:
+            return {}, ClientCost(), 0.0
+        names = [name for name in inspect.signature(self.fn).parameters if name in setting.values]
         values = {name: setting.values[name] for name in names}
         key = tuple(values.values())
         if key not in self.made:
             ledger = ledger_of(self.info)
             ledger.begin()
             began = time.perf_counter()
-            value = fn(self.clients, self.info, rng=self.rng, **values)
+            value = {"prepared": self.fn(self.clients, self.info, rng=self.rng, **values)}
             whole = time.perf_counter() - began
             self.made[key] = value, ledger.spent, whole - ledger.spent.seconds
         return self.made[key]
 
 
 def ledger_of(info: ClientInfo) -> CostCounter:
-    """Return the counter of the time and traffic of clients in `info`, or a new one."""
     return info.clients.ledger if info.clients else CostCounter()

@@ -13,17 +13,13 @@ from fedrepro.data.partition_table import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.planning.jobs import TrialBlock
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 
 MIB = 2**20
 
 
 def download(name: str, file: str, mirror: str, out: Path) -> None:
-    """Fetch the raw file `file` of the data set `name`, and write it to the path `out`.
-
-    It is taken from the folder `mirror` if that has it. Otherwise known URLs are tried in turn
-    until one delivers the file completely. Its checksum is verified.
-    """
+    """Fetch a raw file from the folder `mirror` or a URL, and verify its checksum."""
     shown = 0
 
     def progress(done: int, total: int) -> None:
@@ -39,7 +35,6 @@ def download(name: str, file: str, mirror: str, out: Path) -> None:
 
 
 def resolved(dataset: Spec) -> str:
-    """Return a text that differs if a data set's parameters, features or code version differ."""
     return ";".join(filter(None, (dataset.resolved, resolved_features(dataset))))
 
 
@@ -74,11 +69,7 @@ def _device(dataset: Spec) -> str:
 
 
 def partition(data: Path, spec: Spec, trials: TrialBlock, seed: int, out: Path) -> None:
-    """Divide a data set among clients in each trial; write who has which examples to `out`.
-
-    `data` is the folder of the data set's arrays, `spec` the rule that assigns examples to clients,
-    such as dirichlet, with its parameters, and `trials` the range of trials (seeded repetitions).
-    """
+    """Divide the data set in `data` among clients in each trial; write who has what to `out`."""
     prepared = load_prepared(data)
     dataset = parse_token("dataset", prepared.token)
     table = partition_table_of(dataset, spec, prepared, range(trials.first, trials.last + 1), seed)

@@ -1,13 +1,10 @@
-"""Save the global models behind a figure or table, made by one-shot methods, as state dicts.
+"""Save the models behind a figure or table, made again by one-shot methods, as state dicts.
 
-Models are computed again from the local models, with the selected parameter values. Random numbers
-depend on seed and trial alone, so the figure or table shows the numbers of exactly these models.
+Random numbers depend on seed and trial alone, so it shows the numbers of exactly these models.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,55 +26,42 @@ from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, run_setting
-from fedrepro.stages.devices import device_of
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import device_of, log
 from fedrepro.stages.trial_data import ScenarioData
 
 
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
-    There is a file per combination of swept parameters, method and trial; models.json lists the
-    files. `key` is the figure or table as paper/name, `plan` knows its runs, and `folder` has the
-    drawn figures and tables, with the selected parameter values.
-
-    Raises:
-        FedreproError: the figure or table is not drawn, or has no one-shot method.
+    There is a file per combination of swept parameters, method and trial; models.json lists them.
+    `folder` has the drawn figures and tables, with the selected parameter values.
     """
     exhibit = plan.exhibit(key)
-    text = open_exhibit(folder, key, plan.scale).read(".csv").decode()
-    written = list(csv.DictReader(io.StringIO(text)))
-    wanted = []
+    written = open_exhibit(folder, key, plan.scale).table(".csv").to_dict("records")
+    rows: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
+    where = ""
     for place, point in enumerate(exhibit.points):
         at = {name: comparable_text(value) for name, value in point.values.items()}
         of_point = [row for row in written if {k: comparable_text(row[k]) for k in at} == at]
         shown = {(row["method"], row["setting"]) for row in of_point}
         for (label, setting), run in point.runs.items():
+            method, token, trials = setting.method, setting.token, point.trials[label]
             # fine-tuned models are left out: a trial may have several, one per public sample
-            known = (label, setting.token) in shown and not setting.tune
-            if known and run.scenario and run.method.component.meta["kind"] == "one_shot":
-                wanted.append((place, at, label, setting, run.scenario, point.trials[label]))
-    if not wanted:
+            if (label, token) not in shown or setting.tune or not run.scenario:
+                continue
+            if method.component.meta["kind"] != "one_shot":
+                continue
+            where = where or device_of(device)
+            for trial, made, classes in _made(method, run.scenario, trials, plan, where, inputs):
+                file = f"{place}-{setting_names([method], [method], token)}-trial-{trial}.pt"
+                save_state(out / file, as_state(made, classes))
+                row = {"file": file, "checksum": checksum_of_file(out / file), "point": at}
+                more = {"method": label, "setting": token, "trial": trial}
+                rows.append({**row, **more, "model": made.model.token})
+            log(f"{label}: {token}, {trials} trials")
+    if not where:
         raise FedreproError(f"{key} shows no one-shot method, whose models could be kept")
-    rows: list[dict[str, Any]] = []
-    inputs: list[dict[str, Any]] = []
-    where = device_of(device)
-    for place, values, label, setting, scenario, trials in wanted:
-        method, token = setting.method, setting.token
-        for trial, made, classes in _made(method, scenario, trials, plan, where, inputs):
-            file = f"{place}-{setting_names([method], [method], token)}-trial-{trial}.pt"
-            save_state(out / file, as_state(made, classes))
-            row = {
-                "file": file,
-                "checksum": checksum_of_file(out / file),
-                "point": values,
-                "method": label,
-                "setting": token,
-                "trial": trial,
-                "model": made.model.token,
-            }
-            rows.append(row)
-        log(f"{label}: {token}, {trials} trials")
     source = provenance(plan.config.seed, device=where, inputs=inputs, key=key, scale=plan.scale)
     write_json(out / "models.json", {"provenance": source, "models": rows})
 
@@ -90,11 +74,7 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Compute the models of a one-shot method in the first `count` trials again.
-
-    Yields (trial, model, number of classes). `scenario` is data set, partition, model and local
-    training. The provenance of files that are read is appended to `inputs`.
-    """
+    """Yield (trial, model, number of classes) of a one-shot method; add what is read to inputs."""
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
@@ -121,9 +101,9 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
-    An ensemble's dict has `state_dicts`; `weights`, (networks, classes); if a small network weighs
-    the others for each example, that network's tensors as `gate`; and `vote`, True, if networks
-    vote rather than average their probabilities.
+    With `state_dicts` it has `weights`, (networks, classes); as `gate` the tensors of a network
+    that weighs the others for each example; and `vote` if networks do not average their
+    probabilities.
     """
     import torch
 

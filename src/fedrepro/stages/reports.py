@@ -10,10 +10,18 @@ from typing import Any
 
 import pandas as pd
 
-from fedrepro.core.artifacts import SCHEMA_VERSION, write_bytes, write_json, write_table, write_text
+from fedrepro.core.artifacts import (
+    SCHEMA_VERSION,
+    write_bytes,
+    write_json,
+    write_table,
+    write_text,
+)
 from fedrepro.core.component_tokens import shown_name
 from fedrepro.core.errors import FedreproError, unknown
+from fedrepro.core.params import comparable_text
 from fedrepro.core.spec import Spec
+from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.data.partition_table import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.partition_and_graph_maps import (
@@ -23,29 +31,39 @@ from fedrepro.drawings.partition_and_graph_maps import (
     partition_map,
     render_map,
 )
-from fedrepro.numbers.exhibit_files import TIMES, write_claims, write_files
-from fedrepro.numbers.exhibit_metadata import exhibit_metadata
+from fedrepro.numbers.exhibit_files import (
+    SUFFIXES,
+    TIMES,
+    ExhibitFiles,
+    open_recorded,
+    write_claims,
+    write_files,
+)
+from fedrepro.numbers.exhibit_metadata import command_of, describe, exhibit_metadata
 from fedrepro.numbers.exhibit_tables import (
-    Metrics,
     csv_text,
+    leading_columns,
     read_csv,
     read_metrics,
     summarise,
     tidy,
 )
 from fedrepro.numbers.run_times import method_times, times_of
+from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
 from fedrepro.numbers.verdicts.claims import verdicts
-from fedrepro.planning.config import load_exhibits
+from fedrepro.planning.config import load_config, load_exhibits
+from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
-from fedrepro.planning.plan import Plan, Run
+from fedrepro.planning.plan import Exhibit, Plan, Run
 from fedrepro.record.leaderboards import parts_in, write_board
-from fedrepro.record.record_results import drawn_keys
+from fedrepro.record.record_results import RECORD, Recorded, drawn_keys, record
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")
+KEPT = ("data", "components", "computed", "timings")  # of the json: where numbers come from
 TRIAL = 0  # the trial that maps show
 LEADS_ON = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>fedrepro</title>'
@@ -59,22 +77,17 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
 
     Files are .csv; .choice.csv, the parameter values that were tried; .json, the origin; and
     .metrics.parquet. A figure also has .svg and .png, a table .html and .printed.csv (the paper's
-    numbers). Pictures are made from the text of the csv, so the csv has every number that is shown;
-    measured times are in .times.csv. `key` is the figure or table as paper/name. `plan` names the
-    files of metrics, below the current folder.
+    numbers). Pictures are made from the text of the csv, so it has every number that is shown.
     """
     exhibit = plan.exhibit(key)
     files = {run: plan.run_files(run, trials) for run, trials in exhibit.trials.items()}
-    tables = {run: read_metrics(paths) for run, paths in files.items()}
-    _require_current(key, files, tables)
-    rows = {run: table.rows for run, table in tables.items()}
-    sources = {run: table.sources for run, table in tables.items()}
-    failed = {
-        path: source["failed"]
-        for run, paths in files.items()
-        for path, source in zip(paths, sources[run], strict=True)
-        if "failed" in source
-    }
+    metrics = {run: read_metrics(paths) for run, paths in files.items()}
+    rows = {run: table.rows for run, table in metrics.items()}
+    sources = {run: table.sources for run, table in metrics.items()}
+    pairs = {run: dict(zip(files[run], own, strict=True)) for run, own in sources.items()}
+    _require_current(key, pairs)
+    every_source = itertools.chain.from_iterable(own.items() for own in pairs.values())
+    failed = {path: source["failed"] for path, source in every_source if "failed" in source}
     of_board = bool(plan.files[exhibit.paper].boards)
     summary = summarise(exhibit, rows, files, allow_all_failed=of_board or bool(failed))
     numbers = csv_text(summary.numbers)
@@ -93,40 +106,92 @@ def draw_exhibit(key: str, plan: Plan, out_base: Path) -> None:
     shown = exhibit.settings.drawing.files(exhibit, described, every)
     source = {name: described[name] for name in SOURCE}
 
-    write_table(f"{out_base}.metrics.parquet", tidy(exhibit, rows), "metrics", source, compact=True)
+    tidied = tidy(exhibit, rows)
+    write_table(f"{out_base}.metrics.parquet", tidied, "metrics", source, compact=True)
     write_files(f"{out_base}", described, texts | shown, ".metrics.parquet")
     log(f"{key}: {len(summary.numbers)} numbers from {sum(map(len, files.values()))} jobs")
 
 
-def _require_current(
-    key: str, files: Mapping[Run, Sequence[str]], tables: Mapping[Run, Metrics]
-) -> None:
-    """Raise FedreproError if metrics in `files` are of outdated versions or default parameters.
+def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
+    """Raise FedreproError if metrics in `files`, perhaps copied here, are of outdated versions."""
+    old = {}
+    for run, sources in files.items():
+        for spec in (*specs_of(run.scenario), run.method):
+            for path, source in sources.items():
+                then = source.get("resolved", {}).get(spec.kind, [spec.resolved])
+                if then != [spec.resolved] and path not in old:
+                    old[path] = f"{path} is of {then[0]}, which is {spec.resolved} now"
+    first, *others = [*old.values()] or [""]
+    if first:
+        more = f", and so are {len(others)} more files: delete them" if others else ": delete it"
+        raise FedreproError(f"{key}: {first}{more}, and start again")
 
-    Versions are those of data set, partition, model, training and method. Snakemake repeats
-    outdated runs by itself, but not if their files were copied here. `tables` are the files'
-    metrics, and `key` names the figure or table in the error.
+
+def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
+    """Draw recorded figures and tables again with the present drawing code, and record them again.
+
+    FedreproError is raised if one is not recorded, or must be computed again, because its record
+    has other methods, points or trials than the present configuration.
     """
-    old = []
-    for run, table in tables.items():
-        due = {spec.kind: [spec.resolved] for spec in (*specs_of(run.scenario), run.method)}
-        for path, source in zip(files[run], table.sources, strict=True):
-            for kind, now in due.items():
-                then = source.get("resolved", {}).get(kind, now)
-                if then != now:
-                    old.append(f"{path} is of {then[0]}, which is {now[0]} now")
-                    break
-    if old:
-        more = f", and so are {len(old) - 1} more files: delete them" if old[1:] else ": delete it"
-        raise FedreproError(f"{key}: {old[0]}{more}, and start again")
+    plan = Plan(load_config(), load_exhibits(), scale)
+    with temporary_folder() as folder:
+        for key in keys:
+            exhibit = plan.exhibit(key)  # first, since it refuses a leaderboard by its name
+            _draw(plan, exhibit, open_recorded(target / scale, key, scale), folder)
+        done = record(scale, keys, folder, target)
+    for key in keys:
+        files = open_recorded(target / scale, key, scale)
+        for suffix in set(SUFFIXES) - set(files.suffixes):
+            Path(f"{target / scale / key}{suffix}").unlink(missing_ok=True)  # a table's old image
+    return done
+
+
+def _draw(plan: Plan, exhibit: Exhibit, files: ExhibitFiles, folder: Path) -> None:
+    numbers = files.table(".csv")
+    _require_all(exhibit, numbers, plan.scale)
+    if exhibit.pairs:
+        plain = numbers.drop(columns=list(COLUMNS), errors="ignore")
+        paired = with_pairs(plain.to_dict("records"), leading_columns(plain), exhibit.pairs)
+        numbers = pd.DataFrame(paired, columns=[*plain.columns, *COLUMNS])
+    text = csv_text(numbers)
+    described = {name: files.about[name] for name in KEPT}
+    described |= describe(exhibit, plan, plan.files[exhibit.paper])
+    took = ("machine", "machines", "seconds", "cpu_seconds", "peak_bytes")
+    run = {name: files.run[name] for name in took if name in files.run}
+    base = folder / plan.scale / exhibit.key
+    contents = {".csv": text.encode(), ".choice.csv": files.read(".choice.csv")}
+    every = read_csv(text)
+    if TIMES in files.suffixes:
+        contents[TIMES] = files.read(TIMES)
+        every = pd.concat([every, read_csv(contents[TIMES].decode())], ignore_index=True)
+    contents |= exhibit.settings.drawing.files(exhibit, described, every)
+    base.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(Path(f"{base}.metrics.parquet"), files.read(".metrics.parquet"))
+    write_files(str(base), described | {"run": run}, contents, ".metrics.parquet")
+
+
+def _require_all(exhibit: Exhibit, numbers: pd.DataFrame, scale: str) -> None:
+    """Raise FedreproError unless recorded `numbers` have just the configured methods and trials."""
+    recorded = {
+        (*(comparable_text(row[key]) for key in exhibit.swept), row["method"]): int(row["trials"])
+        for row in final(numbers).to_dict("records")
+    }
+    wanted = {
+        (*map(comparable_text, point.values.values()), label): trials
+        for point in exhibit.points
+        for label, trials in point.trials.items()
+    }
+    other = sorted({key[-1] for key, trials in wanted.items() if recorded.get(key) != trials})
+    if other or len(recorded) > len(wanted):
+        raise FedreproError(
+            f"{exhibit.key}: the record has other methods, points or numbers of trials than the "
+            f"config, of {', '.join(other) or 'all'}; compute it again with: "
+            f"{command_of(exhibit, scale)}"
+        )
 
 
 def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
-    """Write the files of the leaderboard `key`, such as arena/1, from its tables in `reports`.
-
-    `scale` is the size of experiments: tiny, quick or paper. `out` is the files' path without
-    suffix.
-    """
+    """Write the leaderboard `key`, such as arena/1, from its tables in `reports`, to `out`."""
     paper, _, version = key.partition("/")
     files = load_exhibits()
     known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
@@ -140,11 +205,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
 
 
 def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: Path) -> None:
-    """Judge a paper's claims by the numbers of our figures and tables; write verdicts to `out`.
-
-    Verdicts are a csv. `published` is the paper's file of claims; `exhibits` names the figures and
-    tables (paper/name), which are in the folder `reports`.
-    """
+    """Judge a paper's claims by our figures and tables in `reports`; write verdicts to `out`."""
     rows = verdicts(published, exhibits, reports)
     write_claims(out, csv_text(rows))
     counts = rows.groupby("claim")["verdict"].first().value_counts()
@@ -152,40 +213,31 @@ def judge_claims(published: Path, exhibits: Sequence[str], reports: Path, out: P
 
 
 def draw_maps(kind: str, plan: Plan, exhibits: Sequence[str], out: Path) -> None:
-    """Draw the partitions or graphs that figures and tables use, as svg files in the folder `out`.
+    """Draw "partitions" or "graphs" that exhibits use, as svg files listed in a json, in `out`."""
+    entries: list[dict[str, Any]] = []
 
-    `kind` is "partitions" or "graphs"; `exhibits` names the figures and tables as paper/name. A
-    json file in `out` lists the drawings.
-    """
-    found: list[tuple[PartitionMap | GraphMap, Spec, str, Sequence[str], dict[str, Any]]] = []
+    def add(
+        picture: PartitionMap | GraphMap, spec: Spec, name: str, keys: Sequence[str], **more: Any
+    ) -> None:
+        write_bytes(out / f"{name}.svg", render_map(picture, [".svg"])[".svg"])
+        entry = {"image": f"{name}.svg", "title": picture.title, "alt": picture.alt}
+        entry |= {"words": picture.words, "about": spec.component.doc, "token": spec.token}
+        entries.append(entry | {"exhibits": keys, **more})
+
     if kind == "partitions":
         for (dataset, partition), keys in plan.partitions(exhibits).items():
             prepared = load_prepared(plan.jobs.dataset(dataset))
             file = plan.jobs.partition(dataset, partition, plan.blocks(TRIAL + 1)[-1])
             held = read_members(file, TRIAL, dataset, partition)
             one = partition_map(prepared, partition, held, plan.config.seed, TRIAL)
-            numbers = {"skew": asdict(one.skew), "stand_in": prepared.stand_in}
-            found.append((one, partition, shown_name(dataset, partition), keys, numbers))
+            more = {"skew": asdict(one.skew), "stand_in": prepared.stand_in}
+            add(one, partition, shown_name(dataset, partition), keys, **more)
     elif kind == "graphs":
         for (graph, clients), keys in plan.graphs(exhibits).items():
             drawn = graph_map(graph, clients, plan.config.seed, TRIAL)
-            numbers = {"numbers": drawn.numbers}
-            found.append((drawn, graph, f"{shown_name(graph)}--{clients}", keys, numbers))
+            add(drawn, graph, f"{shown_name(graph)}--{clients}", keys, numbers=drawn.numbers)
     else:
         raise unknown("kind of maps", kind, ("partitions", "graphs"))
-    entries = []
-    for picture, spec, name, shown, numbers in found:
-        write_bytes(out / f"{name}.svg", render_map(picture, [".svg"])[".svg"])
-        entry = {
-            "image": f"{name}.svg",
-            "title": picture.title,
-            "alt": picture.alt,
-            "words": picture.words,
-            "about": spec.component.doc,
-            "token": spec.token,
-            "exhibits": shown,
-        }
-        entries.append(entry | numbers)
     head = {"kind": f"{kind.removesuffix('s')}-maps", "schema": SCHEMA_VERSION}
     listed = out / ("maps.json" if kind == "partitions" else "graphs.json")
     write_json(listed, {**head, kind: entries})
@@ -202,9 +254,7 @@ def draw_site(
 ) -> None:
     """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
 
-    `scale` is tiny, quick or paper. `out` is a folder, or an index.html whose pages go to the
-    folder `site` next to it. `maps` and `graphs` are folders with drawings of partitions and
-    graphs, which `draw_maps` wrote.
+    `out` is a folder, or an index.html whose pages go to the folder `site` next to it.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []

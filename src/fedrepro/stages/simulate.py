@@ -5,26 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 
 from fedrepro.api import Simulated
-from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
-from fedrepro.core.provenance import provenance, resources_used
+from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
-from fedrepro.planning.jobs import METRICS, TIMINGS, Job
-from fedrepro.stages.job_log import log
+from fedrepro.planning.jobs import Job
+from fedrepro.stages.job_process import log, write_measured
 
 
 def run(job: Job) -> None:
-    """Run a simulation with all its parameter values in every trial of a job (a process).
-
-    A trial is a number of repetitions, drawn by seed and trial. Metrics and seconds are written.
-    """
+    """Run a simulation with all its parameter values in every trial, a number of repetitions."""
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None
     measured: list[tuple[int, str, float]] = []
@@ -37,8 +32,7 @@ def run(job: Job) -> None:
         log(f"trial {trial}: {method.name}")
     source = provenance(seed, specs=(method,), path=method.token)
     columns = dict(zip(("trial", "method", "seconds"), zip(*measured, strict=True), strict=True))
-    write_table(Path(job.out, TIMINGS), columns, "timings", source | resources_used())
-    write_table(Path(job.out, METRICS), table.arrow(), "metrics", source)
+    write_measured(job, columns, table, source)
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
@@ -52,6 +46,5 @@ def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow
             if np.ndim(value) == 0:  # one number for all nodes
                 yield row(value=float(value))
             else:
-                yield from (
-                    row(value=float(v), client=node) for node, v in enumerate(np.asarray(value))
-                )
+                each = enumerate(np.asarray(value))
+                yield from (row(value=float(v), client=node) for node, v in each)

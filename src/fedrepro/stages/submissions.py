@@ -1,9 +1,4 @@
-"""Methods that others submit to a leaderboard: write and verify a folder with method and results.
-
-`submit` writes such a folder from finished runs. `verify` draws the leaderboard's tables again from
-the submitted metrics, computes some metrics again, and compares bytes. It imports the method's
-file, so strangers' code should run in a container (docs/entries.md).
-"""
+"""Methods that others submit to a leaderboard: write and verify a folder with its results."""
 
 from __future__ import annotations
 
@@ -28,6 +23,7 @@ from fedrepro.core.provenance import file_of, origin, origins
 from fedrepro.core.registry import components
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.exhibit_files import TIMES, ExhibitFiles, open_exhibit
+from fedrepro.numbers.exhibit_metadata import command
 from fedrepro.planning.config import (
     Config,
     ExhibitFile,
@@ -57,10 +53,9 @@ KEPT = ("drawn", "run", "files", "blank")
 class Submission(Strict):
     """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
-    exhibits: the leaderboard's tables with results of the method, as paper/name. scale: size of the
-    experiments: tiny, quick or paper. says: name, label and parameters of the method. file: the
-    method's Python file, in the same folder; empty if an installed package has it. origin: versions
-    and machine that computed the metrics. by: the author, in words.
+    exhibits: the leaderboard's tables with results of the method. says: its name, label and
+    parameters. file: of its code, in the same folder; empty if an installed package has it. by:
+    whom, in words.
     """
 
     kind: Literal["entry"]
@@ -78,24 +73,15 @@ class Submission(Strict):
     def paper(self) -> str:
         return self.exhibits[0].partition("/")[0]
 
-    def config(self, components: Sequence[str] = ()) -> Config:
-        """Return a configuration with the author's seed and job size, and files `components`."""
-        return Config.model_validate(
-            {
-                "seed": self.seed,
-                "granularity": {"trials_per_job": self.trials_per_job},
-                "components": list(components),
-            }
-        )
+    def config(self, **more: Any) -> Config:
+        """Return a configuration with the author's seed and job size, and `more` keys."""
+        cut = {"trials_per_job": self.trials_per_job}
+        return Config.model_validate({"seed": self.seed, "granularity": cut, **more})
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of verifying a submitted method: differences between its files and ours.
-
-    runs: number of submitted files of metrics. computed: paths of files that were computed again.
-    differing: a sentence for each difference.
-    """
+    """The outcome of verifying a submitted method; `computed` of its `runs` were computed again."""
 
     runs: int
     computed: list[str]
@@ -103,14 +89,7 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return the configuration `file` of a leaderboard's tables with one method in place of all.
-
-    `says` describes this submitted method: its name, label and parameters.
-
-    Raises:
-        FedreproError: `says` names an unknown method, or sets more than the method's parameters,
-            such as another partition.
-    """
+    """Return the configuration `file` of a leaderboard's tables with one method in place of all."""
     known = components("method")
     if says.get("name") not in known:
         raise unknown("method", str(says.get("name")), known, "the entry")
@@ -134,7 +113,7 @@ def _bare(layer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
-    """List the paths of metrics that the figures and tables `keys` (paper/name) need, once each."""
+    """List the paths of metrics that the figures and tables `keys` need, once each."""
     files = (path for key in keys for path in plan.metrics_files(plan.exhibit(key)))
     return list(dict.fromkeys(files))
 
@@ -142,15 +121,9 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
-    the configuration adds (by `also`), empty if it adds only one. `scale` is tiny, quick or paper.
-    `by` is the author, and `out` the folder, by default below the recorded leaderboard.
-
-    Returns (the folder, sentences: notes, and why tables are left out).
-
-    Raises:
-        FedreproError: the method is unknown, its file changed since its runs, or no table is
-            computed completely.
+    `key` is the leaderboard or one of its tables, `wanted` the method's label or name, empty if the
+    configuration adds only one (by `also`). `by` is the author. Returns the folder, by default
+    below the recorded leaderboard, and sentences: notes, and why tables are left out.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -165,14 +138,13 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
     for part in keys:
         try:
             due = metrics_files_of(plan, [part])
+            if missing := [path for path in due if not Path(path).exists()]:
+                left_out[part] = (
+                    f"{len(missing)} of {len(due)} files of runs are missing; make them with: "
+                    f"{command(scale, part)}"
+                )
         except FedreproError as error:
             left_out[part] = str(error)
-            continue
-        if missing := [path for path in due if not Path(path).exists()]:
-            left_out[part] = (
-                f"{len(missing)} of {len(due)} files of runs are missing; make them with: "
-                f"snakemake --cores 2 reports/{scale}/{part}.csv"
-            )
     keys = [part for part in keys if part not in left_out]
     said = [f"not part of it: {part} ({why})" for part, why in left_out.items()]
     if not keys:
@@ -207,18 +179,9 @@ def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tupl
             (folder / part).parent.mkdir(exist_ok=True)
             draw_exhibit(part, plan, drawn / scale / part)
             write_kept(folder / part, read_drawn(scale, part, drawn, said))
-        entry = {
-            "kind": "entry",
-            "schema": SCHEMA_VERSION,
-            "exhibits": keys,
-            "scale": scale,
-            "seed": config.seed,
-            "trials_per_job": plan.trials_per_job,
-            "says": dict(says),
-            "file": f"{item.name}.py" if own else "",
-            "origin": origins(sources),
-            "by": by,
-        }
+        entry = {"kind": "entry", "schema": SCHEMA_VERSION, "exhibits": keys, "scale": scale}
+        entry |= {"seed": config.seed, "trials_per_job": plan.trials_per_job, "says": dict(says)}
+        entry |= {"file": f"{item.name}.py" if own else "", "origin": origins(sources), "by": by}
         write_json(folder / ENTRY, entry)
         shutil.copytree(folder, out)
     return out, said
@@ -228,27 +191,22 @@ def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
     """Return the method `wanted` (label or name) that the configuration adds by its key `also`."""
     called = {str(method.get("label") or method.get("name")): method for method in file.also}
     known = {str(method.get("name")): method for method in file.also} | called
-    if not wanted and len(called) == 1:
-        return next(iter(called.values()))
-    if not wanted and called:
+    if not wanted and len(called) > 1:
         raise FedreproError(
             f"`also` has several methods; choose one by --method: {', '.join(called)}"
         )
-    if wanted not in known:
+    found = known.get(wanted) if wanted else next(iter(called.values()), None)
+    if found is None:
         raise FedreproError(
             f"`also` in config/config.yaml has no method {wanted and repr(wanted) + ' '}for "
             f"{file.paper} (it has {', '.join(called) or 'none'}): write also: "
             f"{{{file.paper}: [{{name: mine}}]}} there"
         )
-    return known[wanted]
+    return found
 
 
 def read_entry(folder: Path) -> Submission:
-    """Read and validate the entry.json of a folder with a submitted method.
-
-    Raises:
-        FedreproError: the file is missing or wrong.
-    """
+    """Read and validate the entry.json of a folder with a submitted method."""
     if not (folder / ENTRY).is_file():
         raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
     try:
@@ -264,11 +222,8 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
-    `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
-    computed again, or all if it is None, on `cores` cores. Returns the differences found.
-
-    Raises:
-        FedreproError: this installation has not the leaderboard's tables, or a file is missing.
+    `count` of its files of metrics, chosen at random by `seed`, are computed again, or all if None.
+    The method's file is imported, so strangers' code should run in a container (docs/entries.md).
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -279,32 +234,28 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
                 "seed that it says: submit it again from the folder that computed it"
             )
         differing = []
-        with contextlib.chdir(folder):
-            for key in entry.exhibits:
-                (work / key).parent.mkdir(exist_ok=True)
-                try:
-                    draw_exhibit(key, plan, work / key)
-                except FedreproError as error:
-                    raise FedreproError(
-                        f"{key} cannot be drawn from the entry's metrics; if these or its method "
-                        f"were changed, get the folder from its author again ({error})"
-                    ) from error
         for key in entry.exhibits:
-            ours, theirs = (open_exhibit(place, key, entry.scale) for place in (work, folder))
-            odd = _differing_files(ours, theirs)
-            differing += [
-                f"{key}{suffix} does not follow from the entry's metrics" for suffix in odd
-            ]
+            (work / key).parent.mkdir(exist_ok=True)
+            try:
+                with contextlib.chdir(folder):
+                    draw_exhibit(key, plan, work / key)
+            except FedreproError as error:
+                raise FedreproError(
+                    f"{key} cannot be drawn from the entry's metrics; if these or its method "
+                    f"were changed, get the folder from its author again ({error})"
+                ) from error
+            odd = _differing_files(*(open_exhibit(at, key, entry.scale) for at in (work, folder)))
+            differing += [f"{key}{end} does not follow from the entry's metrics" for end in odd]
         drawn = paths
         if count is not None:
             drawn = random.Random(seed).sample(paths, min(count, len(paths)))
         failed = "it was not computed"
-        if drawn:
-            try:
-                with inside_folder(work / "run"):
+        try:
+            with inside_folder(work / "run"):
+                if drawn:
                     compute(drawn, cores, own=True)
-            except FedreproError as error:
-                failed = str(error)
+        except FedreproError as error:
+            failed = str(error)
         for path in drawn:
             if not (work / "run" / path).exists():
                 differing.append(f"{path}: {failed}")
@@ -316,15 +267,14 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
             if why := _difference(*tables):
                 failures = read_source(work / "run" / path).get("failed", ())
                 differing.append(f"{path}: {'; '.join(failures) or why}")
-        if drawn and differing:
-            here = origin()
-            differing += [
-                f"this may be why: {key} is {json.dumps(here[key])} here, not "
-                f"{json.dumps(made.get(key))}"
-                for made in entry.origin
-                for key in ("digest", "versions", "arithmetic", "device")
-                if made.get(key) != here[key]
-            ]
+        here = origin() if drawn and differing else {}
+        differing += [
+            f"this may be why: {key} is {json.dumps(here[key])} here, not "
+            f"{json.dumps(made.get(key))}"
+            for made in entry.origin
+            for key in ("digest", "versions", "arithmetic", "device")
+            if here and made.get(key) != here[key]
+        ]
     return Verdict(len(paths), drawn, differing)
 
 
@@ -332,18 +282,17 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
 def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
     """Make a folder `work` to compute a submission again; yield the plan of its runs."""
     files = [str(work / entry.file)] if entry.file else []
-    config = load_config() if Path("config/config.yaml").exists() else entry.config()
-    exhibits, mirror = load_exhibits(of=entry.exhibits), config.mirror_folder()
-    data = Path("config/datasets.csv").absolute()
-    resources = Path("resources").absolute()
+    configured = Path("config/config.yaml").exists()
+    mirror = (load_config() if configured else Config()).mirror_folder()
+    exhibits = load_exhibits(of=entry.exhibits)
     start(work)
-    if data.exists():
-        shutil.copyfile(data, work / "config/datasets.csv")
-    if resources.is_dir():
+    if (data := Path("config/datasets.csv")).exists():
+        shutil.copyfile(data, work / data)
+    if (resources := Path("resources").absolute()).is_dir():
         (work / "resources").symlink_to(resources)
     if entry.file:
         shutil.copyfile(folder / entry.file, work / entry.file)
-    settings = entry.config(files).model_copy(update={"mirror": mirror and os.path.abspath(mirror)})
+    settings = entry.config(components=files, mirror=mirror and os.path.abspath(mirror))
     (work / "config/config.yaml").write_text(settings.model_dump_json(), encoding="utf-8")
     before = plugins.configured_files()
     plugins.set_plugin_files(files)
@@ -361,11 +310,7 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List suffixes of a table's files that differ between `ours`, drawn here, and submitted ones.
-
-    Raises:
-        FedreproError: a file is missing, or differs from its checksum.
-    """
+    """List suffixes of a table's files that differ between `ours` and submitted ones."""
     odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
     if not ours.metrics.equals(theirs.metrics):
         odd.append(".metrics.parquet")
@@ -389,20 +334,11 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Write the leaderboard that a submitted method belongs to, with this method among its rows.
-
-    `folder` is the submission. The `verdict` on it is written into `folder` if metrics were
-    computed again (chosen at random by `seed`). Returns the paths of the leaderboard's files.
-
-    Raises:
-        FedreproError: the folder belongs to no leaderboard, or another method has the label.
-    """
+    """Write the leaderboard that a submitted method belongs to, with it; return the files."""
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
-    if (
-        folder.parent != entries_folder(reports, entry.paper, version)
-        or reports.name != entry.scale
-    ):
+    place = entries_folder(reports, entry.paper, version)
+    if folder.parent != place or reports.name != entry.scale:
         due = entries_folder(RECORD / entry.scale, entry.paper, "1")
         raise FedreproError(f"{folder} lies at no leaderboard: move it to a folder as {due}")
     if verdict.computed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,7 @@ from fedrepro.core.provenance import resources_used
 from fedrepro.core.serialization import KIND, model_rows
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.stages.devices import device_of
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
@@ -33,16 +33,11 @@ SLICE_BYTES = 128 * 2**20
 
 
 def run(job: Job, device: str = "cpu") -> None:
-    """Train the local models of a job, of a range of clients in a range of trials, and write them.
-
-    A job is one process of the pipeline; `device` is cpu or cuda. Many models are trained at once
-    and written as soon as they are trained, so that memory does not grow with the number of
-    clients.
-    """
+    """Train the local models of a job, many at once, and write them as soon as they are trained."""
     scenario, trials, clients, out = job.scenario, job.trials, job.clients, Path(job.out, LOCAL)
     assert trials is not None
     assert clients is not None
-    given = ScenarioData.of(job, device_of(device))
+    given = ScenarioData.of(job, device)
     network = network_of(scenario.model, given.prepared.shape, len(given.prepared.classes))
     settings, source = settings_of(scenario.training), given.source(scenario.token)
     measured: list[tuple[int, int, float]] = []
@@ -54,11 +49,8 @@ def run(job: Job, device: str = "cpu") -> None:
         most = max(1, SLICE_BYTES // (4 * Layout(network.shapes).size))
         for together in [[data] for data in each] if noisy else [each]:
             examples = replace(together[0]).held  # a copy, so that no trial keeps its noisy inputs
-            every = [
-                Task(data.members.rows_of(client), data.rng.at(client=client))
-                for data in together
-                for client in clients
-            ]
+            pairs = product(together, clients)
+            every = [Task(own.members.rows_of(j), own.rng.at(client=j)) for own, j in pairs]
             for at in range(0, len(every), most):
                 yield from trained_together(every[at : at + most], examples)
 
@@ -69,18 +61,15 @@ def run(job: Job, device: str = "cpu") -> None:
         tasks = [replace(task, rows=own) for task, own in zip(tasks, rows, strict=True)]
         terms = with_prior(network, ())
         trained = train(network, loaded, tasks, settings, starts, terms=terms).checked()
-        places = [(task.rng.trial, task.rng.client) for task in tasks]
         epochs = None
         if settings.patience > 0:
             steps = zip(trained.steps, tasks, strict=True)
             epochs = [int(own) // task.per_epoch(settings.batch_size) for own, task in steps]
         each = trained.seconds / max(1, int(trained.steps.sum()))
-        took = (trained.steps * each).tolist()
-        measured.extend((*place, own) for place, own in zip(places, took, strict=True))
         log(f"{trained.seconds:.1f} s, {each * 1e6:.0f} µs a step")
-        counts = [len(task.rows) for task in tasks]
-        trials_of, clients_of = zip(*places, strict=True)
-        return model_rows(trials_of, clients_of, counts, trained.tensors, epochs)
+        places = [task.rng.trial for task in tasks], [task.rng.client for task in tasks]
+        measured.extend(zip(*places, (trained.steps * each).tolist(), strict=True))
+        return model_rows(*places, [len(task.rows) for task in tasks], trained.tensors, epochs)
 
     write_table(out, models(), KIND, source)
     if (at_the_end := given.source(scenario.token)) != source:
@@ -89,6 +78,6 @@ def run(job: Job, device: str = "cpu") -> None:
         with opened(out, KIND) as file:
             groups = (file.read_row_group(number) for number in range(file.num_row_groups))
             write_table(out, groups, KIND, source)
-    columns = [np.array(column) for column in zip(*measured, strict=True)]
+    columns = map(np.array, zip(*measured, strict=True))
     timings = dict(zip(("trial", "client", "seconds"), columns, strict=True))
     write_table(Path(job.out, TIMINGS), timings, "timings", source | resources_used())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
+from fedrepro.stages.job_process import device_of
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
@@ -40,11 +41,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return a copy of `info` in which all fields are None that the method `item` does not declare.
-
-    A method declares in `needs` what it has to know, such as clients' example counts. Fields named
-    in `more` are kept too.
-    """
+    """Return `info` with the fields alone that the method declares to need, and those in `more`."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:
@@ -56,10 +53,7 @@ def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
 
 @dataclass(frozen=True)
 class ScenarioData:
-    """The data set and partition file of one scenario (data set, partition, model, training).
-
-    partition: the file that says which client has which examples. seed: of all random numbers.
-    """
+    """The data set and partition file of one scenario; `seed` is of all random numbers."""
 
     scenario: Scenario
     prepared: Prepared
@@ -69,13 +63,7 @@ class ScenarioData:
 
     @staticmethod
     def load(scenario: Scenario, data: str, partition: str, seed: int, device: str) -> ScenarioData:
-        """Load the data set in the folder `data`, for use with the partition file `partition`.
-
-        `scenario` names the data set and partition that the files must hold.
-
-        Raises:
-            FedreproError: the files are of another data set or partition.
-        """
+        """Load the data set in the folder `data`, if it and `partition` are of the scenario."""
         prepared, token = load_prepared(data), scenario.dataset.token
         if prepared.token != token:
             raise corrupt_file_error(Path(data), f"it holds {prepared.token}, not {token}")
@@ -85,7 +73,8 @@ class ScenarioData:
 
     @staticmethod
     def of(job: Job, device: str) -> ScenarioData:
-        """Load the data set that a job (a process of the pipeline) reads, onto `device`."""
+        """Load the data set that a job reads, for `device`, which for "cuda" is a free GPU."""
+        device = device_of(device)
         return ScenarioData.load(job.scenario, job.data, job.members, job.seed, device)
 
     def trial(self, trial: int) -> TrialData:
@@ -97,11 +86,7 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance to store with results: versions, seed and all inputs.
-
-        `path` is a text that identifies the experiment. `method` adds the method's version, `files`
-        the provenance of input files besides data set and partition, and `more` entries by name.
-        """
+        """Return the provenance to store with results: versions, seed and all inputs."""
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -125,11 +110,7 @@ def examples_of(prepared: Prepared, split: str, device: str) -> Examples:
 
 @dataclass(frozen=True)
 class TrialData:
-    """The data of one trial (a seeded repetition): examples of its clients and of the server.
-
-    prepared: the data set's arrays. members: indices of each client's examples. rng: the random key
-    of seed and trial. Training examples include the noise that a partition may add to inputs.
-    """
+    """The data of one trial (a seeded repetition): examples of its clients and of the server."""
 
     prepared: Prepared
     members: PartitionIndices
@@ -141,38 +122,32 @@ class TrialData:
         """Return all clients' training examples, with noise if the partition adds it to inputs."""
         if self.members.population:
             return GeneratedExamples(self.members.population, self.prepared.scale, self.device)
-        plain = examples_of(self.prepared, "train", self.device)
+        return self._noisy("train")
+
+    def _noisy(self, split: str) -> Examples:
+        plain = examples_of(self.prepared, split, self.device)
         if self.members.noise is None:
             return plain
-        noisy = self.members.with_feature_noise(self.prepared.inputs("train"), self.rng)
+        noisy = self.members.with_feature_noise(self.prepared.inputs(split), self.rng, split)
         return Examples(tensor_of(noisy).to(self.device), plain.targets)
 
     @cached_property
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
         """Return (indices of each client's validation examples, the examples they point into).
 
-        If the partition sets training examples aside at clients, indices are into `held`, and the
-        second value is None. Otherwise both are of the data set's validation split, if it has one.
+        The latter is None for training examples that the partition sets aside; indices are into
+        `held`.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
             return members.client_validation, None
-        plain = examples_of(self.prepared, "validation", self.device)
-        if members.noise is None:
-            return members.validation, plain
-        noisy = members.with_feature_noise(
-            self.prepared.inputs("validation"), self.rng, "validation"
-        )
-        return members.validation, Examples(tensor_of(noisy).to(self.device), plain.targets)
+        return members.validation, self._noisy("validation")
 
     def public_sample(self, size: int, repetition: int) -> Examples:
         """Draw `size` labelled examples from clients' validation examples, to fine-tune models on.
 
-        The sample depends on seed, trial, `size` and `repetition` (the number of the sample) alone,
-        so that all methods get equal samples.
-
-        Raises:
-            FedreproError: there are fewer validation examples than `size`.
+        It depends on seed, trial, `size` and `repetition` alone, so that all methods get equal
+        ones.
         """
         held, validation = self.validated
         rows = np.sort(np.concatenate([np.empty(0, np.int64), *held]))
@@ -186,21 +161,16 @@ class TrialData:
         return Examples(examples.inputs[drawn], examples.targets[drawn], examples.scale)
 
     def splits(self, names: Iterable[str]) -> dict[str, EvaluationSplit]:
-        """Return {name: examples to evaluate models on} for the splits `names`, such as test.
-
-        Raises:
-            FedreproError: the partition sets aside no examples for a split.
-        """
+        """Return {name: examples to evaluate models on} for the splits `names`, such as test."""
         return {name: self._split(name) for name in names}
 
     def _split(self, name: str) -> EvaluationSplit:
         aside = next((part for part in HOLDOUTS if part.split == name), None)
         of_clients = name in ("train", "client_validation")
         taken = getattr(self.members, name) if of_clients or aside else ()
-        if of_clients:
-            examples = self.held
-        else:
-            examples = self._noiseless if aside else examples_of(self.prepared, name, self.device)
+        examples = self.held if of_clients else self._noiseless
+        if not (of_clients or aside):
+            examples = examples_of(self.prepared, name, self.device)
         if aside:  # examples that were set aside, and the rows of each client among them
             each = [] if isinstance(taken, np.ndarray) else list(taken)
             index = np.concatenate(each) if each else np.asarray(taken, np.int64)
@@ -210,24 +180,18 @@ class TrialData:
             examples = Examples(loaded.inputs[index], loaded.targets[index], loaded.scale)
             ends = np.cumsum([0, *map(len, each)])
             taken = [np.arange(a, b) for a, b in itertools.pairwise(ends)] if each else ()
-        labels = examples.targets.cpu().numpy()
-        shape, classes = self.prepared.shape, len(self.prepared.classes)
-        return EvaluationSplit(examples, labels, shape, classes, taken)
+        sizes = self.prepared.shape, len(self.prepared.classes)
+        return EvaluationSplit(examples, examples.targets.cpu().numpy(), *sizes, taken)
 
     @cached_property
     def _noiseless(self) -> Examples:
-        """Return the data set's training examples, without noise that the partition adds."""
         made = self.members.population is not None
         return self.held if made else examples_of(self.prepared, "train", self.device)
 
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return this trial's clients, which do only the work that `method` declares in `needs`.
-
-        `scenario` gives model and local training. `trained` has the clients' local models if they
-        are already trained: {tensor's name: (J, *shape)} for J clients.
-        """
+        """Return this trial's clients, which do only the work that `method` declares in `needs`."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -239,27 +203,22 @@ class TrialData:
         )
 
     def info(self, method: Spec, training: Spec, clients: Clients | None = None) -> ClientInfo:
-        """Return what the method may know of its clients, as it declares in `needs`.
-
-        `training` is the local training procedure; `clients` answer the server's queries.
-
-        Raises:
-            FedreproError: the method needs examples at the server, and the partition sets none
-                aside.
-        """
+        """Return what the method may know of its clients, as it declares in `needs`."""
         needs, members = method.component.meta["needs"], self.members
-        fields: dict[str, Any] = {}
-        if "example_counts" in needs:
-            fields["example_counts"] = members.example_counts
-        if "label_counts" in needs:
-            classes = len(self.prepared.classes)
-            fields["label_counts"] = members.label_counts(self._labels, classes)
-        if needs & {"pooled_inputs", "pooled_labels"}:
-            rows = np.sort(np.concatenate(list(members.train)))
-            if "pooled_inputs" in needs:
-                fields["pooled_inputs"] = self.held.scaled(rows).cpu().numpy()
-            if "pooled_labels" in needs:
-                fields["pooled_labels"] = self._labels[rows]
+
+        def labels() -> np.ndarray:
+            return self._noiseless.targets.cpu().numpy()
+
+        def pooled() -> np.ndarray:
+            return np.sort(np.concatenate(list(members.train)))
+
+        known: dict[str, Callable[[], Any]] = {
+            "example_counts": lambda: members.example_counts,
+            "label_counts": lambda: members.label_counts(labels(), len(self.prepared.classes)),
+            "pooled_inputs": lambda: self.held.scaled(pooled()).cpu().numpy(),
+            "pooled_labels": lambda: labels()[pooled()],
+        }
+        fields = {name: of() for name, of in known.items() if name in needs}
         for part in HOLDOUTS:
             if part.need in needs and part.at != "clients":
                 rows = getattr(members, part.split)
@@ -269,9 +228,3 @@ class TrialData:
                 fields[f"{part.parameter}_inputs"] = examples.scaled(rows).cpu().numpy()
                 fields[f"{part.parameter}_labels"] = examples.targets[rows].cpu().numpy()
         return ClientInfo(training, self.device, clients=clients, **fields)
-
-    @property
-    def _labels(self) -> np.ndarray:
-        """Return the labels of the training examples, int64 (N,)."""
-        made = self.members.population is not None
-        return self.held.targets.cpu().numpy() if made else self.prepared.labels("train")

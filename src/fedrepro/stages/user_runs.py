@@ -9,7 +9,7 @@ import shlex
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedrepro.core.params import comparable_text
 from fedrepro.core.registry import model_in
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.intervals import half_width
+from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.numbers.run_times import exhibit_seconds, seconds_by_setting
 from fedrepro.planning.command_line_runs import SCALE, RunWords, exhibits_of_words, plan_of_words
 from fedrepro.planning.config import load_config, load_exhibits, parse_exhibits
@@ -53,24 +53,16 @@ def run(
 ) -> pd.DataFrame:
     """Compute a figure or table, such as pfnm/figure-2a, or methods given by options.
 
-    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"). With
-    options or a YAML file the result is the table that `fedrepro run` prints, a row per method. For
-    a figure or table it has a row per point (values of the swept parameters), method, metric and
-    split: mean, sd and number of trials, each trial's value and the selected parameters. For a
-    leaderboard, such as arena/1, it has a row per method. `attrs["file"]` of the result is the path
-    of the picture or page. Notes are shown as warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), with
+    `changes` of parameters, such as {"scaffold.lr": 0.1}. With options, a YAML file or a
+    leaderboard the result has a row per method; for a figure or table a row per point (values of
+    the swept parameters), method, metric and split. `attrs["file"]` is the path of the picture or
+    page. Notes are warnings.
 
-    Args:
-        key: name of the figure, table or leaderboard, or the path of a YAML file.
-        scale: size of a figure's or table's experiments: tiny, quick or paper.
-        folder: made by `start`, or the root of the repository; with options it is made if missing,
-            by default as `runs`.
-        cores: number of cores, by default all that this process may use.
-        profile: profile of Snakemake, such as for a cluster.
-        words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
-
-    Raises:
-        FedreproError: Snakemake is not installed, or a job failed; the text says why.
+    `scale` is the size of a figure's or table's experiments: tiny, quick or paper. `folder` is made
+    by `start`, or the root of the repository; with options it is made if missing, by default as
+    `runs`. By default all `cores` of this process are used; `profile` is one of Snakemake, such as
+    for a cluster. FedreproError is raised if Snakemake is missing, or a job failed.
     """
     if words or Path(key).suffix == ".yaml":
         return run_words(words or Path(key), folder, cores, profile)
@@ -81,19 +73,17 @@ def run(
             plugins.set_plugin_files(os.path.abspath(file) for file in config.components)
         plan = Plan(config, load_exhibits(), scale)
         paper, _, name = key.partition("/")
-        if paper in plan.files and name in plan.files[paper].boards:
-            path = Path(f"reports/{scale}/{key}.csv")
-            compute([str(path)], cores)
-            frame = read_csv(path.read_text(encoding="utf-8"))
-            frame.attrs["file"] = os.path.abspath(path)
-            return frame
-        for note in notes_of(plan, plan.exhibit(key)):
+        of_board = paper in plan.files and name in plan.files[paper].boards
+        for note in () if of_board else notes_of(plan, plan.exhibit(key)):
             warnings.warn(note, stacklevel=2)
-        target = plan.exhibit_file(key, plan.exhibit(key).suffix)
-        compute([target], cores)
-        numbers = open_exhibit(Path("reports") / scale, key, scale).numbers
-        numbers.attrs["file"] = os.path.abspath(target)
-        return numbers
+        target = plan.exhibit_file(key, ".csv" if of_board else plan.exhibit(key).suffix)
+        compute([target], cores, profile)
+        if of_board:
+            frame = read_csv(Path(target).read_text(encoding="utf-8"))
+        else:
+            frame = open_exhibit(Path("reports", scale), key, scale).numbers
+        frame.attrs["file"] = os.path.abspath(target)
+        return frame
 
 
 def compare(
@@ -110,26 +100,12 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
 
-    For two methods the result has a row per point (values of the swept parameters) of the drawn
-    figures and tables that show both methods, with the difference and its 95 % interval. For a
-    figure or table it has a row per number, as computed here and as recorded. `attrs["verdict"]` of
-    the result is a sentence. The command `fedrepro compare` prints the result.
-
-    Args:
-        one: label or name of a method; without `other`, a figure or table (paper/name).
-        other: label or name of the second method.
-        scale: size of the experiments: tiny, quick or paper.
-        folder: the working folder, made by `start`, or the root of the repository.
-        reports: folder of drawn figures and tables.
-        recorded: folder of recorded figures and tables.
-        metric: the metric to compare methods by.
-        split: the examples to compare methods on, such as test.
-        exhibit: a figure or table, to compare methods in it alone.
-
-    Raises:
-        FedreproError: a figure or table is not drawn.
+    For two methods (labels or names) the result has a row per point of the drawn figures and tables
+    that show both, or of one `exhibit`, with the difference of a metric on a split, such as test,
+    and its 95 % interval. For a figure or table (paper/name) it has a row per number, as computed
+    here and as recorded. `attrs["verdict"]` is a sentence. `folder` is made by `start`, or the root
+    of the repository; `reports` and `recorded` are in it.
     """
-
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
 
@@ -153,57 +129,48 @@ def run_words(
 ) -> pd.DataFrame:
     """Compute methods given by options, or the figures and tables of a YAML file; return results.
 
-    The result has a row per method: mean test accuracy over trials with its 95 % interval,
-    megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
-    paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
-    the `command` that repeats the run.
-
-    `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
-    folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
-    called with lines of progress.
-
-    Raises:
-        FedreproError: an option is wrong; nothing is computed then.
+    A row is a method: mean test accuracy over trials with its 95 % interval, megabytes sent, and
+    seconds of one core per trial. `attrs` has the paths of a picture (`file`), of all numbers
+    (`csv`) and of the run's description (`yaml`), and the `command` that repeats the run. Wrong
+    options raise FedreproError before anything is computed.
     """
-    source = None if isinstance(given, Mapping) else Path(given).absolute()
-    words = _words(given) if isinstance(given, Mapping) else None
-    command = words.command if words else ""
     out = Path(folder or OUT)
-    if source and not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts:  # in a working folder
-        out = source.parents[2] if (source.parents[2] / WORKFLOW).is_file() else out
+    words = _words(given) if isinstance(given, Mapping) else None
+    if not isinstance(given, Mapping):
+        source = Path(given).absolute()
+        own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
+        out = source.parents[2] if own and (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()
     plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
     if there:
         with inside_folder(out):
             plugins.add_plugin_files(map(os.path.abspath, load_config().components))
-    if words and (name := model_in(words.model)):  # jobs and the YAML name it
-        plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
-        words = replace(words, model=name)
     if words:
+        command = words.command
+        if name := model_in(words.model):  # jobs and the YAML name it
+            plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
+            words = replace(words, model=name)
         plan_of_words(exhibits_of_words(words, "run"))
-    elif source:
+    else:
         command = f"fedrepro run {shlex.quote(str(given))}"
         file = parse_exhibits(source)
         if not file.names(SCALE):
             raise FedreproError(f"{given} has no exhibit at scale {SCALE}: add one to its scales")
         for name in file.names(SCALE):
             plan_of_words(file, name, str(given))
+        path, text = OWN_EXHIBITS / f"{file.paper}.yaml", source.read_text(encoding="utf-8")
     if not there:
         start(out)
     with inside_folder(out):
         if words:
             path, text = _place(words)
-        elif source:
-            path = OWN_EXHIBITS / f"{file.paper}.yaml"
-            text = source.read_text(encoding="utf-8")
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
         file = parse_exhibits(path)
         plan = Plan(load_config().model_copy(update={"also": {}}), {file.paper: file}, SCALE)
         exhibits = [plan.exhibit(f"{file.paper}/{name}") for name in file.names(SCALE)]
         targets = [plan.exhibit_file(one.key, one.suffix) for one in exhibits]
-        watch = Watch(plan, exhibits, show) if show else None
-        compute(targets, cores, profile, own=True, watch=watch)
+        compute(targets, cores, profile, own=True, watch=show and _watch(plan, exhibits, show))
         rows = [row for exhibit in exhibits for row in _rows(plan, exhibit)]
         leading = dict.fromkeys(key for row in rows for key in row if key not in COLUMNS)
         table = pd.DataFrame(rows, columns=[*leading, *COLUMNS])
@@ -217,15 +184,13 @@ def run_words(
 
 
 def _words(given: Mapping[str, Any]) -> RunWords:
-    """Validate the options of a run, given by name, and split the text of its methods at commas."""
     known = [item.name for item in fields(RunWords)]
     for name in given:
         if name not in known:
             raise unknown("option", name, known)
     methods = given.get("methods") or ()
     methods = methods.split(",") if isinstance(methods, str) else methods
-    methods = [word.strip() for word in methods if word.strip()]
-    if not methods:
+    if not (methods := [word.strip() for word in methods if word.strip()]):
         raise FedreproError("name one method or several: `fedrepro list methods` has them")
     return RunWords(**{**given, "methods": methods})
 
@@ -242,16 +207,6 @@ def _place(words: RunWords) -> tuple[Path, str]:
     raise AssertionError
 
 
-def ends_of_interval(values: np.ndarray) -> tuple[float, float]:
-    """Return (low, high), the 95 % interval of the mean over trials of `values`, (trials,).
-
-    Both are infinite for one trial. They may lie below 0 or above 1, as tables print mean ± half
-    width.
-    """
-    half = float(half_width(values[:, None], CONFIDENCE)[0])
-    return float(values.mean()) - half, float(values.mean()) + half
-
-
 def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
     numbers = final(open_exhibit(Path("reports") / SCALE, exhibit.key, SCALE).numbers)
     for point, measure in ((p, m) for p in exhibit.points for m in p.measures):
@@ -261,77 +216,53 @@ def _rows(plan: Plan, exhibit: Exhibit) -> Iterator[dict[str, Any]]:
         means = dict(list(rows.groupby("metric")))
         accuracy = rows[(rows["metric"] == "accuracy") & (rows["split"] == "test")]
         for _, row in accuracy.iterrows():
-            values = np.array([float(text) for text in row["by_trial"].split()])
-            low, high = ends_of_interval(values)
+            interval = interval_of_mean(np.array(row["by_trial"].split(), float), CONFIDENCE)
             sent = [means[m]["mean"].iloc[0] for m in ("bytes_up", "bytes_down") if m in means]
             setting = next(s for s in measure.settings if s.token == row["setting"])
             run, trials = point.runs[measure.label, setting], point.trials[measure.label]
             paths = [Path(file).with_name(TIMINGS) for file in plan.run_files(run, trials)]
             own = seconds_by_setting(paths).get(run.rows_of(setting), [0.0])
             blocks = plan.blocks_of(run, trials)
-            trained = [  # seconds of local training
-                Path(file).with_name(TIMINGS)
-                for block in blocks
-                if run.scenario and run.stage == "aggregate"
-                for file in folders_of(plan.jobs.local(run.scenario, block))
-            ]
-            each = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
-            yield {
-                **point.values,
-                "method": measure.label,
-                "accuracy": row["mean"],
-                "low": low,
-                "high": high,
-                "trials": len(values),
-                "megabytes": sum(sent) / 1e6 if sent else None,
-                "seconds": float(np.mean(own)) + each,
-            }
+            trained: list[Path] = []  # seconds of local training
+            if run.scenario and run.stage == "aggregate":
+                local = (plan.jobs.local(run.scenario, block) for block in blocks)
+                trained = [Path(f).with_name(TIMINGS) for text in local for f in folders_of(text)]
+            seconds = sum(exhibit_seconds(trained).values()) / sum(map(len, blocks))
+            cells = [measure.label, row["mean"], interval.low, interval.high, row["trials"]]
+            cells += [sum(sent) / 1e6 if sent else None, float(np.mean(own)) + seconds]
+            yield {**point.values, **dict(zip(COLUMNS, cells, strict=True))}
 
 
-@dataclass
-class Watch:
-    """Shows the progress of running jobs when called: share done, time left, accuracies.
+def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> Callable[[], None]:
+    """Return a function that shows how far jobs are: share done, time left, accuracies."""
+    began: list[tuple[float, float]] = []  # time and share done, at the first call with progress
 
-    plan: names the files and logs of jobs. exhibits: the figures and tables that are computed.
-    show: a function to call with the line to show. began: (time, share done) at the first call with
-    progress.
-    """
-
-    plan: Plan
-    exhibits: list[Exhibit]
-    show: Callable[[str], None]
-    began: tuple[float, float] | None = field(default=None, init=False)  # time, share done
-
-    def __call__(self) -> None:
+    def look() -> None:
         shares: list[float] = []
         accuracies: list[str] = []
-        for exhibit in self.exhibits:
-            for point in exhibit.points:
-                for (label, _), run in point.runs.items():
-                    files = self.plan.run_files(run, point.trials[label])
-                    found = [_how_far(file) for file in files]
-                    shares += [share for share, _ in found]
-                    known = [accuracy for _, accuracy in found if accuracy is not None]
-                    if in_rounds(run.method) and known:
-                        accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
-        done, now = float(np.mean(shares)), time.monotonic()
-        if done == 0:
-            return
-        self.began = self.began or (now, done)
-        since, first = self.began
-        left = f"{(now - since) * (1 - done) / (done - first):.0f} s left" if done > first else ""
-        self.show(
-            ", ".join(part for part in (f"{100 * done:.0f} % done", left, *accuracies) if part)
-        )
+        for point in (point for exhibit in exhibits for point in exhibit.points):
+            for (label, _), run in point.runs.items():
+                found = [_how_far(file) for file in plan.run_files(run, point.trials[label])]
+                shares += [share for share, _ in found]
+                known = [accuracy for _, accuracy in found if accuracy is not None]
+                if in_rounds(run.method) and known:
+                    accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
+        if done := float(np.mean(shares)):
+            began.append((time.monotonic(), done))
+            (since, first), (now, _) = began[0], began[-1]
+            words = [f"{100 * done:.0f} % done"]
+            if done > first:
+                words.append(f"{(now - since) * (1 - done) / (done - first):.0f} s left")
+            show(", ".join([*words, *accuracies]))
+
+    return look
 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
     """Return (finished share, last accuracy or None) of the job that writes the file `metrics`."""
-    path = Path(log_of(str(Path(metrics).parent)))
+    path, ended = Path(log_of(str(Path(metrics).parent))), os.path.exists(metrics)
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
-    if os.path.exists(metrics):
-        return 1.0, float(said[-1][2]) if said else None
     if not said:
-        return 0.0, None
+        return float(ended), None
     done, rounds, accuracy = said[-1]
-    return int(done) / int(rounds), float(accuracy)
+    return 1.0 if ended else int(done) / int(rounds), float(accuracy)

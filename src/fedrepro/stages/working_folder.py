@@ -1,7 +1,4 @@
-"""Make a working folder (configuration and workflow), and compute figures and tables inside it.
-
-Snakemake runs in a process of its own, and computes only files that are missing or outdated.
-"""
+"""Make a working folder (configuration and workflow), and compute figures and tables inside it."""
 
 from __future__ import annotations
 
@@ -34,13 +31,7 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder to compute figures and tables in, with configuration and workflow.
-
-    Returns the folder's path.
-
-    Raises:
-        FedreproError: `folder` already has a file of this name, which the user may have changed.
-    """
+    """Make a working folder to compute figures and tables in, and return its path."""
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
     origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
@@ -49,8 +40,7 @@ def start(folder: str | Path = ".") -> Path:
             f"this fedrepro has no workflow at {package}: install it from its wheel, or from a "
             "checkout"
         )
-    taken = [name for name in BEGINNING if (target / name).exists()]
-    if taken:
+    if taken := [name for name in BEGINNING if (target / name).exists()]:
         raise FedreproError(
             f"{target / taken[0]} is there already: name a folder that has none, or go on in it"
         )
@@ -66,11 +56,7 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder (one with a workflow) the current folder within a `with` block.
-
-    Raises:
-        FedreproError: the folder has no workflow.
-    """
+    """Make a working folder (one with a workflow) the current folder within a `with` block."""
     if not (Path(folder) / WORKFLOW).is_file():
         raise FedreproError(
             f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
@@ -90,12 +76,8 @@ def compute(
 ) -> None:
     """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
-    By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
-    `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
-    called twice a second, such as to show progress.
-
-    Raises:
-        FedreproError: jobs failed (the text says why), or another run uses the folder.
+    `own` restricts the workflow to config/exhibits. `watch` is called twice a second. FedreproError
+    is raised if jobs failed, or another run uses the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(
@@ -103,12 +85,9 @@ def compute(
             f"{installing('workflow')}"
         )
     command = [sys.executable, "-P", "-m", "snakemake", "--nolock", "--rerun-incomplete"]
-    if profile:
-        command += ["--profile", profile]
-    if own:
-        command += ["--config", "papers=own"]
-    if cores or not profile:
-        command += ["--cores", str(cores or usable_cores())]
+    command += ["--profile", profile] if profile else []
+    command += ["--config", "papers=own"] if own else []
+    command += ["--cores", str(cores or usable_cores())] if cores or not profile else []
     try:
         lock = run_locked.take(LOCK)
     except BlockingIOError:

@@ -74,7 +74,7 @@ def each_of(given, values):
     info = allowed(given.info, CONVEX)
     costly = SharedPreparation(CONVEX.meta["prepare"], given.models, info, RngKey(0))
     for one in CONVEX.spec(values).expand():
-        ready = costly(one)
+        ready, *_ = costly(one)
         made_of_it = CONVEX.fn(given.models, info, rng=RngKey(0), **one.values, **ready)
         yield one, made_of_it, ready["prepared"]
 
@@ -293,7 +293,7 @@ def test_a_second_setting_of_the_same_epsilon_searches_no_ball_and_no_cluster(ne
     def of(**values):
         spec = NEURAL.spec(SMALL | values)
         calls.clear()
-        NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec))
+        NEURAL.fn(neural.models, info, rng=RngKey(0), **spec.values, **costly(spec)[0])
         return sorted(calls)
 
     assert of(epsilon_hidden=0.1, clusters=4) == ["balls"] * 4 + ["k_means"]

@@ -24,9 +24,8 @@ from fedrepro.core.spec import Component
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.numbers.model_evaluation import Draws
 from fedrepro.stages.aggregate import SharedPreparation
-from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.stages.peer import NodeEvaluator
-from fedrepro.stages.trial_rounds import Checkpointer, Evaluator, TrialRounds
+from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
+from fedrepro.stages.rounds_job import Checkpointer, Evaluator, TrialRounds
 from fedrepro.stages.user_models.combine import applied
 from fedrepro.stages.user_models.evaluate import metrics_on
 from fedrepro.stages.user_models.method_contract import (

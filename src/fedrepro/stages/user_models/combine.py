@@ -31,7 +31,7 @@ from fedrepro.numbers.exhibit_tables import csv_text
 from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
-from fedrepro.stages.job_log import log
+from fedrepro.stages.job_process import log
 from fedrepro.stages.user_models.evaluate import finite_scores, metrics_on
 from fedrepro.stages.user_models.user_files import SUFFIXES, write_state
 from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, read_context

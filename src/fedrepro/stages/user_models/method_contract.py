@@ -198,7 +198,7 @@ def made_of(
 ) -> Any:
     """Run the one-shot method or control `item` with parameters `values`; return its result."""
     spec = item.spec(values)
-    prepared = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
+    prepared, *_ = SharedPreparation(item.meta["prepare"], models, info, RngKey(0))(spec)
     made = item.fn(models, info, rng=RngKey(0), **spec.own, **prepared)
     require_models(made, spec, models)
     return made
