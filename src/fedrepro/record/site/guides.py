@@ -20,11 +20,11 @@ HOME = ("README.md", "reports/record", ".")  # for these the site has its first 
 
 @dataclass
 class Guides:
-    """Turns markdown documents of the repository into pages of the website.
+    """Turns markdown documents of the repository `root` into pages of the website.
 
-    root: the repository. record: folder of recorded results, which numbers are filled in from.
-    elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
-    that this website lacks. copies: files that pages link to, collected while pages are made.
+    record: folder of recorded results, which numbers are filled in from. elsewhere: document ->
+    page, where their paths differ. without: beginnings of the paths of pages that this website
+    lacks. copies: files that pages link to, collected while pages are made.
     """
 
     root: Path
@@ -56,10 +56,9 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Return a page's text with its links changed to pages, or copies of files, on the website.
+        """Lead the links of a text from the file `path` to pages and copies; `page` is its page.
 
-        `path` is the file that the text is from, and `page` its path on the website. A link to a
-        missing file or page becomes plain text.
+        A link to a missing file or page becomes plain text.
         """
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
@@ -69,11 +68,9 @@ class Guides:
                 return match[0]
             file, hash_sign, anchor = target.partition("#")
             place = (root / path.parent / file).resolve()
-            if not place.is_relative_to(root) or not place.exists():
-                return label
-            relative = place.relative_to(root).as_posix()
+            relative = place.relative_to(root).as_posix() if place.is_relative_to(root) else ""
             other = self.elsewhere.get(relative, relative)
-            if other.startswith(self.without):
+            if not relative or not place.exists() or other.startswith(self.without):
                 return label
             if PAGE.fullmatch(other):
                 return f"[{label}]({relpath(other, page.parent)}{hash_sign}{anchor})"
@@ -88,9 +85,6 @@ class Guides:
 
 
 def copied(path: str) -> str:
-    """Return the path on the website of a repository file's copy, which any browser can show.
-
-    Files other than csv, json, svg, png and txt get the ending .txt.
-    """
+    """Return the path of a file's copy on the website, which any browser can show: as .txt."""
     shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
     return f"files/{path}" if shown else f"files/{path}.txt"

@@ -25,16 +25,10 @@ LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
-    """Return the key of the leaderboard in `others` that replaces `shown`, or "" if none does.
-
-    A leaderboard replaces another once all of its scenarios have numbers.
-    """
+    """Return the key of the whole leaderboard in `others` that replaces `shown`, or ""."""
     version = shown.key.partition("/")[2]
-    later = (
-        b.key
-        for b in others
-        if b.about["board"].get("supersedes") == version and not b.about["missing"]
-    )
+    whole = [other for other in others if not other.about["missing"]]
+    later = (b.key for b in whole if b.about["board"].get("supersedes") == version)
     return next(later, "")
 
 
@@ -53,11 +47,10 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    A group is of methods that a test does not separate from its best. data: names of data sets.
-    picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
-    data set, best group, highest score), of the first data set with methods outside its best group,
-    or the first. above: pairs (data set, methods shown to beat `line`). line: method to beat; at:
-    its score.
+    data: names of data sets. picture: rows of methods over all data sets. leaders: for each class
+    of methods a tuple (class, data set, best group, highest score), of the first data set with
+    methods outside its best group, or the first. above: pairs (data set, methods shown to beat
+    `line`). line: method to beat; at: its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -69,7 +62,6 @@ def answer(shown: BoardView) -> dict[str, Any]:
         for data, rows in rivals.groupby("data", sort=False)
     ]
     better = f"beside_{line.replace(' ', '_')}"
-    above = [(data, rows[rows[better] == "better"]["method"].tolist()) for data, rows in columns]
     leaders = []
     for kind in rivals["class"].unique():
         groups = []
@@ -82,20 +74,18 @@ def answer(shown: BoardView) -> dict[str, Any]:
         leaders += [(kind, data, names, score)] if names else []
     last = table[table["data"] == table["data"].iloc[-1]]
     return {
+        "paper": shown.key.partition("/")[0],
         "data": [data for data, _ in columns],
         "picture": last[last["class"] != "reference"],
         "leaders": leaders,
-        "above": above,
+        "above": [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns],
         "line": line,
         "at": score_of(line, last),
     }
 
 
 def made_from(about: Mapping[str, Any]) -> str:
-    """Write a sentence: a leaderboard's number of tables, and its scenarios without a score.
-
-    `about` is the leaderboard's json.
-    """
+    """Write how many tables a leaderboard's json `about` has, and its scenarios without a score."""
     whole = len(about["parts"]) + len(about["missing"])
     text = f"Made from {len(about['parts'])} of {whole} exhibits."
     if about["without_score"]:
@@ -105,10 +95,10 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what a leaderboard's intervals count as random, and which best groups other tests find.
+    """Write what the intervals of leaderboard `rows` count as random, and what other tests find.
 
     Trials, and also scenarios or data sets, may count as random. Another test is named if its best
-    group in a class of methods differs. `rows` are the leaderboard's.
+    group in a class of methods differs.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -126,10 +116,10 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return (names of scenarios, a row of texts per method) to show results in a table.
+    """Return (names of scenarios, a row of texts per method) of clients that start as `starts`.
 
-    `starts` selects clients with "one start" (equal first weights) or "different starts". A row has
-    the method, then per scenario test accuracy in percent and (score), or "–" if it was not run.
+    A row has the method, then per scenario test accuracy in percent and (score), or "–" if it was
+    not run.
     """
     rows = shown.scenarios.query("starts == @starts and case != @ALL")
     texts: dict[str, dict[str, str]] = {}
@@ -152,10 +142,6 @@ def joined_names(names: Sequence[str], last: str = "and") -> str:
 def number(value: Any) -> str:
     """Write a score with two digits and a long minus; "" where the table has no score."""
     return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
-
-
-def times_sent(bytes_sent: float) -> str:
-    return f"{bytes_sent:.1f} ×" if bytes_sent else "0"
 
 
 def is_none(value: Any) -> bool:

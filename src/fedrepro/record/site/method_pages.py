@@ -13,7 +13,7 @@ from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import render
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
-from fedrepro.record.site.pages import marked, page
+from fedrepro.record.site.pages import Markup, page
 from fedrepro.record.site.report_data import Paper, Reports
 from fedrepro.record.site.verdicts import page_data
 
@@ -25,7 +25,7 @@ SENDS = {
     "federated": "In every round the chosen clients receive the global model and send theirs.",
     "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
 }
-MARKED = re.compile(r"([\\`*_\[\]<>|~&$])")  # signs of markdown
+MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
 BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
 SOURCE = re.compile(r"Source: .*", re.DOTALL)
 
@@ -41,17 +41,12 @@ def method_pages(reports: Reports) -> dict[str, str]:
             for name in dict.fromkeys(method["name"] for method in shown.about["methods"]):
                 used.setdefault(name, []).append((paper, shown.name))
     methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
-    pages, bounds = {}, []
+    texts = {name: _page(item, used.get(name, [])) for name, item in methods.items()}
+    bounds = [Markup(text) for name, text in texts.items() if _bound(methods[name])]
     kinds: dict[str, list[tuple[str, str, str]]] = {}
     for name, item in methods.items():
-        text = _page(item, used.get(name, []))
-        if _bound(item):
-            bounds.append(marked(text))
-        else:
-            pages[name] = text
-        kinds.setdefault(item.meta["kind"], []).append(
-            (_near(name), title_of(item), about(item)[0])
-        )
+        listed = (_near(name), title_of(item), about(item)[0])
+        kinds.setdefault(item.meta["kind"], []).append(listed)
     groups = [
         (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
         for kind, members in kinds.items()
@@ -60,12 +55,13 @@ def method_pages(reports: Reports) -> dict[str, str]:
         (known.name, _near(known.method), title_of(methods[known.method]), known.words)
         for known in names_of_field(methods)
     ]
-    index = page("methods.md", kinds=groups, called=called)
-    return pages | {"bounds": page("bounds.md", bounds=bounds), "index": index}
+    shared = {"bounds": page("bounds.md", bounds=bounds)}
+    shared["index"] = page("methods.md", kinds=groups, called=called)
+    return {name: text for name, text in texts.items() if not _bound(methods[name])} | shared
 
 
 def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
-    known, kind = KNOWN.get(item.name, {}), METHOD_KINDS[item.meta["kind"]]
+    known = KNOWN.get(item.name, {})
     options = []
     for param in item.own_params.values():
         allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
@@ -80,7 +76,7 @@ def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
         "method.md",
         up="../",
         item=item,
-        kind=kind,
+        kind=METHOD_KINDS[item.meta["kind"]],
         title=title_of(item),
         part=_bound(item),
         known=known,
@@ -98,11 +94,6 @@ def _bound(item: Component) -> bool:
     return item.meta["kind"] in ("control", "simulation")
 
 
-def href_of(name: str) -> str:
-    """Return the address of the page about the method `name`, from the root of the website."""
-    return f"methods/{_near(name)}"
-
-
 def _near(name: str) -> str:
     return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
 
@@ -114,13 +105,10 @@ def title_of(item: Component) -> str:
 
 def links_of(reports: Reports) -> dict[str, str]:
     """Return {label of a method on the leaderboard: address of its page}."""
-    return {
-        method["label"]: href_of(method["name"])
-        for paper in reports.papers
-        if paper.boards
-        for shown in paper.exhibits.values()
-        for method in shown.about["methods"]
-    }
+    boards = (paper for paper in reports.papers if paper.boards)
+    shown = (exhibit for paper in boards for exhibit in paper.exhibits.values())
+    methods = (method for exhibit in shown for method in exhibit.about["methods"])
+    return {method["label"]: f"methods/{_near(method['name'])}" for method in methods}
 
 
 def about(item: Component) -> tuple[str, str]:
@@ -139,15 +127,19 @@ def about(item: Component) -> tuple[str, str]:
 
 def docstring(text: str) -> str:
     """Convert a docstring to markdown, with special signs escaped and indented blocks as code."""
-    parts = []
-    for block in text.split("\n\n"):
-        if block.startswith("    "):
-            parts.append("```text\n" + inspect.cleandoc(block) + "\n```")
-        else:
-            pieces = re.split(r"(`[^`]+`)", block)
-            pieces[::2] = [MARKED.sub(r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
-            parts.append("".join(pieces))
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        f"```text\n{inspect.cleandoc(block)}\n```"
+        if block.startswith("    ")
+        else escaped(block, MARKDOWN)
+        for block in text.split("\n\n")
+    )
+
+
+def escaped(text: str, signs: str) -> str:
+    """Escape each of `signs` by a backslash and join lines in `text`, apart from `code`."""
+    pieces = re.split(r"(`[^`]+`)", text)
+    pieces[::2] = [re.sub(rf"([{signs}])", r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
+    return "".join(pieces)
 
 
 def formula(text: str) -> dict[str, Any]:

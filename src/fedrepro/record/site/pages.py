@@ -11,17 +11,18 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
 from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.provenance import same_bytes
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
-from fedrepro.record.site import costs, verdicts
 from fedrepro.record.site import leaderboard_pages as boards
+from fedrepro.record.site import report_data, verdicts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
@@ -37,13 +38,13 @@ END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(verdicts), vars(boards), vars(costs), globals()):
+    for names in (vars(report_data), vars(verdicts), vars(boards), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
     made.globals["same_bytes"] = same_bytes
     made.filters |= {
         "along": boards.along,
         "num": boards.number,
-        "times": boards.times_sent,
+        "times": lambda sent: f"{sent:.1f} ×" if sent else "0",
         "known": lambda value: "" if boards.is_none(value) else value,
         "worded": worded,
         "verdict_of": verdicts.verdict_of,
@@ -68,20 +69,11 @@ def part(macro: str, *given: Any) -> Markup:
     return made
 
 
-def marked(text: str) -> Markup:
-    """Mark text that is markdown or html already, so that templates do not escape it."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
 def pieces(text: str) -> list[tuple[str, Markup]]:
     """Split a text at **bold** and `code` into pairs ("b", "code" or ""; escaped part)."""
-    from markupsafe import Markup, escape
-
-    found = MARKS.split(escape(text))
     kinds = itertools.cycle(("", "b", "code"))
-    return [(kind, Markup(one)) for kind, one in zip(kinds, found, strict=False) if one]
+    found = zip(kinds, MARKS.split(escape(text)), strict=False)
+    return [(kind, Markup(one)) for kind, one in found if one]
 
 
 def paper_name(paper: str) -> str:
@@ -106,39 +98,34 @@ def worded(text: str) -> str:
 
 
 def home(
-    reports: Reports,
-    answers: Mapping[str, str],
-    trees: Sequence[tuple[str, Any]],
+    reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
-    `reports` has papers with their figures and tables, `answers` the main finding of each paper by
-    its name. `trees` is the menu of the side bar, as pairs of caption and pages.
+    `answers` has the main finding of each paper by its name. `trees` is the menu of the side bar,
+    as pairs of caption and pages.
     """
-    standing = (
+    shown = [
         board
         for paper in reports.papers
         for board in paper.boards
         if not boards.superseded_by(board, paper.boards)
-    )
-    shown = next(standing, None)
-    found = boards.answer(shown) if shown else {}
+    ]
     cards: list[dict[str, Any]] = []
     for paper in (paper for paper in reports.papers if not paper.boards):
-        said = answers.get(paper.name, "")
+        said = Markup(telling(answers.get(paper.name, "")))
+        sentence = part("words", said) if said else verdict_summary(paper)
         counts = settled_counts(paper.printed, paper.claims)
-        sentence = part("words", marked(telling(said))) if said else verdict_summary(paper)
-        cards.append(
-            {"paper": paper, "picture": picture(paper), "sentence": sentence, "counts": counts}
-        )
+        card = {"paper": paper, "picture": picture(paper), "sentence": sentence}
+        cards.append({**card, "counts": counts})
     return page(
         "home.md",
-        board=found,
-        paper=shown.key.partition("/")[0] if shown else "",
+        board=boards.answer(shown[0]) if shown else {},
         reports=reports,
+        stand_ins=dict.fromkeys(note for paper in reports.papers for note in paper.stand_ins),
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
-        guides="docs/using" in {name for _, names in trees for name in names},
+        guides=any("docs/using" in names for _, names in trees),
     )
 
 
@@ -151,7 +138,7 @@ def picture(paper: Paper) -> ExhibitView | None:
 
 def verdict_summary(paper: Paper) -> str:
     """Write how many claims and printed values of a paper were confirmed, in plain sentences."""
-    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]])
+    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
 
 
 def telling(text: str) -> str:
@@ -174,7 +161,7 @@ def paper_page(
     `guide` is the address of the page on how a leaderboard ranks methods.
     """
     given = {"details": details, "links": links or {}, "guide": guide}
-    finding = marked(answer or verdict_summary(paper))
+    finding = Markup(answer or verdict_summary(paper))
     return page("paper.md", up="../", paper=paper, finding=finding, **given)
 
 

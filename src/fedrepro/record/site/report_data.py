@@ -9,9 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,19 +26,20 @@ from fedrepro.drawings.tables import (
     metric_meaning,
     table_of,
 )
+from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.run_times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
-from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, read_published
+from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
+from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.verdicts.claims import COLUMNS
+from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import resolve
+from fedrepro.planning.figure_interface import final
 
 Row = Mapping[str, str]
-OF_CLAIMS = (
-    *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
-    *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points"),
-    *("trials", "trials_needed", "missing", "reason"),
-)
 LARGE = 64 * 2**10  # bytes of a csv
+AS_PRINTED = ("exhibit", "method", "metric", "split", "apart", "set_up", "source", "note")
+PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
+COUNTED = {"Exchanges": "rounds", "Passes": "passes", "Parameters": "parameters"}
 
 
 @dataclass(frozen=True)
@@ -82,15 +82,6 @@ class ExhibitView:
         return sum(spent.values()) / 3600 if spent else math.nan
 
     @property
-    def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return {method with parameters, as text: mean seconds of a trial, one per timings file}.
-
-        {} if timings files are missing, as they are for recorded results.
-        """
-        timings = [] if self.files.run else of_methods(timings_of(self.about))
-        return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
-
-    @property
     def held(self) -> str:
         """Write what all numbers of the figure or table share: data, parameters, and trials."""
         return fixed_keys(self.about, self.numbers)
@@ -125,9 +116,8 @@ class BoardView:
 
     def seconds_of(self, starts: str) -> dict[str, float]:
         """Return the server's seconds by method; `starts` is "one start" or "different starts"."""
-        rows = self.times[self.times["metric"] == "server_seconds"]
-        own = rows[rows["starts"] == starts].set_index("method")["mean"]
-        return {str(method): float(value) for method, value in own.items()}
+        rows = self.times.query("metric == 'server_seconds' and starts == @starts")
+        return dict(zip(rows["method"], rows["mean"], strict=True))
 
 
 @dataclass(frozen=True)
@@ -135,8 +125,8 @@ class Paper:
     """A paper as the website shows it: figures and tables by name, printed values and claims.
 
     printed: rows of printed values, also of figures and tables that were not run. claims: for each
-    claim, the rows of its checks. boards: leaderboards, which only the project's own comparison
-    has; it is stored like a paper.
+    claim, the rows of its checks. boards: leaderboards, of the project's own comparison, which is
+    stored like a paper.
     """
 
     name: str
@@ -147,7 +137,7 @@ class Paper:
     claims: Sequence[Sequence[Row]] = ()
     boards: Sequence[BoardView] = ()
 
-    @cached_property
+    @property
     def notes(self) -> dict[str, list[str]]:
         """Return {sentence on what the paper leaves open: names of figures and tables}."""
         notes: dict[str, list[str]] = {}
@@ -168,17 +158,11 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder of results, and drawings of partitions (`maps`) and of graphs."""
+    """All papers of a folder of results, and what is `drawn` of their partitions and graphs."""
 
     scale: str
     papers: Sequence[Paper]
-    maps: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    graphs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-
-    @property
-    def stand_ins(self) -> list[str]:
-        """Return sentences on data that were used in place of the papers' own, each once."""
-        return list(dict.fromkeys(note for paper in self.papers for note in paper.stand_ins))
+    drawn: Sequence[Mapping[str, Any]] = ()
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
@@ -208,10 +192,10 @@ def _rows(text: str) -> csv.DictReader[str]:
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
-    claims = folder / name / "claims.csv"
-    claim_rows = claims_of(read_claims(claims)) if claims.exists() else []
+    path = folder / name / "claims.csv"
+    claims = claims_of(read_claims(path)) if path.exists() else []
     rows = [
-        resolve(row, numbers.get, claim_rows, shown.printed)
+        resolve(row, numbers.get, claims, shown.printed)
         for shown in exhibits.values()
         for row in shown.printed
     ]
@@ -227,17 +211,14 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
             for suffix in (".csv", ".times.csv", ".scenarios.csv")
         )
         boards.append(BoardView(own, *tables))
-    return Paper(name, about["title"], about["source"], exhibits, rows, claim_rows, boards)
+    return Paper(name, about["title"], about["source"], exhibits, rows, claims, boards)
 
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
-    absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "noise"), "")
-    sd = "" if value.sd is None else f"{value.sd:g}"
-    cell = {"exhibit": value.exhibit, **value.cell}
-    cell |= {key: getattr(value, key) for key in ("method", "metric", "split")}
-    notes = {key: getattr(value, key) for key in ("apart", "set_up", "source", "note")}
-    numbers = {"printed": f"{value.value:g}", "printed_sd": sd, **absent}
-    return {**cell, **numbers, "verdict": "not run", **notes}
+    own = {key: getattr(value, key) for key in AS_PRINTED}
+    own |= {"printed": f"{value.value:g}", "verdict": "not run"}
+    own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
+    return dict.fromkeys(PRINTED, "") | value.cell | own
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
@@ -245,7 +226,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in _rows(text):
         # records of an earlier form lack some columns
-        by_claim.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
+        by_claim.setdefault(row["claim"], []).append(dict.fromkeys(COLUMNS, "") | row)
     return list(by_claim.values())
 
 
@@ -254,3 +235,51 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json_of(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
+
+
+def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
+    """Return a table of the costs of methods: bytes, rounds, passes, parameters, seconds, needs.
+
+    `about` and `numbers` are the json and the csv of a figure or table.
+
+    Returns:
+        For each method that sends bytes, a dict from column head to text, without columns that are
+        empty for all. Bytes are also multiples of a plain method's, such as FedAvg's, at equal
+        swept parameters. [] if fewer than two methods send bytes, or if all are one method that
+        always sends equally many.
+    """
+    ended = final(numbers)
+    places = [name for name in leading_columns(ended) if name != ROUND]
+    held: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
+    for row in ended.to_dict("records"):
+        place = tuple(str(row[name]) for name in places)
+        held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
+    methods = {method["label"]: method for method in about["methods"]}
+    sending = {label: held.get((label, "bytes_up"), {}) for label in methods}
+    sending = {label: sent for label, sent in sending.items() if any(sent.values())}
+    by_name = {methods[label]["name"]: label for label in reversed(sending)}
+    alike = len({tuple(sent.values()) for sent in sending.values()}) == 1
+    if len(sending) < 2 or (alike and len(by_name) == 1):
+        return []
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(sending)))
+    base, rows = sending[plain], []
+    for label, sent in sending.items():
+        ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
+        cells = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
+        cells[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
+        for head, metric in COUNTED.items():
+            cells[head] = _range(held.get((label, metric), {}).values(), _count)
+        took = held.get((label, "seconds"), {}).values()
+        cells["Seconds a trial"] = _range(took, "{:.3g}".format)
+        cells["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        rows.append(cells)
+    return [{head: one[head] for head in one if any(row[head] for row in rows)} for one in rows]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
+
+
+def _range(values: Iterable[float], text: Callable[[float], str]) -> str:
+    known = sorted(value for value in values if value == value)
+    return " to ".join(dict.fromkeys(text(end) for end in (*known[:1], *known[-1:])))

@@ -103,10 +103,7 @@ def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
-    """Return {verdict: how many of a paper's printed values have it}.
-
-    A value that is printed twice, or judged in another figure or table, counts only once.
-    """
+    """Return {verdict: how many of a paper's printed values have it}, each value counted once."""
     once = (row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE)))
     return verdict_counts(map(verdict_of, once), PRINTED)
 
@@ -116,10 +113,7 @@ def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
 
 
 def verdict_of(row: Row) -> str:
-    """Return the verdict of a printed value, or why the value is shown and not judged.
-
-    `row` is the row of a printed.csv, which has our number next to the paper's.
-    """
+    """Return the verdict in a row of printed.csv, or why the value is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
     shown = standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
@@ -131,24 +125,18 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
     The result is None for a cell without a printed value. `notes` are footnotes of the table, and
     `held` is a sentence on what all cells share: data sets and trials.
     """
-    parts = cell.verdict.split(", ")
-    apart = next((word for word in APART if word in parts), parts[0])
-    word = apart if parts[0] == "reproduced" else parts[0]
+    word, *more = cell.verdict.split(", ")
+    word = next((apart for apart in APART if apart in more), word) if word == "reproduced" else word
     known = PRINTED.get(word, UNKNOWN)
-    sentences = [
-        f"Ours: {cell.number}. Printed: {cell.printed}.",
-        f"{cell.verdict}: {known.means}",
-        held,
-        *(notes[at - 1] for at in cell.notes),
-    ]
-    return (word, known, " — ".join(filter(None, sentences))) if word else None
+    sentences = [f"Ours: {cell.number}. Printed: {cell.printed}.", f"{cell.verdict}: {known.means}"]
+    sentences += filter(None, [held, *(notes[at - 1] for at in cell.notes)])
+    return (word, known, " — ".join(sentences)) if word else None
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return what pages show of a printed value: parameters, method, numbers, verdict, reasons.
+    """Return texts that pages show of a row of printed.csv: place, numbers, verdict, reasons.
 
-    `row` is a row of a printed.csv. The dict has texts by name; "verdict" is a triple (verdict with
-    its remarks, style, verdict alone).
+    "verdict" is a triple (verdict with its remarks, style, verdict alone).
     """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
@@ -181,8 +169,8 @@ def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
     for row in rows:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
-            place = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
+            place = math.log2(min(max(share, 0.25), 4.0))
             dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
     return by_exhibit
@@ -204,32 +192,31 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     Such a text is "one start: refuted"; a check is a row of claims.csv. If all meanings have equal
     verdicts, the only key is "", with the check that decides the claim.
     """
-
-    def deciding(whole: str, rows: Sequence[Row]) -> Row:
-        agreeing = [row for row in rows if row["check_verdict"] == whole]
-        return (agreeing or [row for row in rows if row["missing"]] or rows)[0]
-
+    readings = by_reading(checks)
+    wholes = {
+        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
+        for name, rows in readings.items()
+    }
+    if len({*wholes.values()}) < 2:
+        readings, wholes = {"": [*checks]}, {"": cast(Verdict, checks[0]["verdict"])}
     found = {}
-    for name, rows in by_reading(checks).items():
-        whole = whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
-        found[f"{name}: {whole}"] = whole, deciding(whole, rows)
-    if len({whole for whole, _ in found.values()}) < 2:
-        return {"": deciding(checks[0]["verdict"], checks)}
-    return {name: row for name, (_, row) in found.items()}
+    for name, rows in readings.items():
+        agreeing = [row for row in rows if row["check_verdict"] == wholes[name]]
+        first = (agreeing or [row for row in rows if row["missing"]] or rows)[0]
+        found[f"{name}: {wholes[name]}" if name else ""] = first
+    return found
 
 
-def unit_of(row: Row) -> tuple[float, str]:
+def _unit_of(row: Row) -> tuple[float, str]:
     """Return (factor, unit) to show the numbers of a row of claims.csv, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
-    if looked.startswith("correlation"):
-        return 1.0, ""
     number = DIFFERENCE.sub("", looked) if DIFFERENCE.match(looked) else looked
     if number.startswith(SHARES):
         return 100.0, " points" if DIFFERENCE.search(looked) else " %"
-    unit = next((unit for unit in UNITS if unit in number.partition(" of ")[0]), "")
-    return 1.0, f" {unit}" if unit else ""
+    of = "" if looked.startswith("correlation") else number.partition(" of ")[0]
+    return 1.0, next((f" {unit}" for unit in UNITS if unit in of), "")
 
 
 def interval(row: Row) -> str:
@@ -237,12 +224,12 @@ def interval(row: Row) -> str:
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
-    factor, unit = unit_of(row)
+    factor, unit = _unit_of(row)
     value, low, high = (factor * float(row[end] or "nan") for end in ("value", "low", "high"))
     half = (high - low) / 2
     digits = 2 if math.isnan(half) or half <= 0 else max(1 - math.floor(math.log10(half)), 0)
     # two decimals say enough, unless they hide a scatter or are fewer than those of a bound
-    given = max((len(number.partition(".")[2]) for _, number in _bounds(row)), default=0)
+    given = max((len(number.partition(".")[2]) for number in _bounds(row)), default=0)
     digits = min(digits, max(2, given) if abs(value) > half or half >= 0.005 else 6)
 
     def text(number: float) -> str:
@@ -250,29 +237,26 @@ def interval(row: Row) -> str:
 
     if math.isnan(value):
         return "" if math.isnan(low) else f"more than {low:,.6g}{unit}{level}"
-    told = f"{text(value)}{_one(unit) if text(value) == '1' else unit}"
+    told = _with_unit(text(value), unit)
     if math.isnan(low) and math.isnan(high):
         return f"{told}, error unknown"
     ends = " to ".join("?" if math.isnan(end) else text(end) for end in (low, high))
     return told if half <= 0 else f"{told} ({ends}{level})"
 
 
-def _one(unit: str) -> str:
-    return re.sub(r"(?<=ss)es$|s$", "", unit)
+def _with_unit(text: str, unit: str) -> str:
+    one = text == "1" or text.endswith(" 1")
+    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if one else unit)
 
 
-def _bounds(row: Row) -> list[tuple[str, str]]:
-    """Return the bounds of a claim's check as pairs of texts, such as ("above", "0.5")."""
-    factor, _ = unit_of(row)
-    return [
-        (word, f"{factor * float(number):,.6g}".replace("-", "−"))
-        for word, number in BOUND.findall(row["bound"])
-    ]
+def _bounds(row: Row) -> list[str]:
+    factor, _ = _unit_of(row)
+    numbers = (float(number) for _, number in BOUND.findall(row["bound"]))
+    return [f"{factor * number:,.6g}".replace("-", "−") for number in numbers]
 
 
 def bound_text(row: Row) -> str:
     """Write the bound of a claims.csv row with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
-    text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
-    unit = unit_of(row)[1]
-    return text + (_one(unit) if text.endswith(" 1") else unit) * bool(count)
+    text, count = BOUND.subn(lambda match: f"{match[1]} {next(numbers)}", row["bound"])
+    return _with_unit(text, _unit_of(row)[1]) if count else text
