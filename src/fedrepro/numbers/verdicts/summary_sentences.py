@@ -19,10 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.numbers.verdicts.claims import (
-    CONFIDENCE,
-    STAND_IN,
-)
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, STAND_IN
 from fedrepro.numbers.verdicts.printed_verdicts import (
     AGAIN,
     DIFFERENT,
@@ -75,10 +72,9 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a value that a paper printed is counted, such as "judged"; its verdict).
+    """Return (one of `FOUR`, by which a printed value is counted; its verdict, or why it has none).
 
-    The first part is one of `FOUR`. The second part is the reason for a value that is shown and not
-    judged, and "" for a value that was not computed or depends on an unknown parameter.
+    The second part is "" for a value that was not computed or depends on an unknown parameter.
     """
     word, apart = row["verdict"], _apart(row)
     if word in (OPEN, "not run"):
@@ -91,14 +87,16 @@ def standing(row: Row) -> tuple[str, str]:
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     """Count printed values, rows of printed.csv: {"judged" or another of `FOUR`: {verdict: count}}.
 
-    A value that is judged in another figure or table is left out here.
+    A value that is judged in another figure or table is left out.
     """
     found = {count: Counter[str]() for count in FOUR}
-    for row in rows:
-        if not row["note"].startswith(ELSEWHERE):
-            count, word = standing(row)
-            found[count][word] += 1
+    for count, word in map(standing, _here(rows)):
+        found[count][word] += 1
     return found
+
+
+def _here(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if not row["note"].startswith(ELSEWHERE)]
 
 
 def reasons(row: Row) -> str:
@@ -123,7 +121,7 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
     `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
-    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
+    rows = _here(rows)
     distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
     if not distinct:
         return []
@@ -135,10 +133,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
     read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
-    return [
-        f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}.",
-        *([f"Read in: {read}."] if read else []),
-    ]
+    sentences = [f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}."]
+    return [*sentences, f"Read in: {read}."] if read else sentences
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
@@ -170,7 +166,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
-    """Return sentences on a paper's claims: how many hold, are refuted or open.
+    """Return sentences on how many of a paper's claims hold, are refuted or open.
 
     `claims` has for each claim the rows of its checks in claims.csv.
     """
@@ -208,18 +204,12 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Return a printed value with a verdict in place of "set-up open", if runs allow one.
+    """Return a printed value (`row` of `rows`, a printed.csv) with a verdict for "set-up open".
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary the parameter decide. A number in a sentence of the paper gets the value and the
-    verdict of a claim's check.
-
-    Args:
-        row: the printed value, from printed.csv; a copy with the new verdict is returned.
-        exhibits: a function from the name of a figure or table to its numbers, None if not
-            computed.
-        claims: of the paper, each as the rows of its checks in a claims.csv.
-        rows: all rows of the printed table that has the value.
+    Runs that vary the parameter which the paper does not give decide, if there are any. A number in
+    a sentence of the paper gets the value and the verdict of a check in `claims`, each the rows of
+    its checks in a claims.csv. `exhibits` is a function from the name of a figure or table to its
+    numbers, None if not computed.
     """
     fields = dict(row)
     if check_of(row.get("apart", "")):
@@ -247,13 +237,11 @@ def resolve(
                 return False
         return True
 
-    away = abs(float(row["difference"]))
-    nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
-    if nearer:
-        return fields | {"verdict": ANOTHER}
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
+    if any(moved > abs(away) and suits(setting) for setting, moved in enumerate(moves)):
+        return fields | {"verdict": ANOTHER}
     trials = int(float(row["trials"]))
     own = printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
     return fields | {"verdict": own}
@@ -262,10 +250,10 @@ def resolve(
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
     """Return new cells of a printed number that a claim's check computes; {} if it was not run."""
     claim, number = check_of(row["apart"]) or ("", 0)
-    claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
-    if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
+    of_claim = [check for checks in claims for check in checks if check["claim"] == claim]
+    check = of_claim[number - 1] if len(of_claim) >= number else {"value": ""}
+    if not check["value"]:
         return {}
-    check = claim_checks[number - 1]
     away = difference(float(check["value"]), float(row["printed"]))
     if check["check_verdict"] == STAND_IN:
         word = "stand-in"
@@ -282,8 +270,8 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
 
     `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
     returns a figure's numbers. Moves are from the setting's value that gives our number, or else
-    from the first value, which may have other trials or examples. A target that was not reached
-    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
+    from the first. A target that was not reached counts as the rounds that were run. [] if fewer
+    than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
