@@ -17,9 +17,9 @@ from fedrepro.numbers.leaderboard import BoardData, BoardRow, ExternalEntry, boa
 from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
-from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
+from fedrepro.record.site.verdicts import answer, made_from, superseded_by
 from fedrepro.stages.submissions import exhibit_file_of
 
 ROOT = Path(__file__).parents[2]

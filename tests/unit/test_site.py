@@ -14,10 +14,19 @@ from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_ta
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.run_times import seconds_by_setting
-from fedrepro.record.site.build import _require_own, build
-from fedrepro.record.site.guides import Guides
-from fedrepro.record.site.method_pages import KNOWN, about, docstring, formula, method_pages
-from fedrepro.record.site.pages import home, page, paper_page, plain_name, telling
+from fedrepro.record.site.build import Guides, _require_own, build
+from fedrepro.record.site.pages import (
+    KNOWN,
+    about,
+    docstring,
+    formula,
+    home,
+    method_pages,
+    page,
+    paper_page,
+    plain_name,
+    telling,
+)
 from fedrepro.record.site.report_data import claims_of, cost_table, read_reports
 from fedrepro.record.site.verdicts import (
     CLAIMS,

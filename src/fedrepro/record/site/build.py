@@ -12,9 +12,11 @@ import io
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from importlib.util import find_spec
+from os.path import relpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -24,9 +26,8 @@ from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.record_results import RECORD
 from fedrepro.record.site import pages
-from fedrepro.record.site.guides import Guides, copied
-from fedrepro.record.site.method_pages import escaped, links_of, method_pages
 from fedrepro.record.site.report_data import Paper, Reports
+from fedrepro.record.templating import LINK, RecordQuery, filled
 
 FINDINGS = "docs/findings/"
 GUIDES = {
@@ -47,6 +48,11 @@ SENTENCE = 20  # letters in the last cell of a row, from which it is read as a s
 LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
 NEEDED = ("sphinx", "myst_parser", "furo", "itables")
+MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
+GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
+# pages of the site; config's lies neither in docs/ nor with a paper
+PAGE = re.compile(r"docs/.+\.md|config/README\.md|glossary\.md")
+HOME = ("README.md", "reports/record", ".")  # for these the site has its first page
 
 
 def build(reports: Reports, folder: Path, out: Path) -> int:
@@ -119,7 +125,7 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         name if (name := f"docs/{guide}.md") in made else ""
         for guide in ("origin", "claims", "leaderboard")
     )
-    given = {"links": links_of(reports), "guide": board.replace(".md", ".html")}
+    given = {"links": pages.links_of(reports), "guide": board.replace(".md", ".html")}
     copies: dict[str, Path] = {}
     for paper in reports.papers:
         copies |= _files(paper, folder)
@@ -127,7 +133,7 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         finding = openings.get(paper.name, "")
         made[f"papers/{paper.name}.md"] = pages.paper_page(paper, finding, **own)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
-    made |= {f"methods/{name}.md": text for name, text in method_pages(reports).items()}
+    made |= {f"methods/{name}.md": text for name, text in pages.method_pages(reports).items()}
     made["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
     made["glossary.md"] = pages.page("glossary.md", guide=claims)
     if reports.drawn:
@@ -213,6 +219,81 @@ def _copy(file: Path, place: Path) -> None:
         shutil.copyfile(file, place)
 
 
+# ---------------------------------------------------------------------------------------- guides
+
+
+@dataclass
+class Guides:
+    """Turns markdown documents of the repository `root` into pages of the website.
+
+    record: folder of recorded results, which numbers are filled in from. elsewhere: document ->
+    page, where their paths differ. without: beginnings of the paths of pages that this website
+    lacks. copies: files that pages link to, collected while pages are made.
+    """
+
+    root: Path
+    record: Path
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    copies: set[str] = field(default_factory=set)
+
+    def page(self, path: PurePosixPath) -> str:
+        """Return the markdown file at `path` as a page, with recorded numbers and working links."""
+        text = (self.root / path).read_text(encoding="utf-8")
+        page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
+        if page.parent.name == "findings":  # the paper's own pages have its claims and values
+            text = GENERATED.sub("", text)
+        text = text.replace("```mermaid\n", "```text\n")  # a chart would need a script
+        return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
+
+    def numbered(self, text: str, depth: int) -> str:
+        """Fill in a text's numbers from recorded results, and link each to its figure or table.
+
+        `depth` is the number of folders between the page and the root of the website.
+        """
+
+        def show(asked: RecordQuery, number: str) -> str:
+            _, paper, name = asked.file.split("/")
+            place = f"{'../' * depth}papers/{paper}.html#{name.partition('.')[0]}"
+            return pages.part("link", place, number, "number", f"{asked.file}: {asked.question}")
+
+        return filled(text, self.record, show) if LINK.search(text) else text
+
+    def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
+        """Lead the links of a text from the file `path` to pages and copies; `page` is its page.
+
+        A link to a missing file or page becomes plain text.
+        """
+        up, root = "../" * (len(page.parts) - 1), self.root.resolve()
+
+        def resolved(match: re.Match[str]) -> str:
+            label, target = match.groups()
+            if re.match(r"[a-z]+:|#", target):
+                return match[0]
+            file, hash_sign, anchor = target.partition("#")
+            place = (root / path.parent / file).resolve()
+            relative = place.relative_to(root).as_posix() if place.is_relative_to(root) else ""
+            other = self.elsewhere.get(relative, relative)
+            if not relative or not place.exists() or other.startswith(self.without):
+                return label
+            if PAGE.fullmatch(other):
+                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{anchor})"
+            if relative in HOME:
+                return pages.part("link", f"{up}index.html", label)
+            if place.is_dir():
+                return label
+            self.copies.add(relative)
+            return pages.part("link", up + copied(relative), label)
+
+        return MARKDOWN.sub(resolved, text)
+
+
+def copied(path: str) -> str:
+    """Return the path of a file's copy on the website, which any browser can show: as .txt."""
+    shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
+    return f"files/{path}" if shown else f"files/{path}.txt"
+
+
 # ---------------------------------------------------------------------------------------- Sphinx
 
 SETTINGS: dict[str, Any] = {
@@ -289,4 +370,4 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
 def _plain(
     app: object, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    lines[:] = [escaped(line, r"*|_\\`") for line in lines]
+    lines[:] = [pages.escaped(line, r"*|_\\`") for line in lines]
