@@ -73,10 +73,7 @@ VERDICTS = {"hold": "holds", "are refuted": "refuted", "are undecided": "undecid
 
 @dataclass(frozen=True)
 class RecordQuery:
-    """A link in a page whose numbers are read from the recorded results.
-
-    text: the numbers as the page has them; file: csv below reports/record; question: which numbers.
-    """
+    """A link in a page: its text with numbers, its csv below reports/record, and which numbers."""
 
     text: str
     file: str
@@ -89,7 +86,7 @@ Show = Callable[[RecordQuery, str], str]  # question, answer -> what stands in t
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """Return a page's text in which each number that links to a recorded result is read from it.
 
-    `record` is the folder of recorded results. Links stay, or are replaced by what `show` returns.
+    Links stay, or are replaced by what `show` returns.
     """
 
     def answer(link: re.Match[str]) -> str:
@@ -115,7 +112,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a line of a markdown table from recorded results, as the links in `heads` ask."""
+    """Fill in a line of a markdown table as the links in `heads` ask."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -180,10 +177,9 @@ def format_like(value: float, like: str) -> str:
 
 
 class Measurement(NamedTuple):
-    """The numbers of one row of a results table: the mean `value`, its trials and its interval.
+    """The mean `value` of a row of results, and its values by trial, float64 (trials,) or (0,).
 
-    trials: values by trial, float64 (trials,), empty if not kept. ends: low end, high end and
-    confidence of a recorded interval, or ().
+    ends: low end, high end and confidence of a recorded interval, or ().
     """
 
     value: float
@@ -196,9 +192,8 @@ def _apart(one: Measurement, other: Measurement, sign: str) -> Measurement:
     if sign != "minus":
         return Measurement(one.value / other.value - (sign == "beyond"), np.empty(0))
     count = min(len(one.trials), len(other.trials))
-    differences = one.trials[:count] - other.trials[:count]
-    mean = float(np.mean(differences)) if count else one.value - other.value
-    return Measurement(mean, differences)
+    apart = one.trials[:count] - other.trials[:count]
+    return Measurement(float(apart.mean()) if count else one.value - other.value, apart)
 
 
 def _numbers(asked: RecordQuery, record: Path) -> list[float]:
@@ -230,11 +225,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers that the word `end` of a link asks for, such as least, each or interval.
-
-    `rows` are the measurements that fit the question; `many` is how many numbers the link's text
-    has. All are multiplied by `factor`, such as 100 for percent.
-    """
+    """Return the numbers, times `factor`, that the word `end` of a link with `many` asks for."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -255,10 +246,7 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements that fit `side`: the metric, split, method, exhibit and parameters.
-
-    In a file of printed values, `ours` reads our number in place of the paper's.
-    """
+    """Return the measurements that fit `side`; of printed values the paper's, or `ours`."""
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""
@@ -295,8 +283,7 @@ def _fitting(
 ) -> Sequence[Cells]:
     """Return those rows whose columns have the values in `text`, as "clients=25, alpha=0.5".
 
-    If `empty`, an empty cell fits any value, and only final values are returned unless `text` names
-    a round.
+    If `empty`, an empty cell fits any value, and rounds are left out unless `text` names one.
     """
     cell = cell_of(text or "", f"'{asked.question}'")
     if empty and ROUND not in cell:

@@ -58,12 +58,8 @@ HOME = ("README.md", "reports/record", ".")  # for these the site has its first 
 def build(reports: Reports, folder: Path, out: Path) -> int:
     """Write the website of results to `out`, and return its number of pages.
 
-    `folder` has the files of `reports`. The docs of the repository, which is the working folder,
-    become pages too. A website of fedrepro in `out` is replaced.
-
-    Raises:
-        FedreproError: if a package is missing, Sphinx warns of something (for instance a link that
-            leads nowhere), or `out` has files that are not a website of fedrepro.
+    `folder` has the files of `reports`. The docs of the working folder become pages too. A website
+    of fedrepro in `out` is replaced; other files, and warnings of Sphinx, raise FedreproError.
     """
     _require_own(out)
     if missing := [name for name in NEEDED if not find_spec(name)]:
@@ -118,20 +114,19 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
             opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
             said = paper_attribute(paper, "SENTENCE") or opening
             cards[paper] = guides.numbered(said, 0).strip()
-            own = PurePosixPath(f"papers/{paper}.md")
-            openings[paper] = guides.linked(guides.numbered(opening, 1), PurePosixPath(file), own)
+            here, there = PurePosixPath(file), PurePosixPath(f"papers/{paper}.md")
+            openings[paper] = guides.linked(guides.numbered(opening, 1), here, there)
     # only a checkout has guides
     origin, claims, board = (
         name if (name := f"docs/{guide}.md") in made else ""
         for guide in ("origin", "claims", "leaderboard")
     )
-    given = {"links": pages.links_of(reports), "guide": board.replace(".md", ".html")}
+    links, guide = pages.links_of(reports), board.replace(".md", ".html")
     copies: dict[str, Path] = {}
     for paper in reports.papers:
         copies |= _files(paper, folder)
-        own = {"details": details.get(paper.name, ()), **given}
-        finding = openings.get(paper.name, "")
-        made[f"papers/{paper.name}.md"] = pages.paper_page(paper, finding, **own)
+        found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
+        made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
     made |= {f"methods/{name}.md": text for name, text in pages.method_pages(reports).items()}
     made["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
@@ -224,11 +219,10 @@ def _copy(file: Path, place: Path) -> None:
 
 @dataclass
 class Guides:
-    """Turns markdown documents of the repository `root` into pages of the website.
+    """Turns markdown documents of the repository `root` into pages, with numbers of the `record`.
 
-    record: folder of recorded results, which numbers are filled in from. elsewhere: document ->
-    page, where their paths differ. without: beginnings of the paths of pages that this website
-    lacks. copies: files that pages link to, collected while pages are made.
+    elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
+    that this website lacks. copies: files that pages link to, collected while pages are made.
     """
 
     root: Path
@@ -247,10 +241,7 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Fill in a text's numbers from recorded results, and link each to its figure or table.
-
-        `depth` is the number of folders between the page and the root of the website.
-        """
+        """Fill in recorded numbers, each a link to its exhibit, `depth` folders below the root."""
 
         def show(asked: RecordQuery, number: str) -> str:
             _, paper, name = asked.file.split("/")
@@ -260,10 +251,7 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Lead the links of a text from the file `path` to pages and copies; `page` is its page.
-
-        A link to a missing file or page becomes plain text.
-        """
+        """Lead links of a text of the file `path` to pages and copies, or nowhere; see `page`."""
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
         def resolved(match: re.Match[str]) -> str:

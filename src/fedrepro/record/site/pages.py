@@ -73,10 +73,7 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render the template `template` with the values `given` as the text of a page.
-
-    `up` leads from the page's folder to the root of the website, such as "../".
-    """
+    """Render a template as the text of a page; `up` leads to the website's root, as "../"."""
     return _templates().get_template(template).render(up=up, **given)
 
 
@@ -119,8 +116,7 @@ def home(
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
-    `answers` has the main finding of each paper by its name. `trees` is the menu of the side bar,
-    as pairs of caption and pages.
+    `answers` has the main finding of papers by name, `trees` the side bar's captions and pages.
     """
     shown = [
         board
@@ -147,14 +143,14 @@ def home(
 
 
 def picture(paper: Paper) -> ExhibitView | None:
-    """Return the figure for a paper's card: the one that the paper's folder names, or the first."""
+    """Return the figure for a paper's card: the one that the paper names, or the first."""
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
     return chosen or next(figures, None)
 
 
 def verdict_summary(paper: Paper) -> str:
-    """Write how many claims and printed values of a paper were confirmed, in plain sentences."""
+    """Write how many claims and printed values of a paper were confirmed."""
     return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
 
 
@@ -177,9 +173,8 @@ def paper_page(
     paths of pages of findings, `links` addresses of pages on a leaderboard's methods, by label, and
     `guide` is the address of the page on how a leaderboard ranks methods.
     """
-    given = {"details": details, "links": links or {}, "guide": guide}
-    finding = Markup(answer or verdict_summary(paper))
-    return page("paper.md", up="../", paper=paper, finding=finding, **given)
+    given = {"details": details, "links": links or {}, "guide": guide, "paper": paper}
+    return page("paper.md", up="../", finding=Markup(answer or verdict_summary(paper)), **given)
 
 
 def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
@@ -188,9 +183,9 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Group a paper's figures and tables by section, and those of this project as "Added here".
+    """Return pairs (title, groups); a group is a section of the paper, and its figures and tables.
 
-    Returns pairs (title, groups); a group is a pair (section of the paper, figures and tables).
+    Those of this project are under "Added here".
     """
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
@@ -325,8 +320,8 @@ def links_of(reports: Reports) -> dict[str, str]:
 def about(item: Component) -> tuple[str, str]:
     """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
 
-    If methods.yaml has a sentence on the method, it replaces the first paragraph, whose equation is
-    typeset by the page; the paragraph's source moves to the second part.
+    A sentence in methods.yaml replaces the first paragraph but for its source, as the page typesets
+    its equation.
     """
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     said = KNOWN.get(item.name, {}).get("about")
@@ -354,11 +349,7 @@ def escaped(text: str, signs: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`.
-
-    Raises:
-        ValueError: if `text` is not a formula that matplotlib can read.
-    """
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
@@ -369,5 +360,5 @@ def formula(text: str) -> dict[str, Any]:
         pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
         ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
         parts.append(f"{COMMANDS[int(code)]}{ends}")
-    wide, high = round(box.width + 2, 1), round(box.height + 2, 1)
-    return {"text": text, "wide": wide, "high": high, "path": "".join(parts)}
+    size = {"wide": round(box.width + 2, 1), "high": round(box.height + 2, 1)}
+    return {"text": text, "path": "".join(parts), **size}

@@ -1,8 +1,4 @@
-"""Read figures, tables, printed values and claims from a folder of results, for the website.
-
-The folder is reports/<scale> or reports/record/<scale> (kept results); nothing else is needed, so
-both become pages in the same way.
-"""
+"""Read figures, tables, printed values and claims from a folder of results, for the website."""
 
 from __future__ import annotations
 
@@ -19,13 +15,7 @@ import pandas as pd
 from fedrepro.core.artifacts import read_checked, read_json_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
-from fedrepro.drawings.tables import (
-    TextTable,
-    arrangement_of,
-    fixed_keys,
-    metric_meaning,
-    table_of,
-)
+from fedrepro.drawings import tables
 from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
@@ -67,7 +57,7 @@ class ExhibitView:
 
     @property
     def alt(self) -> str:
-        """Return a text that describes the picture to readers who do not see it."""
+        """Describe the picture to readers who do not see it."""
         labels = ", ".join(method["label"] for method in self.about["methods"])
         return f"{self.about['title']}. Lines for {labels}. The numbers are in the csv."
 
@@ -84,21 +74,22 @@ class ExhibitView:
     @property
     def held(self) -> str:
         """Write what all numbers of the figure or table share: data, parameters, and trials."""
-        return fixed_keys(self.about, self.numbers)
+        return tables.fixed_keys(self.about, self.numbers)
 
     @property
     def measured(self) -> str:
         """Write which numbers the table has, with their unit, as "Test accuracy, in percent"."""
-        meant = metric_meaning(arrangement_of(self.about).metric)
+        meant = tables.metric_meaning(tables.arrangement_of(self.about).metric)
         unit = ", in percent" if meant.unit.startswith("share") else ""
         spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
 
-    def table(self, printed: Sequence[Row]) -> TextTable:
+    def table(self, printed: Sequence[Row]) -> tables.TextTable:
         """Return the numbers as a table, with the paper's values and verdicts from `printed`."""
         rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
         frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
-        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
+        arranged = tables.arrangement_of(self.about)
+        return tables.table_of(self.about, self.numbers, arranged, frame)
 
 
 @dataclass(frozen=True)
@@ -124,9 +115,8 @@ class BoardView:
 class Paper:
     """A paper as the website shows it: figures and tables by name, printed values and claims.
 
-    printed: rows of printed values, also of figures and tables that were not run. claims: for each
-    claim, the rows of its checks. boards: leaderboards, of the project's own comparison, which is
-    stored like a paper.
+    printed: rows, also of figures and tables that were not run. claims: for each claim, the rows of
+    its checks. boards: leaderboards, of the project's own comparison, which is stored like a paper.
     """
 
     name: str
@@ -166,11 +156,7 @@ class Reports:
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
-
-    Raises:
-        FedreproError: if files are missing, damaged or of another scale (tiny, quick or paper).
-    """
+    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`."""
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
         files = open_exhibit(folder, key, scale)
@@ -204,13 +190,12 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     boards = []
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
         base = str(drawn).removesuffix(".groups.svg")
-        described = Path(f"{base}.json")
-        own = read_json_of(described, {"key": str, "files": dict, "board": dict})
-        tables = (
-            read_csv(read_checked(f"{base}{suffix}", own["files"][suffix], described).decode())
+        own = read_json_of(f"{base}.json", {"key": str, "files": dict, "board": dict})
+        texts = (
+            read_checked(f"{base}{suffix}", own["files"][suffix], f"{base}.json").decode()
             for suffix in (".csv", ".times.csv", ".scenarios.csv")
         )
-        boards.append(BoardView(own, *tables))
+        boards.append(BoardView(own, *map(read_csv, texts)))
     return Paper(name, about["title"], about["source"], exhibits, rows, claims, boards)
 
 
@@ -238,15 +223,12 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
-    """Return a table of the costs of methods: bytes, rounds, passes, parameters, seconds, needs.
+    """Return what methods cost and need, by the json and the csv of a figure or table.
 
-    `about` and `numbers` are the json and the csv of a figure or table.
-
-    Returns:
-        For each method that sends bytes, a dict from column head to text, without columns that are
-        empty for all. Bytes are also multiples of a plain method's, such as FedAvg's, at equal
-        swept parameters. [] if fewer than two methods send bytes, or if all are one method that
-        always sends equally many.
+    For each method that sends bytes there is a dict from column head to text, without columns that
+    are empty for all. Bytes are also multiples of a plain method's, such as FedAvg's, at equal
+    swept parameters. [] if fewer than two methods send bytes, or if all are one method that always
+    sends equally many.
     """
     ended = final(numbers)
     places = [name for name in leading_columns(ended) if name != ROUND]

@@ -33,7 +33,7 @@ Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
-    """How pages show a verdict: its sign, CSS class of the colour, meaning, and glossary `row`."""
+    """How pages show a verdict: its sign, CSS class of the colour, meaning, glossary `row`."""
 
     sign: str
     colour: str
@@ -42,7 +42,7 @@ class VerdictStyle(NamedTuple):
 
 
 def page_data(name: str) -> dict[str, Any]:
-    """Return the contents of the yaml file `name`, which has texts for pages, as a dict."""
+    """Return the texts for pages in the yaml file `name`."""
     text = (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
     return cast(dict[str, Any], yaml.safe_load(text))
 
@@ -138,8 +138,7 @@ def verdict_of(row: Row) -> str:
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
     """Return (verdict on the paper's value in a table cell, its style, sentences for a tooltip).
 
-    The result is None for a cell without a printed value. `notes` are footnotes of the table, and
-    `held` is a sentence on what all cells share: data sets and trials.
+    `notes` are footnotes of the table, and `held` says what all cells share.
     """
     word, *more = cell.verdict.split(", ")
     word = next((apart for apart in APART if apart in more), word) if word == "reproduced" else word
@@ -178,8 +177,7 @@ def printed_cells(row: Row) -> dict[str, Any]:
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
     """Return {figure or table: dots of a chart of our numbers against the paper's}.
 
-    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict). A
-    value that was not reached is at 2.
+    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict).
     """
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
     for row in rows:
@@ -203,10 +201,9 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return the check that decides each meaning of a claim's sentence, by a text with the verdict.
+    """Return {"one start: refuted" for each meaning of a claim's sentence: the deciding check}.
 
-    Such a text is "one start: refuted"; a check is a row of claims.csv. If all meanings have equal
-    verdicts, the only key is "", with the check that decides the claim.
+    A check is a row of claims.csv. If all meanings have equal verdicts, the only key is "".
     """
     readings = by_reading(checks)
     wholes = {
@@ -304,10 +301,9 @@ def score_of(method: str, rows: Any) -> float | None:
 def answer(shown: BoardView) -> dict[str, Any]:
     """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
 
-    data: names of data sets. picture: rows of methods over all data sets. leaders: for each class
-    of methods a tuple (class, data set, best group, highest score), of the first data set with
-    methods outside its best group, or the first. above: pairs (data set, methods shown to beat
-    `line`). line: method to beat; at: its score.
+    picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
+    data set, best group, highest score), of the first data set with methods outside its best group,
+    or the first. above: pairs (data set, methods shown to beat `line`). at: the score of `line`.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -354,8 +350,7 @@ def made_from(about: Mapping[str, Any]) -> str:
 def notes_on(rows: Any) -> str:
     """Write what the intervals of leaderboard `rows` count as random, and what other tests find.
 
-    Trials, and also scenarios or data sets, may count as random. Another test is named if its best
-    group in a class of methods differs.
+    Another test is named if its best group in a class of methods differs.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -373,11 +368,7 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return (names of scenarios, a row of texts per method) of clients that start as `starts`.
-
-    A row has the method, then per scenario test accuracy in percent and (score), or "–" if it was
-    not run.
-    """
+    """Return (scenarios, rows of a method with "accuracy (score)" in each) of clients' `starts`."""
     rows = shown.scenarios.query("starts == @starts and case != @ALL")
     texts: dict[str, dict[str, str]] = {}
     for key, own in rows.groupby(["data", "case", "clients", "method"], sort=False):
