@@ -109,8 +109,7 @@ def _compare_methods(
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
         more, point = len(row["also"]), tables.point_words(row)
-        place = f"{row['exhibit']} (and {more} more)" if more else row["exhibit"]
-        place += f": {point}" if point else ""
+        place = row["exhibit"] + f" (and {more} more)" * (more > 0) + f": {point}" * bool(point)
         labels = tuple(row[side] for side in tables.SIDES)
         place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
         table.add_row(place, *numbers, ends, str(row["trials"]))
@@ -176,28 +175,24 @@ def recommend(
 
     wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
     found = recommended(wanted, reports / scale)
-    count = len(found.scenarios)
     say("Nearest in the leaderboard:")
     for place, scenario in enumerate(found.scenarios, 1):
         say(f"  {place}  {scenario}")
     if found.doublings:
         far = ": they say little of it" if found.doublings >= FAR else ""
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
-    heads = [str(place) for place in range(1, count + 1)]
+    heads = [str(place) for place, _ in enumerate(found.scenarios, 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]
     for entry in (*found.choices, *lines):
-        taken, by_others = entry.method in chosen, entry.costs.get("computed") == VERIFIED
-        sent = (f"{entry.costs['bytes_up']:.1f} ×", f"{entry.costs['exchanges']:.0f}")
-        table.add_row(
-            entry.kind if taken else "to compare",
-            f"{entry.method} ({VERIFIED})" if by_others else entry.method,
-            f"{entry.score:.2f}",
-            f"{entry.low:.2f} to {entry.high:.2f}",
-            *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy),
-            *(sent if taken else ("", "")),
-        )
+        taken, costs = entry.method in chosen, entry.costs
+        by_others = costs.get("computed") == VERIFIED
+        spent = (f"{costs['bytes_up']:.1f} ×", f"{costs['exchanges']:.0f}") if taken else ("", "")
+        shares = ("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy)
+        name = f"{entry.method} ({VERIFIED})" if by_others else entry.method
+        score = (f"{entry.score:.2f}", f"{entry.low:.2f} to {entry.high:.2f}")
+        table.add_row(entry.kind if taken else "to compare", name, *score, *shares, *spent)
     show(table)
     if not found.choices:
         say("No method of the leaderboard makes do with that.")
@@ -207,7 +202,7 @@ def recommend(
         elif "client and class" in str(entry.costs.get("sees")):
             say(f"{entry.method}: clients also send how many examples of each class they have.")
     for name, run in found.partly.items():
-        say(f"{name} has no place: it was run in {run} of these {count} scenarios.")
+        say(f"{name} has no place: it was run in {run} of these {len(heads)} scenarios.")
     if found.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
     for entry in found.more:

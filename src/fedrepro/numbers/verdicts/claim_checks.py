@@ -15,14 +15,8 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import (
-    BeforeValidator,
-    Field,
-    InstanceOf,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
@@ -95,7 +89,7 @@ class Form(Bounds):
     of: str
     metric: str = "accuracy"
     split: str = "test"
-    where: dict[str, CellFilter] = Field({})
+    where: dict[str, CellFilter] = Field(default={})
     points: Literal["every", "some", "most", "mean"] = "every"
     ragged: bool = False
     shows: str = ""
@@ -224,7 +218,7 @@ class Value(Form):
 
     compared = ("minus",)
     form: Literal["value", "difference"]
-    minus: list[str] = Field([])
+    minus: list[str] = Field(default=[])
 
     @model_validator(mode="after")
     def _named(self) -> Value:
@@ -411,7 +405,7 @@ def _of_its_form(given: Any) -> Any:
         raise ValueError(str(unknown("form of a check", str(name), forms)))
     try:
         return forms[name].model_validate(given)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         reasons = (
             ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
             for one in error.errors()
@@ -419,4 +413,4 @@ def _of_its_form(given: Any) -> Any:
         raise ValueError("; ".join(reasons)) from None
 
 
-Check = Annotated[InstanceOf[Form], BeforeValidator(_of_its_form)]
+Check = Annotated[InstanceOf[Form], pydantic.BeforeValidator(_of_its_form)]

@@ -53,10 +53,7 @@ TIMES = (2, 4, 8, 16, 32, 64)  # as many trials as there are; more are not worth
 AGAIN = 0.25  # the share of the error that a second look has, with more trials
 LOWER = ("above", "at_least")
 
-Verdict = Literal[
-    "holds", "refuted", "undecided", "depends", "stand-in only", "incomplete", "not run"
-]
-STAND_IN: Verdict = "stand-in only"
+STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, incomplete, not run
 
 
 # --------------------------------------------------------------------------------- a claim file
@@ -72,8 +69,8 @@ class Rules(Strict):
 
     trials: int = Field(default=5, ge=2)
     holm: bool = True
-    raised: list[str] = Field([])
-    words: dict[str, Bounds] = Field({})
+    raised: list[str] = Field(default=[])
+    words: dict[str, Bounds] = Field(default={})
 
 
 class Claim(Strict):
@@ -92,8 +89,8 @@ class Claim(Strict):
     reason: str = ""
     fixed: Literal["before", "after"] = "before"
     label: Literal["", "exact", "identity", "ours"] = ""
-    checks: list[Check] = Field([])
-    readings: dict[str, list[Check]] = Field({})
+    checks: list[Check] = Field(default=[])
+    readings: dict[str, list[Check]] = Field(default={})
     untested: str = ""
 
     @model_validator(mode="after")
@@ -174,7 +171,7 @@ class Finding:
 
     statement: Statement
     interval: Interval
-    verdict: Verdict
+    verdict: str
     confidence: float
 
 
@@ -188,7 +185,7 @@ class Judged:
     """
 
     check: Check
-    verdict: Verdict
+    verdict: str
     missing: Sequence[str] = ()
     deciding: Finding | None = None
     points: int = 0
@@ -270,7 +267,7 @@ def _look(
     for few in (one for one in statements if one.trials < rules.trials):
         count = rules.trials - few.trials
         missing.append(f"{count} more trial{'s' if count > 1 else ''} at {few.at}")
-    word: Verdict = "incomplete" if present else "not run"
+    word = "incomplete" if present else "not run"
     found = Judged(check, word, list(dict.fromkeys(missing)))
     return found, [] if missing else statements, stand_in
 
@@ -301,7 +298,7 @@ def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> F
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
     outside = inside if broken == kept else statement.interval(broken)
-    word: Verdict = "undecided" if keeps(check, outside.high, outside.low) else "refuted"
+    word = "undecided" if keeps(check, outside.high, outside.low) else "refuted"
     return Finding(statement, outside, word, broken)
 
 
@@ -314,7 +311,7 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
     return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
 
-def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
+def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
     `points` is the rule. "every": all must hold, and one refuted is enough to refute; stand-ins are

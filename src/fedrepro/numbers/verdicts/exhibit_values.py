@@ -165,10 +165,9 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     for method in about["methods"]:
         # descriptions of before methods could be those of single cases name no values
         values = method.get("values") or _entry(about, method)
-        method_columns = {key: _shown(values[key]) for key in method["shown"]}
-        if method.get("cases"):
-            method_columns[CASE] = method["cases"]
-        by_label[str(method["label"])] = points | method_columns
+        own = {key: _shown(values[key]) for key in method["shown"]}
+        own |= {CASE: method["cases"]} if method.get("cases") else {}
+        by_label[str(method["label"])] = points | own
     return by_label
 
 

@@ -110,7 +110,7 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 
 def _value(row: Mapping[str, str], where: str) -> PrintedValue:
-    fields = {**dict.fromkeys(COLUMNS, ""), **row}
+    fields: dict[str, Any] = {**dict.fromkeys(COLUMNS, ""), **row}
     metric, known = fields["metric"], all_metrics()
     splits = [fields["split"]] if metric == SETTING else MEASURED_ON
     words = {"metric": (*known, SETTING), "split": splits, "source": ("", *SOURCES)}
@@ -143,15 +143,9 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
             reason, wish = "", f"it as in '{CLAIM}: C1, check 2'"
         if text and (not reason or (key == "apart" and word not in APART)):
             raise FedreproError(f"{where}: '{key}' is '{text}'; write {wish}")
-    return PrintedValue(
-        **{key: text for key, text in fields.items() if key != "cell"},
-        cell=cell_of(fields["cell"], where),
-        value=value,
-        sd=numbers["sd"],
-        tolerance=numbers["tolerance"],
-        trials=None if trials is None else int(trials),
-        where=where,
-    )
+    numbers["trials"] = None if trials is None else int(trials)
+    fields |= {"cell": cell_of(fields["cell"], where), "where": where, **numbers}
+    return PrintedValue(**fields)
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
@@ -183,6 +177,7 @@ RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
 ERRORS = 2.0  # combined standard errors
 PASSES = 0.8  # how probable it has to be that a right implementation is reproduced
 SURE = 0.95  # that a right implementation is not as far away
+ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
@@ -196,9 +191,7 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
         point
         for point in exhibit.points
         if all(
-            text in (point.case, point.values[key])
-            if key == CASE
-            else same(point.values[key], text)
+            same(point.values[key], text) or (key == CASE and text == point.case)
             for key, text in printed.cell.items()
             if key in point.values
         )
@@ -322,9 +315,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 def usual_tolerance(printed: PrintedValue) -> float | None:
     """Return the tolerance for a printed value, by the metric's unit; None if not judged."""
     unit = all_metrics()[printed.metric].unit
-    if unit in ABSOLUTE:
-        return ABSOLUTE[unit]
-    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
+    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else ABSOLUTE.get(unit)
 
 
 def allowed_difference(
@@ -334,12 +325,10 @@ def allowed_difference(
 
     `spread` is the sd of our number over `trials`; it counts for no more than the printed sd.
     """
-    if tolerance is None:
-        return None
-    errors = 0.0
-    if printed.sd is not None:
-        errors += 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
-        errors += printed.sd**2 / printed.trials if printed.trials else 0.0
+    if tolerance is None or printed.sd is None:
+        return tolerance
+    errors = 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
+    errors += printed.sd**2 / printed.trials if printed.trials else 0.0
     return max(tolerance, ERRORS * math.sqrt(errors))
 
 
@@ -386,9 +375,6 @@ def direction(metric: str, away: float) -> str:
     """Return whether ours is "better" or "worse" than print by `away`; "differs" without a side."""
     better = all_metrics()[metric].better
     return ("better" if away * better > 0 else "worse") if better else "differs"
-
-
-ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 
 
 def leave_out_mistaken(plan: Plan) -> None:

@@ -106,16 +106,16 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
     cards, openings = {}, {}
     details: dict[str, list[tuple[str, str]]] = {}
     for name in filter(found.__contains__, names):
-        paper, file = _of(name), files[name]
+        about, file = _of(name), files[name]
         title = made[name].partition("\n")[0].removeprefix("# ")
-        details.setdefault(paper, []).append((title, name))
-        if name == f"{FINDINGS}{paper}.md":  # the paper's own page begins with it
+        details.setdefault(about, []).append((title, name))
+        if name == f"{FINDINGS}{about}.md":  # the paper's own page begins with it
             text = file.read_text(encoding="utf-8").partition("\n")[2]
             opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
-            said = paper_attribute(paper, "SENTENCE") or opening
-            cards[paper] = guides.numbered(said, 0).strip()
-            here, there = PurePosixPath(file), PurePosixPath(f"papers/{paper}.md")
-            openings[paper] = guides.linked(guides.numbered(opening, 1), here, there)
+            said = paper_attribute(about, "SENTENCE") or opening
+            cards[about] = guides.numbered(said, 0).strip()
+            here, there = PurePosixPath(file), PurePosixPath(f"papers/{about}.md")
+            openings[about] = guides.linked(guides.numbered(opening, 1), here, there)
     # only a checkout has guides
     origin, claims, board = (
         name if (name := f"docs/{guide}.md") in made else ""
@@ -138,8 +138,8 @@ def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
     copies |= {copied(path): Path(path) for path in guides.copies}
-    here = resources.files("fedrepro.record.site")
-    scripts = {name: (here / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
+    package = resources.files("fedrepro.record.site")
+    scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
     scripts["tables.js"] = _tables_script()
     for name, text in (made | {f"_static/{name}": text for name, text in scripts.items()}).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)

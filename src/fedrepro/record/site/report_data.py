@@ -203,7 +203,7 @@ def _not_run(value: PrintedValue) -> dict[str, str]:
     own = {key: getattr(value, key) for key in AS_PRINTED}
     own |= {"printed": f"{value.value:g}", "verdict": "not run"}
     own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
-    return dict.fromkeys(PRINTED, "") | value.cell | own
+    return {**dict.fromkeys(PRINTED, ""), **value.cell, **own}
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:

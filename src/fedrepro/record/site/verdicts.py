@@ -17,7 +17,7 @@ import yaml
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
 from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
-from fedrepro.numbers.verdicts.claims import CONFIDENCE, Verdict, whole_verdict
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import (
     BOUND,
@@ -207,11 +207,10 @@ def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
     """
     readings = by_reading(checks)
     wholes = {
-        name: whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
-        for name, rows in readings.items()
+        name: whole_verdict(row["check_verdict"] for row in rows) for name, rows in readings.items()
     }
     if len({*wholes.values()}) < 2:
-        readings, wholes = {"": [*checks]}, {"": cast(Verdict, checks[0]["verdict"])}
+        readings, wholes = {"": [*checks]}, {"": checks[0]["verdict"]}
     found = {}
     for name, rows in readings.items():
         agreeing = [row for row in rows if row["check_verdict"] == wholes[name]]
@@ -286,9 +285,9 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
     return next(later, "")
 
 
-def along(score: float | None) -> float:
+def along(score: Any) -> float:
     """Return where a score is on a bar, in percent of the bar's length; 0 for a missing score."""
-    inside = LEAST if score is None or is_none(score) else min(max(score, LEAST), MOST)
+    inside = LEAST if is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
 
