@@ -80,7 +80,7 @@ class Claim(Strict):
     checks were written before the first numbers for them. label: "exact" for a count, "identity"
     for what follows from how the method is defined, "ours" for a sentence that names no outcome, so
     that what is judged is ours. readings: what the sentence may mean, and the checks of each.
-    untested: why there is no verdict.
+    untested: why it has no verdict.
     """
 
     id: str
@@ -133,7 +133,7 @@ def load_claims(path: Path) -> ClaimFile:
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """Replace words for bounds in a parsed claims file by the numbers that its `rules` give them.
 
-    What has a wrong form is left to validation. `where` names the file, for errors.
+    A wrong form is left to validation. `where` names the file, for errors.
     """
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None

@@ -185,7 +185,7 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
     """Return pairs (title, groups); a group is a section of the paper, and its figures and tables.
 
-    Those of this project are under "Added here".
+    Exhibits of this project are under "Added here".
     """
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
