@@ -38,7 +38,6 @@ GUIDES = {
         "entries",
     ),
     "Read results": ("claims", "leaderboard", "origin", "performance", "verdicts-moved"),
-    "Maintain": ("architecture",),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
 TAGS = re.compile(r"<[^>]*>")
@@ -165,9 +164,8 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     }
     for shown in paper.exhibits.values():
         wanted = {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}
-        for suffix in sorted(wanted):
-            name = shown.csv if suffix == ".csv" else suffix
-            found[f"shown/{shown.key}{name}"] = folder / f"{shown.key}{suffix}"
+        names = {suffix: shown.csv if suffix == ".csv" else suffix for suffix in wanted}
+        found |= {f"shown/{shown.key}{n}": folder / f"{shown.key}{s}" for s, n in names.items()}
     return found
 
 
@@ -176,16 +174,16 @@ def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[st
     there = [name.removesuffix(".md") for name in made]
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in there if name.startswith(FINDINGS) and _of(name) not in known]
+    guides = {caption: [f"docs/{name}" for name in names] for caption, names in GUIDES.items()}
+    others = {name for name in there if name.startswith("docs/") and name.count("/") == 1}
     trees = {
         "Leaderboard": [f"papers/{name}" for name, boards in known.items() if boards],
         "Papers": [*(f"papers/{name}" for name, boards in known.items() if not boards), *lost],
         "Methods": ["methods/index"],
-        **{caption: [f"docs/{name}" for name in names] for caption, names in GUIDES.items()},
+        **guides,
+        "Maintain": sorted(others.difference(*guides.values())),
         "Reference": ["glossary", "reproduce", "drawings", "config/README", "api"],
     }
-    listed = {name for names in trees.values() for name in names}
-    others = (name for name in there if name.startswith("docs/") and name.count("/") == 1)
-    trees["Maintain"] += sorted(name for name in others if name not in listed)
     found = ((caption, [n for n in names if n in there]) for caption, names in trees.items())
     return [(caption, names) for caption, names in found if names]
 

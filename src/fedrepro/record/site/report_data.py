@@ -180,11 +180,8 @@ def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Pape
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
     path = folder / name / "claims.csv"
     claims = claims_of(read_claims(path)) if path.exists() else []
-    rows = [
-        resolve(row, numbers.get, claims, shown.printed)
-        for shown in exhibits.values()
-        for row in shown.printed
-    ]
+    printed = [(row, shown.printed) for shown in exhibits.values() for row in shown.printed]
+    rows = [resolve(row, numbers.get, claims, of_table) for row, of_table in printed]
     values = read_published(published_file(name))
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     boards = []

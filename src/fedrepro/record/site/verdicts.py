@@ -114,8 +114,7 @@ def glossary_table() -> str:
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
     """Return {verdict: how often it occurs}, in the order of `known`, without zeros."""
     counts = Counter(verdicts)
-    order = dict.fromkeys((*known, *sorted(counts)))
-    return {word: counts[word] for word in order if counts[word]}
+    return {word: counts[word] for word in (*known, *sorted({*counts} - {*known})) if counts[word]}
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
