@@ -217,12 +217,11 @@ def judge_all(
 ) -> list[Judged]:
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
-    Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `numbers` are of figures and tables by name; `stand_ins` names those on
-    other data or of less than the paper's size. A column that one lacks raises FedreproError.
+    `numbers` are of figures and tables by name; `stand_ins` names those on other data or of less
+    than the paper's size. A column that one lacks raises FedreproError.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
-    # how many points could each refute a check by themselves
+    # how many points could each refute a check, and so the claim, by themselves
     ways = [1 if found.check.points == "some" else len(points) for found, points, _ in looked]
     together = sum(n for n, (*_, stand_in) in zip(ways, looked, strict=True) if not stand_in)
     results = []
@@ -389,10 +388,8 @@ def rows(
             yield head | {"verdict": "no verdict", "reason": claim.untested}
             continue
         try:
-            judged = {
-                reading: judge_all(checks, numbers, rules, other)
-                for reading, checks in claim.groups.items()
-            }
+            groups = claim.groups.items()
+            judged = {name: judge_all(checks, numbers, rules, other) for name, checks in groups}
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
         words = [whole_verdict(one.verdict for one in group) for group in judged.values()]

@@ -107,8 +107,8 @@ class Numbers:
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
         """Yield a method's values of a metric on a split with rounds, None for final values."""
-        rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
-        for row in rows[rows["split"] == split].to_dict("records"):
+        own = (self.frame["method"] == method) & (self.frame["metric"] == metric)
+        for row in self.frame[own & (self.frame["split"] == split)].to_dict("records"):
             place = {key: row[key] for key in self.columns if _given(row[key])}
             done = int(row[ROUND]) if _given(row.get(ROUND, "")) else None
             yield done, Cell(place, tuple(float(value) for value in row["by_trial"].split()))

@@ -195,9 +195,8 @@ def resolve(
     """Return a printed value (`row` of `rows`, a printed.csv) with a verdict for "set-up open".
 
     Runs that vary the parameter which the paper does not give decide, if there are any. A number in
-    a sentence of the paper gets the value and the verdict of a check in `claims`, each the rows of
-    its checks in a claims.csv. `exhibits` is a function from the name of a figure or table to its
-    numbers, None if not computed.
+    a sentence of the paper gets the value and the verdict of a check in `claims` (rows of a
+    claims.csv). `exhibits` returns the numbers of a figure or table by name, None if not computed.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):
