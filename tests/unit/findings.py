@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from fedrepro.core.paper_files import findings
-from fedrepro.record.templating import DEFINITION, USE, filled, without_links
+from fedrepro.record.templating import filled, without_links
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record"
@@ -23,15 +22,3 @@ def asked(exhibit: str, question: str, count: int = 1) -> list[float]:
     """The answer to a question as pages ask it; exhibit: `pfnm/figure-2a`."""
     link = f'[{" ".join([NUMBER] * count)}](reports/record/paper/{exhibit}.csv "{question}")'
     return [float(text.replace(",", "")) for text in without_links(filled(link, RECORD)).split()]
-
-
-def inlined(text: str) -> str:
-    """A page with its links where it uses them, not at its end."""
-    named = {match["label"]: match for match in DEFINITION.finditer(text)}
-
-    def inline(match: re.Match[str]) -> str:
-        link = named.get(match["label"])
-        place = link and f'(reports/record/{link["file"]} "{link["question"]}")'
-        return f"[{match['text']}]{place}" if link else match[0]
-
-    return USE.sub(inline, DEFINITION.sub("", text))

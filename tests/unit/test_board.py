@@ -25,10 +25,9 @@ from fedrepro.numbers.leaderboard import (
 )
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
-from fedrepro.record.site.leaderboard_pages import answer, made_from, superseded_by
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
-from fedrepro.record.templating import filled
+from fedrepro.record.site.verdicts import answer, made_from, superseded_by
 from fedrepro.stages.submissions import exhibit_file_of
 
 ROOT = Path(__file__).parents[2]
@@ -147,23 +146,6 @@ def test_the_home_page_names_the_first_group_of_each_class(usual) -> None:
     assert dict(told["above"])["Digits"] == ["alike", "good", "votes"]
     assert made_from(shown.about) == "Made from 1 of 2 exhibits."
     assert answer(BoardView(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
-
-
-def test_a_sentence_asks_for_the_methods_of_a_group(usual, tmp_path) -> None:
-    found, rows = usual
-    (tmp_path / "paper/arena").mkdir(parents=True)
-    board = csv_text(leaderboard(found, list(rows.values())))
-    (tmp_path / "paper/arena/1.csv").write_text(board)
-
-    def asked(question: str) -> str:
-        text = f'[…](reports/record/paper/arena/1.csv "{question}")'
-        return filled(text, tmp_path)[1:].partition("]")[0]
-
-    assert asked("group 1 of one model") == "alike and good"
-    assert asked("group 1 of one model on Digits") == "alike and good"
-    assert asked("group 2 of one model") == "average"
-    with pytest.raises(FedreproError, match="finds no method"):
-        asked("group 3 of one model")
 
 
 def test_classes_follow_from_needs_and_from_what_was_measured() -> None:

@@ -81,7 +81,6 @@ FALLING = by("round", A={done: 0.4 - done / 250 for done in range(0, 101, 10)})
         ({"form": "spread", "over": ["sigma2"], "minus_exhibit": "y"}, TWO, [0.081, 0.081]),
         ({"form": "effect", "over": "sigma2", "than": ["gamma0"]}, TWO, [0.09 - 0.049]),
         (CORRELATION, AGAINST, [1]),
-        (CORRELATION | {"across": "trials"}, AGAINST, [-1]),
         ({"form": "over_rounds", "take": "end"}, FALLING, [0.0]),
         ({"form": "over_rounds", "take": "mean"}, FALLING, [0.2]),
         (VALUE | {"where": {"clients": {"from": 5}}}, THREE, [0.9, 0.6]),
@@ -104,8 +103,7 @@ def test_a_form_finds_its_values(given, numbers, wanted):
         (GAIN, "gain of accuracy (test) of A over a, less the larger of B over b and C over c"),
         ({"form": "change", "along": "clients", "minus": "B", "end": "best"},
          "change of accuracy (test) of A minus B along clients, first to best"),
-        (CORRELATION | {"across": "trials", "split": ""},
-         "correlation of accuracy of A with B across the trials of a point"),
+        (CORRELATION | {"split": ""}, "correlation of accuracy of A with B"),
         ({"form": "spread", "over": ["a", "b"], "minus_exhibit": "y"},
          "spread of accuracy (test) of A over a, b, less that of y"),
     ],
@@ -240,7 +238,6 @@ ALIKE = clients(**{name: dict.fromkeys((2, 5, 10, 20), 0.9) for name in "AB"})
         (VALUE | {"points": "every", "above": 0.65}, THREE, "refuted"),
         (VALUE | {"points": "some", "above": 0.65}, THREE, "holds"),
         (VALUE | {"points": "mean", "above": 0.65}, THREE, "holds"),
-        (CORRELATION | {"across": "trials", "at_least": 0.5}, AGAINST, "refuted"),
         (CORRELATION | {"at_least": 0.5}, ALIKE, "undecided"),  # what does not vary
         # a goal may lie beyond the last round
         (ROUNDS | {"above": 40}, rising(50), "holds"),

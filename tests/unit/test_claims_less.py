@@ -74,7 +74,7 @@ def looked_at(name, exhibit):
     for one in CLAIMS[name].all_checks:
         if exhibit not in one.named:
             continue
-        methods = one.methods if exhibit in one.exhibits else [getattr(one, "to", one.of)]
+        methods = [one.of, *one.others] if exhibit in one.exhibits else [getattr(one, "to", one.of)]
         kept = frame["method"].isin(methods) & (frame["metric"] == one.metric)
         kept &= frame["split"] == one.split
         if "round" in frame:

@@ -96,7 +96,7 @@ def test_pages_name_command_data_settings_needs_and_versions():
 def test_a_folder_without_guides_has_pages_whose_links_all_lead_somewhere():
     """As `fedrepro start` makes it, where there is no docs."""
     draw(plan())
-    found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path(), Path("source"))
+    found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path("source"))
     assert not any(name.startswith("docs/") for name in found)
     for name, text in found.items():
         for link in re.findall(r"\]\(([^()\s#]+\.md)", text):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from findings import RECORD, ROOT, inlined, told
+from findings import RECORD, ROOT, told
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
@@ -134,31 +134,22 @@ def test_a_table_is_asked_for_by_its_heads_and_rows(ask):
     assert filled(page, ask.record).count("](") == 3
 
 
-def test_links_may_be_named_at_the_end_of_a_page(ask):
-    place = "reports/record/paper/x/t.csv"
-    page = f'It has [0.0][ours] %, see [this][that].\n\n[ours]: {place} "ours at clients=5"\n'
-    filled_page = filled(page, ask.record)
-    assert filled_page == page.replace("[0.0]", "[50.0]")
-    assert f'[50.0]({place} "ours at clients=5") %, see [this][that].' in inlined(filled_page)
-
-
 # ------------------------------------------------------------------- every number of every page
 
 MEASURED = ("mean", "paired_mean", "by_trial", "printed", "test_mean", "criterion_mean")
 JUDGED = ("value", "low", "high", "confidence", "trials_needed")
-COUNTS = ("rows", "claims", "group")  # of rows that are there, not of what was measured
+COUNTS = ("rows", "claims")  # of rows that are there, not of what was measured
 PAGES = {
     name: text
     for name, page in {**findings(ROOT), "README": "README.md"}.items()
-    if LINK.search(text := inlined((ROOT / page).read_text()))
+    if LINK.search(text := (ROOT / page).read_text())
 }
 
 
 def altered(path: Path) -> pd.DataFrame:
     """A file of the record with all that was measured altered, each row by another share."""
-    table = path.suffix == ".parquet"
-    frame = pd.read_parquet(path) if table else pd.read_csv(path, dtype=str, keep_default_na=False)
-    own = JUDGED if "claim" in frame else (*MEASURED, "stopped_at", *["value"] * table)
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False)
+    own = JUDGED if "claim" in frame else (*MEASURED, "stopped_at")
     own = [name for name in frame.columns if name in own or name.startswith("above_")]
     for at, name in enumerate(own):
         cells = [str(cell).split() for cell in frame[name]]
@@ -166,7 +157,7 @@ def altered(path: Path) -> pd.DataFrame:
             " ".join(str(float(cell) * (1.6 + 0.1 * (row % 7) + 0.3 * at) + 0.05) for cell in each)
             for row, each in enumerate(cells)
         ]
-    return frame.astype({"value": float}) if table else frame
+    return frame
 
 
 def asked_for(page: str) -> list[tuple[str, str]]:
@@ -201,8 +192,7 @@ def test_every_number_of_a_page_is_noticed_when_the_record_is_altered(name, tmp_
     for path in filter(Path.exists, files):
         out = tmp_path / path.relative_to(RECORD)
         out.parent.mkdir(parents=True, exist_ok=True)
-        frame = altered(path)
-        frame.to_csv(out, index=False) if path.suffix == ".csv" else frame.to_parquet(out)
+        altered(path).to_csv(out, index=False)
     before, after = asked_for(filled(page, RECORD)), asked_for(filled(page, tmp_path))
     kept = [a[0] for a, b in zip(before, after, strict=True) if a == b]
     assert [question for question in kept if not question.startswith(COUNTS)] == []

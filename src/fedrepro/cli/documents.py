@@ -28,7 +28,7 @@ from fedrepro.record.record_results import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
 from fedrepro.record.site.verdicts import glossary_table
-from fedrepro.record.templating import DEFINITION, LINK, filled
+from fedrepro.record.templating import LINK, filled
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"
@@ -60,8 +60,7 @@ def documents() -> dict[Path, str]:
         if path in parts and mark in text:
             before, _, rest = text.partition(mark)
             text = f"{before}{mark}\n\n{part}\n{TO}{rest.partition(TO)[2]}"
-        if LINK.search(text) or DEFINITION.search(text):
-            text = filled(text, RECORD)
+        text = filled(text, RECORD) if LINK.search(text) else text
         if text != old:
             texts[path] = text
     return texts

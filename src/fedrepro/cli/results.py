@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,12 +13,12 @@ from fedrepro.cli.printing import number, say, show, table_of
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
-    from fedrepro.numbers.recommendation import Recommendation
     from fedrepro.planning.plan import Plan
 
 Scale = Annotated[str, typer.Option(help="tiny, quick or paper")]
 Record = Annotated[Path, typer.Option(help="folder of the record")]
-RECORD = Path("reports/record")
+Reports = Annotated[Path, typer.Option(help="folder of reports")]
+REPORTS, RECORD = Path("reports"), Path("reports/record")
 FAR = 3.0  # doublings, from which on scenarios say little
 
 
@@ -27,7 +27,7 @@ def _signed(value: float) -> str:
 
 
 def planned(scale: str) -> Plan:
-    """Return the plan of all figures and tables, with their jobs, at scale tiny, quick or paper."""
+    """Return the plan of all figures and tables, with their jobs."""
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
@@ -36,13 +36,10 @@ def planned(scale: str) -> Plan:
 
 def record(
     keys: Annotated[
-        list[str] | None,
-        typer.Argument(help="exhibits such as pfnm/figure-2a; none: all there are"),
+        list[str] | None, typer.Argument(help="exhibits such as pfnm/figure-2a; none: all")
     ] = None,
     scale: Scale = "quick",
-    source: Annotated[Path, typer.Option(help="reports folder, also of another machine")] = Path(
-        "reports"
-    ),
+    source: Annotated[Path, typer.Option(help="reports, also of another machine")] = REPORTS,
     target: Record = RECORD,
 ) -> None:
     """Copy results to reports/record, which is kept: figures, numbers, provenance, run time."""
@@ -68,14 +65,10 @@ def redraw(
 
 
 def compare(
-    key: Annotated[
-        str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method if two are named")
-    ],
-    other: Annotated[
-        str | None, typer.Argument(help="the method to compare the first one with")
-    ] = None,
+    key: Annotated[str, typer.Argument(help="exhibit such as pfnm/figure-2a, or a method")],
+    other: Annotated[str | None, typer.Argument(help="a second method")] = None,
     scale: Scale = "quick",
-    reports: Annotated[Path, typer.Option(help="your reports")] = Path("reports"),
+    reports: Reports = REPORTS,
     recorded: Record = RECORD,
     all_rows: Annotated[bool, typer.Option("--all", help="also the equal numbers")] = False,
     exhibit: Annotated[str, typer.Option(help="of two methods: in this one, or paper, only")] = "",
@@ -91,13 +84,11 @@ def compare(
     if "/" in key and not Path(f"{reports / scale / key}.json").exists():
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = with_record(scale, key, reports, recorded)
-    table = table_of("where", "metric", "split", "ours", "recorded", "difference", "std errors")
     shown = ["where", "metric", "split", "ours", "recorded", "difference", "errors"]
-    for *place, one, other_one, difference, errors in comparison.rows[shown].itertuples(
-        index=False
-    ):
-        if all_rows or difference != 0:
-            table.add_row(*place, *map(number, (one, other_one, difference, errors)))
+    table = table_of(*shown[:-1], "std errors")
+    for row in comparison.rows[shown].to_dict("records"):
+        if all_rows or row["difference"] != 0:
+            table.add_row(*(row[name] for name in shown[:3]), *(number(row[n]) for n in shown[3:]))
     if table.row_count:
         show(table)
     for note in comparison.notes:
@@ -108,28 +99,21 @@ def compare(
 def _compare_methods(
     one: str, other: str, scale: str, reports: Path, metric: str, split: str, exhibit: str
 ) -> None:
-    from fedrepro.numbers.results_table import (
-        SIDES,
-        paired_differences,
-        paired_verdict,
-        point_words,
-        sides,
-    )
+    from fedrepro.numbers import results_table as tables
 
-    frame = paired_differences(scale, one, other, reports, metric, split, exhibit)
-    names = sides(frame, one, other)
+    frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
+    names = tables.sides(frame, one, other)
     table = table_of("where", *names, "difference", "95 % interval", "trials")
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
-        more, point = len(row["also"]), point_words(row)
-        place = f"{row['exhibit']} (and {more} more)" if more else row["exhibit"]
-        place += f": {point}" if point else ""
-        labels = tuple(row[side] for side in SIDES)
+        more, point = len(row["also"]), tables.point_words(row)
+        place = row["exhibit"] + f" (and {more} more)" * (more > 0) + f": {point}" * bool(point)
+        labels = tuple(row[side] for side in tables.SIDES)
         place += "" if labels == names else f" ({labels[0]} and {labels[1]})"
         table.add_row(place, *numbers, ends, str(row["trials"]))
     show(table)
-    say(paired_verdict(frame, metric, names))
+    say(tables.paired_verdict(frame, metric, names))
 
 
 def results(
@@ -141,23 +125,22 @@ def results(
     sort: Annotated[str, typer.Option(help="column, such as mean; numbers from the largest")] = "",
     wide: Annotated[bool, typer.Option(help="a row per method, a column per metric")] = False,
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
-    reports: Annotated[Path, typer.Option(help="folder of reports")] = Path("reports"),
+    reports: Reports = REPORTS,
 ) -> None:
     """List every method's final values and chosen settings in every scenario of drawn exhibits."""
+    from fedrepro.numbers import results_table as tables
     from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.results_table import common, scenario_blocks
-    from fedrepro.numbers.results_table import results as collect
 
     asked = {"method": method, "metric": metric, "split": split, "exhibit": exhibit, "sort": sort}
-    collected = collect(scale, wide=wide, reports=reports, **asked)
+    collected = tables.results(scale, wide=wide, reports=reports, **asked)
     for note in collected.attrs["notes"]:
         typer.echo(f"note: {note}", err=True)
     if csv:
         typer.echo(csv_text(collected), nl=False)
         return
-    for line in common(collected):
+    for line in tables.common(collected):
         say(line)
-    for heading, piece in scenario_blocks(collected):
+    for heading, piece in tables.scenario_blocks(collected):
         say(heading)
         table = table_of(*piece.columns)
         for row in piece.itertuples(index=False):
@@ -172,61 +155,43 @@ def recommend(
     ],
     exchanges: Annotated[int, typer.Option(help="how often clients can answer")] = 1,
     public: Annotated[
-        str, typer.Option(help="none, or images: the server has unlabelled ones of other data")
+        Literal["none", "images"], typer.Option(help="unlabelled ones of other data at the server")
     ] = "none",
     starts: Annotated[
-        str, typer.Option(help="of your clients' training: one or different")
+        Literal["one", "different"], typer.Option(help="of your clients' training")
     ] = "one",
     only_models: Annotated[
         bool,
         typer.Option("--only-models", help="clients send models and how many examples they have"),
     ] = False,
     scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
-    reports: Annotated[
-        Path, typer.Option(help="folder of the leaderboard; none here: reports")
-    ] = RECORD,
+    reports: Annotated[Path, typer.Option(help="folder of the leaderboard")] = RECORD,
 ) -> None:
     """List the best methods for your clients, from the leaderboard's scenarios nearest to yours."""
+    from fedrepro.numbers.leaderboard import VERIFIED
     from fedrepro.numbers.recommendation import Situation
     from fedrepro.numbers.recommendation import recommend as recommended
 
-    for name, value, known in (
-        ("public", public, ("none", "images")),
-        ("starts", starts, ("one", "different")),
-    ):
-        if value not in known:
-            raise FedreproError(f"--{name} must be {known[0]} or {known[1]}, not '{value}'")
     wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
-    _found(recommended(wanted, reports / scale))
-    say(f"For methods that train in rounds, see {reports / scale / 'arena/rounds.csv'}.")
-
-
-def _found(found: Recommendation) -> None:
-    """Print a recommendation: tested conditions nearest to the user's, methods and their costs."""
-    from fedrepro.numbers.leaderboard import VERIFIED
-
-    count = len(found.scenarios)
+    found = recommended(wanted, reports / scale)
     say("Nearest in the leaderboard:")
     for place, scenario in enumerate(found.scenarios, 1):
         say(f"  {place}  {scenario}")
     if found.doublings:
         far = ": they say little of it" if found.doublings >= FAR else ""
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
-    heads = [str(place) for place in range(1, count + 1)]
+    heads = [str(place) for place, _ in enumerate(found.scenarios, 1)]
     table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]
     for entry in (*found.choices, *lines):
-        taken, by_others = entry.method in chosen, entry.costs.get("computed") == VERIFIED
-        sent, asked = entry.costs["bytes_up"], entry.costs["exchanges"]
-        table.add_row(
-            entry.kind if taken else "to compare",
-            f"{entry.method} ({VERIFIED})" if by_others else entry.method,
-            f"{entry.score:.2f}",
-            f"{entry.low:.2f} to {entry.high:.2f}",
-            *("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy),
-            *((f"{sent:.1f} ×", f"{asked:.0f}") if taken else ("", "")),
-        )
+        taken, costs = entry.method in chosen, entry.costs
+        by_others = costs.get("computed") == VERIFIED
+        spent = (f"{costs['bytes_up']:.1f} ×", f"{costs['exchanges']:.0f}") if taken else ("", "")
+        shares = ("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy)
+        name = f"{entry.method} ({VERIFIED})" if by_others else entry.method
+        score = (f"{entry.score:.2f}", f"{entry.low:.2f} to {entry.high:.2f}")
+        table.add_row(entry.kind if taken else "to compare", name, *score, *shares, *spent)
     show(table)
     if not found.choices:
         say("No method of the leaderboard makes do with that.")
@@ -236,7 +201,7 @@ def _found(found: Recommendation) -> None:
         elif "client and class" in str(entry.costs.get("sees")):
             say(f"{entry.method}: clients also send how many examples of each class they have.")
     for name, run in found.partly.items():
-        say(f"{name} has no place: it was run in {run} of these {count} scenarios.")
+        say(f"{name} has no place: it was run in {run} of these {len(heads)} scenarios.")
     if found.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
     for entry in found.more:
@@ -253,6 +218,7 @@ def _found(found: Recommendation) -> None:
         "accuracy in %. Sent: as a multiple of the models. Asked: exchanges. Several models: all "
         "of the clients' networks predict."
     )
+    say(f"For methods that train in rounds, see {reports / scale / 'arena/rounds.csv'}.")
 
 
 def submit(
@@ -260,9 +226,7 @@ def submit(
     method: Annotated[str, typer.Option(help="its label or name; none: the only one")] = "",
     scale: Scale = "quick",
     by: Annotated[str, typer.Option(help="who sends it, in words")] = "",
-    out: Annotated[
-        Path | None, typer.Option(help="folder to write; none: its place in reports/record")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="none: its place in reports/record")] = None,
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
@@ -279,16 +243,10 @@ def submit(
 
 def verify(
     folder: Annotated[Path, typer.Argument(help="an entry, as `fedrepro submit` writes it")],
-    runs: Annotated[
-        str, typer.Option(help="how many files of metrics are computed again; or all")
-    ] = "3",
-    seed: Annotated[
-        int | None, typer.Option(help="by which these are drawn; none: at random")
-    ] = None,
+    runs: Annotated[str, typer.Option(help="files of metrics to compute again, or all")] = "3",
+    seed: Annotated[int | None, typer.Option(help="to draw them; none: at random")] = None,
     cores: Annotated[int | None, typer.Option(min=1, help="none: all of them")] = None,
-    enter: Annotated[
-        bool, typer.Option("--enter", help="draw the leaderboard at which it lies with it")
-    ] = False,
+    enter: Annotated[bool, typer.Option("--enter", help="draw its leaderboard with it")] = False,
 ) -> None:
     """Compute part of a submitted entry again: exit 1 if bytes differ. The entry's code is run."""
     from fedrepro.stages import submissions

@@ -28,13 +28,12 @@ SEEN = {
 
 
 def needs_in_words(needs: Collection[str], sends: str = "") -> str:
-    """Write as text what a method needs from clients besides weights, such as "label counts".
+    """Write what a method needs from clients besides weights, such as "label counts".
 
-    `needs` are keys of `api.NEEDS`; `sends` is a phrase on further messages of clients. If both are
-    empty, the text is "weights only".
+    `needs` are keys of `api.NEEDS`; `sends` is a phrase on further messages of clients.
     """
-    parts = dict.fromkeys(filter(None, (SEEN[need] for need in sorted(needs) if need in SEEN)))
-    return "; ".join([*parts, *([sends] if sends else [])]) or "weights only"
+    parts = dict.fromkeys(SEEN.get(need, "") for need in sorted(needs))
+    return "; ".join(filter(None, [*parts, sends])) or "weights only"
 
 
 def megabytes(size: float) -> str:

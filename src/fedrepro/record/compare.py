@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,10 @@ ERRORS = 2  # combined standard errors that two runs of the same differ by at mo
 class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
-    rows: a row for each number. Columns: swept parameters, method, metric and split; the means
-    `ours` and `recorded`, nan where one side lacks the number; `setting` and `recorded_setting`,
-    the parameter values selected by a search; `difference` of the means; `errors`, the difference
-    in combined standard errors, nan without an sd; `where`, method and swept parameters in words.
-    verdict: a sentence. same_bytes: whether both csv files are equal. notes: sentences on causes of
-    differences other than chance.
+    rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
+    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, that in
+    combined standard errors; `where`, method and swept parameters in words. A number that is
+    missing or unknown is nan. notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
@@ -41,9 +39,6 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     """Compare a user's numbers of a figure or table with the ones kept in the repository.
 
     `key` is paper/name, `reports` the folder of the user's results, `recorded` that of kept ones.
-
-    Raises:
-        FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:
@@ -55,27 +50,19 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     same_bytes = mine.read(".csv") == kept.read(".csv")
     rows = differences(mine.table(".csv"), kept.table(".csv"))
     swept = rows[(rows["setting"] != "") & (rows["recorded_setting"] != "")]
-    others = {  # another setting of a sweep
-        row["where"]: f"{row['setting']} was chosen for {row['where']}, {row['recorded_setting']} "
-        "in the record"
+    chosen = (  # another setting of a sweep
+        f"{row['setting']} was chosen for {row['where']}, {row['recorded_setting']} in the record"
         for row in swept[swept["setting"] != swept["recorded_setting"]].to_dict("records")
-    }
+    )
     verdict = _verdict(key, rows, same_bytes)
     if any(rows["difference"].fillna(0)):
         verdict += _judged(rows["errors"], _arithmetic(mine.about), _arithmetic(kept.about))
-    notes = [*_notes(mine.about, kept.about), *others.values()]
+    notes = [*_notes(mine.about, kept.about), *dict.fromkeys(chosen)]
     return Comparison(rows, verdict, same_bytes, notes)
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
-
-    Both tables have a row for each combination of swept parameters, method, metric and split, with
-    mean, sd and number of trials.
-
-    Raises:
-        FedreproError: if the tables vary different parameters.
-    """
+    """Compare two csv tables of results; return `rows` of a `Comparison`, ordered as `theirs`."""
     from fedrepro.numbers.exhibit_tables import leading_columns
 
     swept, others = leading_columns(ours), leading_columns(theirs)
@@ -96,19 +83,14 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     spread = (ours_sd**2 + kept_sd**2) ** 0.5
     errors = (difference.abs() / spread.where(spread > 0)).mask(equal, 0.0)
     columns = {"ours": mine["mean"], "recorded": kept["mean"]}
-    columns |= {
-        "setting": mine["setting"].fillna(""),
-        "recorded_setting": kept["setting"].fillna(""),
-    }
-    rows = every.to_frame(index=False)
-    for name, column in {**columns, "difference": difference, "errors": errors}.items():
-        rows[name] = column.to_numpy()
-    return rows.assign(where=[_where(row, swept) for row in rows.to_dict("records")])
-
-
-def _where(row: Mapping[Any, Any], swept: Iterable[str]) -> str:
-    point = ", ".join(f"{key} {row[key]}" for key in swept if row[key] != "")
-    return ", ".join(filter(None, (row["method"], point)))
+    columns["setting"], columns["recorded_setting"] = (
+        s["setting"].fillna("") for s in (mine, kept)
+    )
+    columns |= {"difference": difference, "errors": errors}
+    rows = every.to_frame(index=False).assign(**{k: c.to_numpy() for k, c in columns.items()})
+    points = ([f"{k} {row[k]}" for k in swept if row[k] != ""] for row in rows.to_dict("records"))
+    where = zip(rows["method"], points, strict=True)
+    return rows.assign(where=[", ".join([method, *point]) for method, point in where])
 
 
 def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
@@ -134,12 +116,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return words on how many differences chance explains, to end a comparison's verdict.
-
-    `errors` has each difference in combined standard errors, nan if unknown. `mine` and `kept` name
-    the arithmetic of the user's and the recorded results: if both are portable, bytes must be
-    equal.
-    """
+    """Return words on how many differences chance explains, by the arithmetic of both results."""
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
@@ -148,15 +125,13 @@ def _judged(errors: pd.Series, mine: str, kept: str) -> str:
 
 def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     """Return causes of differences other than chance, from our json and the recorded one."""
-    notes = []
-    sums = [[data["sha256"] for data in about["data"]] for about in (mine, kept)]
-    if sums[0] != sums[1]:
-        notes.append("the data differ: their checksums are not the recorded ones")
+    ours, theirs = ([data["sha256"] for data in about["data"]] for about in (mine, kept))
+    differ = "the data differ: their checksums are not the recorded ones"
+    notes = [] if ours == theirs else [differ]
     for key in ("seed", "trials", "components"):
         if mine[key] != kept[key]:
             notes.append(f"not as in the record: {key}")
-    here, recorded = _arithmetic(mine), _arithmetic(kept)
-    if here != recorded:
+    if (here := _arithmetic(mine)) != (recorded := _arithmetic(kept)):
         notes.append(f"not as in the record: arithmetic ({here}, recorded {recorded})")
     now, then = _versions(mine), _versions(kept)
     changed = [
@@ -167,19 +142,15 @@ def _notes(mine: Mapping[str, Any], kept: Mapping[str, Any]) -> list[str]:
     return notes + ([f"other versions: {', '.join(changed)}"] if changed else [])
 
 
-def _together(names: Iterable[str]) -> str:
-    return " and ".join(sorted(set(names)))
-
-
 def _arithmetic(about: Mapping[str, Any]) -> str:
     # older files lack it, which used MKL's products
-    return _together(made.get("arithmetic", "before it was named") for made in about["computed"])
+    names = {made.get("arithmetic", "before it was named") for made in about["computed"]}
+    return " and ".join(sorted(names))
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
-    """Return {package: its version}, of the packages that computed and drew a figure or table."""
     by_name: dict[str, set[str]] = {}
     for made in (*about["computed"], drawn_of(about)):
         for name, version in made["versions"].items():
             by_name.setdefault(name, set()).add(version)
-    return {name: _together(versions) for name, versions in by_name.items()}
+    return {name: " and ".join(sorted(versions)) for name, versions in by_name.items()}

@@ -5,11 +5,7 @@ from __future__ import annotations
 from hashlib import sha256
 from pathlib import Path
 
-from fedrepro.core.artifacts import (
-    SCHEMA_VERSION,
-    corrupt_file_error,
-    read_json,
-)
+from fedrepro.core.artifacts import SCHEMA_VERSION, corrupt_file_error, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.leaderboard import pictures
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, write_files
@@ -28,14 +24,9 @@ from fedrepro.planning.config import ExhibitFile
 ENTRY, VERDICT = "entry.json", "verdict.json"  # in the folder of an entry
 
 
-def keys_of(file: ExhibitFile, version: str, scale: str) -> list[str]:
-    """Return the figures and tables (paper/name) that form a leaderboard of a paper."""
-    return [f"{file.paper}/{name}" for name in file.parts(version, scale)]
-
-
 def parts_in(file: ExhibitFile, version: str, scale: str, reports: Path) -> list[str]:
     """Return the figures and tables (paper/name) of a leaderboard whose files are in `reports`."""
-    keys = keys_of(file, version, scale)
+    keys = (f"{file.paper}/{name}" for name in file.parts(version, scale))
     return [key for key in keys if Path(f"{reports / key}.json").exists()]
 
 
@@ -45,10 +36,7 @@ def entries_folder(reports: Path, paper: str, version: str) -> Path:
 
 
 def digests_of(folder: Path) -> dict[str, str]:
-    """Return {file in the folder of a submitted method: its SHA-256}.
-
-    The file verdict.json is left out: it lists the checksums, so that later changes are found.
-    """
+    """Return {file in the folder of a submitted method: its SHA-256}, without verdict.json."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != VERDICT)
     return {
         path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
@@ -60,11 +48,8 @@ def entries_in(
 ) -> list[tuple[str, ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
-    A submission is marked as verified if its folder has a verdict.json of a check, else as
-    reported.
-
-    Raises:
-        FedreproError: if a submission is damaged, or was changed after its verdict.
+    A submission is verified if its folder has a verdict.json of a check, else reported. One that is
+    damaged, or was changed after its verdict, raises FedreproError.
     """
     entries: list[tuple[str, ExhibitFiles]] = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
@@ -89,17 +74,12 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    `file` is the configuration of the paper that has the leaderboard, and `version` the
-    leaderboard's name. `scale` is tiny, quick or paper. `reports` has the figures and tables of
-    this scale; the json names missing ones. `out` is the beginning of the files' paths, by default
-    `<reports>/<paper>/<version>`. Pictures leave out methods whose results others submitted and
-    nobody has verified.
-
-    Raises:
-        FedreproError: if none of the leaderboard's figures and tables is in `reports`.
+    `version` is its name in the configuration `file`. `reports` has figures and tables of this
+    scale; the json names missing ones. `out` begins the files' paths, by default
+    `<reports>/<paper>/<version>`. Pictures leave out what others submitted and nobody has verified.
     """
-    board, keys = file.boards[version], keys_of(file, version, scale)
-    present = parts_in(file, version, scale, reports)
+    board, present = file.boards[version], parts_in(file, version, scale, reports)
+    keys = [f"{file.paper}/{name}" for name in file.parts(version, scale)]
     if not present:
         raise FedreproError(
             f"{reports} has none of the exhibits of {file.paper}/{version}: {', '.join(keys)}"

@@ -1,14 +1,10 @@
-"""Keep measured results in the repository, in the folder reports/record.
-
-`record` copies the files of figures and tables out of a reports folder, of this machine or of
-another, and adds measured seconds and the machines that the files name.
-"""
+"""Keep measured results in the repository, in the folder reports/record."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,18 +12,13 @@ from typing import Any
 from fedrepro.core.artifacts import atomic, checksum_of, json_text, read_table, target_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import claims_file, exhibits_file
-from fedrepro.numbers.exhibit_files import (
-    KEPT,
-    ExhibitFiles,
-    open_exhibit,
-    write_claims,
-)
+from fedrepro.numbers.exhibit_files import KEPT, ExhibitFiles, open_exhibit, write_claims
 from fedrepro.numbers.exhibit_metadata import drawn_of
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds, of_methods, timings_of
 
 REPORTS = Path("reports")
 RECORD = REPORTS / "record"
-CLAIMS = "claims.csv"
+RUN = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
 
 
 @dataclass(frozen=True)
@@ -49,43 +40,33 @@ def record(
 ) -> Recorded:
     """Copy results from `<source>/<scale>` to `<target>/<scale>`, the folder of kept results.
 
-    `keys` names figures and tables as paper/name; () means all. All files are read and checked
-    before any is written, so that nothing is copied if one is damaged. If `source` itself has kept
-    results, their run times and machines are copied. At the end the papers' claims are judged, and
-    leaderboards written, from all kept results.
-
-    Raises:
-        FedreproError: if a file is missing or damaged.
+    `keys` names figures and tables as paper/name; () means all. Nothing is written, and
+    FedreproError raised, if a file is missing or damaged. At the end the papers' claims are judged,
+    and leaderboards written, from all kept results.
     """
-    keys = list(keys) or drawn_keys(source, scale)
-    if not keys:
+    from fedrepro.numbers.exhibit_tables import csv_text
+    from fedrepro.numbers.verdicts.claims import verdicts
+    from fedrepro.planning.config import load_exhibits
+    from fedrepro.record.leaderboards import write_boards
+
+    if not (keys := list(keys) or drawn_keys(source, scale)):
         raise FedreproError(
             f"{source / scale} holds no exhibit; "
             f"make them with: snakemake --cores 2 reports/{scale}/index.html"
         )
     recorded = Recorded()
     read = {key: read_drawn(scale, key, source, recorded.warnings) for key in keys}
+    folder = target / scale
     for key, contents in read.items():
-        recorded.files.extend(write_kept(target / scale / key, contents))
+        recorded.files.extend(write_kept(folder / key, contents))
     for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
-        recorded.files.extend(_judged_and_ranked(scale, paper, target))
+        if (published := claims_file(paper)).exists():
+            own = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
+            text = csv_text(verdicts(published, own, folder))
+            recorded.files.extend(write_claims(folder / paper / "claims.csv", text))
+        if exhibits_file(paper).exists():
+            recorded.files.extend(write_boards(load_exhibits()[paper], scale, folder))
     return recorded
-
-
-def _judged_and_ranked(scale: str, paper: str, target: Path) -> list[Path]:
-    from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.verdicts.claims import verdicts
-    from fedrepro.planning.config import load_exhibits
-    from fedrepro.record.leaderboards import write_boards
-
-    written, published = [], claims_file(paper)
-    if published.exists():
-        keys = [key for key in drawn_keys(target, scale) if key.startswith(f"{paper}/")]
-        text = csv_text(verdicts(published, keys, target / scale))
-        written = write_claims(target / scale / paper / CLAIMS, text)
-    if exhibits_file(paper).exists() and load_exhibits()[paper].boards:
-        written += write_boards(load_exhibits()[paper], scale, target / scale)
-    return written
 
 
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
@@ -93,59 +74,47 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
     The last item is the json, with checksums, run times, machines, and the csv files without rows.
     `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.
-
-    Raises:
-        FedreproError: if a file is missing or damaged.
     """
     files = open_exhibit(source / scale, key, scale)
-    for suffix in files.suffixes:
-        files.read(suffix)  # checks all files, also those that are not kept
+    every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept
     read_table(f"{files.base}.metrics.parquet", "metrics")
-    contents = {s: files.read(s) for s in KEPT if s in files.suffixes}
+    contents = {suffix: every[suffix] for suffix in KEPT if suffix in every}
     blank = dict(files.about.get("blank", {}))
     for suffix in (".choice.csv", ".printed.csv"):
         if suffix in contents and contents[suffix].count(b"\n") == 1:
             blank[suffix] = contents.pop(suffix).decode()
     warnings.extend(_doubts(files.about))
-    about = {
-        **files.about,
-        "files": {suffix: checksum_of(data) for suffix, data in contents.items()},
-        "blank": blank,
-        "run": _run(files, warnings),
-    }
+    sums = {suffix: checksum_of(data) for suffix, data in contents.items()}
+    about = {**files.about, "files": sums, "blank": blank, "run": _run(files, warnings)}
     contents[".json"] = json_text(about).encode()
     return contents
 
 
-def _doubts(about: Mapping[str, Any]) -> list[str]:
-    """Return warnings if the result with json `about` came from uncommitted or changing code."""
+def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
+    """Yield warnings if the result with json `about` came from uncommitted or changing code."""
     name = f"{about['key']} at scale {about['scale']}"
-    origins = [("drawn", drawn_of(about)), *(("computed", origin) for origin in about["computed"])]
-    lost = [
-        f"{name} was {what} at git revision {origin['revision']}, which cannot be checked out "
-        "again; commit first and make it anew, so that others can repeat it"
-        for what, origin in origins
-        if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty")
-    ]
-    changed = [
-        f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
-        f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
-        for origin in about["computed"]
-        if "changed_to" in origin
-    ]
-    return lost + changed
+    for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
+        if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
+            yield (
+                f"{name} was {what} at git revision {origin['revision']}, which cannot be checked "
+                "out again; commit first and make it anew, so that others can repeat it"
+            )
+        if "changed_to" in origin:
+            yield (
+                f"the sources changed while {name} was computed, from {origin['digest'][:12]} to "
+                f"{origin['changed_to'][:12]}, so that it may be of both; make it anew"
+            )
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
     """Return seconds and memory by stage of the pipeline, and machines, of a figure or table."""
-    if files.run:
-        kept = ("seconds", "cpu_seconds", "peak_bytes", "machine", "machines")
-        return {key: files.run[key] for key in kept if key in files.run}
+    if files.run:  # of kept results
+        return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]
     timings = timings_of(about, Path(files.base).parents[len(Path(key).parts) + 1])
     missing = [path for path in of_methods(timings) if not path.exists()]
-    seconds = {} if missing else exhibit_seconds(timings)
-    whole = {} if missing else memory_and_seconds(timings)
+    seconds = exhibit_seconds(timings) if not missing else {}
+    whole = memory_and_seconds(timings) if not missing else {}
     if missing:
         warnings.append(f"the run time of {key} is not recorded: {missing[0]} is missing")
     elif "aggregate" in seconds and "train" not in seconds:
@@ -163,17 +132,15 @@ def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
 
 
 def write_kept(base: Path, contents: Mapping[str, bytes]) -> list[Path]:
-    """Write all files of one figure or table, or none; return their paths `<base><suffix>`.
+    """Write all files of one figure or table (bytes by suffix, .json last), or none.
 
-    `contents` has the bytes of each file by suffix, .json last. All are written under temporary
-    names and then renamed. The old json is removed first and the new one renamed last: an
-    interrupted write leaves no json, and so does not count as recorded.
+    Returns paths. The old json is removed first and the new one renamed last: an interrupted write
+    leaves no json, and so is not recorded.
     """
     paths = [Path(f"{base}{suffix}") for suffix in contents]
     with contextlib.ExitStack() as stack:
         # `atomic` renames when it is left, in reverse order: the json is entered first
         for path, data in reversed(list(zip(paths, contents.values(), strict=True))):
-            temporary = stack.enter_context(atomic(path))
-            temporary.write_bytes(data)
+            stack.enter_context(atomic(path)).write_bytes(data)
         target_of(f"{base}.json").unlink(missing_ok=True)
     return paths

@@ -258,9 +258,9 @@ def draw_site(
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []
-    heard = [graph for place in graphs for graph in drawings_of(place, "graphs")]
+    drawn += [graph for place in graphs for graph in drawings_of(place, "graphs")]
     place = out.parent / "site" if out.suffix else out
-    count = build(replace(reports, maps=drawn, graphs=heard), folder, place)
+    count = build(replace(reports, drawn=drawn), folder, place)
     if out.suffix:
         write_text(out, LEADS_ON)
     log(f"{place / 'index.html'}: {count} pages")

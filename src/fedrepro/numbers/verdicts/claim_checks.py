@@ -1,27 +1,22 @@
 """The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
-An example is "method A minus method B at every point, at least -0.02". Checks are data, not code:
-nothing of a claim's file is executed. Kinds with an extreme (the best of several methods, a best
-number of clients, a spread) leave the choice of the best to their intervals. A kind that one paper
-alone needs is in that paper's folder: `FORMS` of its claim_checks.py.
+An example is "method A minus method B at every point, at least -0.02". Kinds with an extreme (the
+best of several methods, a best number of clients, a spread) leave the choice of the best to their
+intervals. A kind that one paper alone needs is in that paper's folder: `FORMS` of its
+claim_checks.py.
 """
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import (
-    BeforeValidator,
-    Field,
-    InstanceOf,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+import pydantic
+from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
@@ -48,7 +43,12 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 )
 from fedrepro.planning.figure_interface import Strict
 
-BOUNDS = ("above", "at_least", "below", "at_most")
+BOUNDS = {  # of a check, and how a number within it compares with it
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+}
 POINTS = {
     "every": "at every point",
     "some": "at some point",
@@ -68,34 +68,31 @@ class Bounds(Strict):
     @model_validator(mode="after")
     def _bounded(self) -> Bounds:
         if not self.bounds:
-            raise ValueError("a check needs a bound: above, at_least, below or at_most")
+            raise ValueError(f"a check needs a bound: {', '.join(BOUNDS)}")
         return self
 
     @property
     def bounds(self) -> dict[str, float]:
-        values = {key: getattr(self, key) for key in BOUNDS}
-        return {key: value for key, value in values.items() if value is not None}
+        return {key: value for key in BOUNDS if (value := getattr(self, key)) is not None}
 
 
 class Form(Bounds):
     """A check of a paper's claim: whether a number of the method `of` keeps bounds in `exhibits`.
 
-    points: whether every point (combination of swept parameters) of these figures and tables, some,
-    most, or their mean must keep the bounds. Subclasses compute the number, such as a difference.
+    where: only these values of a column. points: whether every point (combination of swept
+    parameters) of these figures and tables, some, most, or their mean must keep the bounds. ragged:
+    whether they leave out points of some methods by design. shows: the word of the file's head that
+    the bounds are for. Subclasses compute the number, such as a difference.
     """
 
     exhibits: list[str] = Field(min_length=1)
-    of: str = Field(description="method, by its label")
+    of: str
     metric: str = "accuracy"
     split: str = "test"
-    where: dict[str, CellFilter] = Field(
-        default_factory=dict, description="only these values of a column"
-    )
+    where: dict[str, CellFilter] = Field(default={})
     points: Literal["every", "some", "most", "mean"] = "every"
-    ragged: bool = Field(
-        False, description="the exhibit leaves out points of some methods by design"
-    )
-    shows: str = Field("", description="the word of the file's head that the bounds are for")
+    ragged: bool = False
+    shows: str = ""
 
     @field_validator("metric")
     @classmethod
@@ -115,17 +112,13 @@ class Form(Bounds):
 
     @property
     def named(self) -> list[str]:
-        """Return the names of all figures and tables that the check reads."""
+        """List all figures and tables that the check reads."""
         return [*self.exhibits, *self._names(self.other_exhibit)]
 
     @property
     def others(self) -> list[str]:
-        """Return the labels of the methods that the method `of` is compared with."""
+        """List the labels of the methods that the method `of` is compared with."""
         return self._names(self.compared)
-
-    @property
-    def methods(self) -> list[str]:
-        return [self.of, *self.others]
 
     @property
     def columns(self) -> list[str]:
@@ -138,10 +131,8 @@ class Form(Bounds):
 
     @property
     def bound(self) -> str:
-        phrase = " and ".join(
-            f"{key.replace('_', ' ')} {value:g}" for key, value in self.bounds.items()
-        )
-        return f"{self.shows}, {phrase}" if self.shows else phrase
+        parts = [f"{key.replace('_', ' ')} {value:g}" for key, value in self.bounds.items()]
+        return f"{self.shows}, " * bool(self.shows) + " and ".join(parts)
 
     @property
     def what(self) -> str:
@@ -156,29 +147,21 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the numbers to compare with bounds, one per point, with their intervals.
-
-        `exhibit` is the name of the figure or table in `numbers`. A point is a combination of swept
-        parameters.
-        """
+        """Yield the numbers of an exhibit to compare with bounds, one per point."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
 
     def with_others(self, numbers: Numbers) -> Iterator[tuple[Cell, list[Cell]]]:
-        """Yield each number of the method `of`, with the compared methods' numbers at its point.
-
-        Numbers of the method `of` without a number to compare with are left out.
-        """
+        """Yield each number of the method `of`, with those of the methods compared, if any."""
         other_cells = [cell for name in self.others for cell in self.cells(numbers, name)]
         return (pair for pair in join_cells(self.cells(numbers, self.of), other_cells) if pair[1])
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         """Yield a phrase for each number that the check needs and the figure or table lacks."""
         own = numbers[exhibit]
-        lacking: list[str] = []
-        for name in dict.fromkeys(self.methods):
-            lacking += self.missing_of(name, exhibit, own)
+        names = dict.fromkeys((self.of, *self.others))
+        lacking = [one for name in names for one in self.missing_of(name, exhibit, own)]
         cells = own.cells(self.of, self.metric, self.split, {})
         for key in self.columns:
             if cells and not all(key in cell.place for cell in cells):
@@ -220,10 +203,10 @@ class Form(Bounds):
 
 def where_words(where: Mapping[str, CellFilter]) -> str:
     """Write as text which values of columns a check is restricted to: "clients 5/10, case iid"."""
-    wanted = {
-        k: "/".join(map(comparable_text, v)) if isinstance(v, list) else v for k, v in where.items()
-    }
-    return ", ".join(f"{key} {values}" for key, values in wanted.items())
+    return ", ".join(
+        f"{key} {'/'.join(map(comparable_text, wanted)) if isinstance(wanted, list) else wanted}"
+        for key, wanted in where.items()
+    )
 
 
 def best_of(names: Sequence[str]) -> str:
@@ -235,7 +218,7 @@ class Value(Form):
 
     compared = ("minus",)
     form: Literal["value", "difference"]
-    minus: list[str] = Field(default_factory=list)
+    minus: list[str] = Field(default=[])
 
     @model_validator(mode="after")
     def _named(self) -> Value:
@@ -255,11 +238,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the mean of `one` over trials divided by the mean of `other`, with its interval.
-
-    The interval is of the ratio, linearised at both means. `exhibit` and `place` name the figure
-    and the values of its swept parameters.
-    """
+    """Return the mean of `one` over trials divided by that of `other`, linearised at both means."""
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
@@ -305,7 +284,7 @@ class Change(Form):
     along: str
     start: Literal["first", "best"] = "first"
     end: Literal["last", "best"] = "last"
-    minus: str | None = Field(None, description="a method whose number is taken off first")
+    minus: str | None = None  # a method whose number is taken off first
 
     @property
     def words(self) -> str:
@@ -426,7 +405,7 @@ def _of_its_form(given: Any) -> Any:
         raise ValueError(str(unknown("form of a check", str(name), forms)))
     try:
         return forms[name].model_validate(given)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         reasons = (
             ": ".join([*map(str, one["loc"]), one["msg"].removeprefix("Value error, ")])
             for one in error.errors()
@@ -434,4 +413,4 @@ def _of_its_form(given: Any) -> Any:
         raise ValueError("; ".join(reasons)) from None
 
 
-Check = Annotated[InstanceOf[Form], BeforeValidator(_of_its_form)]
+Check = Annotated[InstanceOf[Form], pydantic.BeforeValidator(_of_its_form)]

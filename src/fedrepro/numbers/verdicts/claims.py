@@ -6,11 +6,10 @@ points keeps the bounds, and is refuted if the whole interval of one of them bre
 incomplete if anything that it names is missing, so that computing less never makes a verdict.
 
 **Many points.** That every point keeps its bounds is wrong only if a point that breaks one passes,
-which is as rare for forty points as for one. That *some* point breaks one is to look for the worst
-of many, and so is that some point, or most of them, keep them all. Under the rule `holm` these use
-Holm's method at its first step, which is all that a verdict needs: the surest point of m must pass
-at a confidence of 1 - 0.05/m. Where one point is enough to refute a claim, m counts the points of
-all its checks.
+which is as rare for forty points as for one. That *some* point breaks one, or that some or most
+keep them, is to look for the best or worst of many. Under the rule `holm` the surest point of m
+must then pass at a confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is
+enough to refute a claim, m counts the points of all its checks.
 
 **Stand-ins.** Numbers of other data than the paper's, or of less than its size, neither confirm nor
 refute: a check is judged by its other figures, and one that has none is `stand-in only`.
@@ -22,7 +21,6 @@ look has a quarter of the error: two looks at 5 % each are wrong in 9 of 100 cas
 from __future__ import annotations
 
 import math
-import operator
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,7 +33,7 @@ from pydantic import Field, model_validator
 from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.intervals import Interval
-from fedrepro.numbers.verdicts.claim_checks import Bounds, Check
+from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
 from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, contrasts
 from fedrepro.planning.config import load_yaml, validated
 from fedrepro.planning.figure_interface import Strict
@@ -54,60 +52,46 @@ CONFIDENCE = 0.95
 TIMES = (2, 4, 8, 16, 32, 64)  # as many trials as there are; more are not worth naming
 AGAIN = 0.25  # the share of the error that a second look has, with more trials
 LOWER = ("above", "at_least")
-KEEPS = {
-    "above": operator.gt,
-    "at_least": operator.ge,
-    "below": operator.lt,
-    "at_most": operator.le,
-}
 
-Verdict = Literal[
-    "holds", "refuted", "undecided", "depends", "stand-in only", "incomplete", "not run"
-]
-STAND_IN: Verdict = "stand-in only"
+STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, incomplete, not run
 
 
 # --------------------------------------------------------------------------------- a claim file
 
 
 class Rules(Strict):
-    """The rules for all checks in a claims file: least trials, Holm's correction, named bounds."""
+    """The rules for all checks in a claims file.
 
-    trials: int = Field(default=5, ge=2, description="nothing is decided on fewer")
-    holm: bool = Field(default=True, description="whether points are corrected for being many")
-    raised: list[str] = Field(
-        default_factory=list,
-        description="exhibits that were given more trials after a verdict had been undecided",
-    )
-    words: dict[str, Bounds] = Field(
-        default_factory=dict, description="bounds by the word that checks use for them"
-    )
+    trials: nothing is decided on fewer. holm: whether points are corrected for being many. raised:
+    exhibits that were given more trials after a verdict had been undecided. words: bounds by the
+    word that checks use for them.
+    """
+
+    trials: int = Field(default=5, ge=2)
+    holm: bool = True
+    raised: list[str] = Field(default=[])
+    words: dict[str, Bounds] = Field(default={})
 
 
 class Claim(Strict):
     """A sentence of a paper, and the checks of numbers that decide whether it holds.
 
-    If the sentence may mean several things, `readings` has the checks of each meaning. `untested`
-    says why a claim has no checks.
+    says: the claim in our words. reason: why the bounds are what they are. fixed: whether the
+    checks were written before the first numbers for them. label: "exact" for a count, "identity"
+    for what follows from how the method is defined, "ours" for a sentence that names no outcome, so
+    that what is judged is ours. readings: what the sentence may mean, and the checks of each.
+    untested: why it has no verdict.
     """
 
     id: str
     place: str
-    says: str = Field(description="the claim in our words")
-    reason: str = Field("", description="why the bounds are what they are")
-    fixed: Literal["before", "after"] = Field(
-        "before", description="whether the checks were written before the first numbers for them"
-    )
-    label: Literal["", "exact", "identity", "ours"] = Field(
-        "",
-        description="exact: a count; identity: it follows from how the method is defined; ours: "
-        "the sentence names no outcome, so that what is judged is ours",
-    )
-    checks: list[Check] = Field(default_factory=list)
-    readings: dict[str, list[Check]] = Field(
-        default_factory=dict, description="what the sentence may mean, and the checks of each"
-    )
-    untested: str = Field("", description="why there is no verdict")
+    says: str
+    reason: str = ""
+    fixed: Literal["before", "after"] = "before"
+    label: Literal["", "exact", "identity", "ours"] = ""
+    checks: list[Check] = Field(default=[])
+    readings: dict[str, list[Check]] = Field(default={})
+    untested: str = ""
 
     @model_validator(mode="after")
     def _either(self) -> Claim:
@@ -133,16 +117,12 @@ class ClaimFile(Strict):
     """The content of claims.yaml: the claims of a paper, and rules for their checks."""
 
     paper: str
-    rules: Rules = Field(default=Rules())
+    rules: Rules = Rules()
     claims: list[Claim]
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """Read and validate the file of a paper's claims.
-
-    Raises:
-        FedreproError: the file has a mistake, which the message names.
-    """
+    """Read and validate the file of a paper's claims; raise FedreproError for a mistake in it."""
     file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
@@ -151,13 +131,10 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in a claims file by the numbers that its key `rules` gives them.
+    """Replace words for bounds in a parsed claims file by the numbers that its `rules` give them.
 
-    `content` is the parsed file; if its form is wrong, it is returned unchanged, for validation to
-    refuse. `where` is for errors.
+    A wrong form is left to validation. `where` names the file, for errors.
     """
-    if not isinstance(content.get("claims"), list):
-        return content
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -169,9 +146,9 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
             return node
         place = f"{where}, {node['id']}" if "id" in node else place
         node = {key: full(value, place) for key, value in node.items()}
-        if "shows" not in node:
+        if (word := node.get("shows")) is None:
             return node
-        if (word := node["shows"]) not in bounds:
+        if word not in bounds:
             hint = f"{place}; the head of the file has them in `words`"
             raise unknown("word", str(word), bounds, hint)
         own = bounds[word] if isinstance(bounds[word], dict) else {}
@@ -182,7 +159,7 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
             )
         return node | own
 
-    return {**content, "claims": full(content["claims"], where)}
+    return {key: full(v, where) if key == "claims" else v for key, v in content.items()}
 
 
 # ------------------------------------------------------------------------------------- judging
@@ -190,11 +167,11 @@ def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, 
 
 @dataclass(frozen=True)
 class Finding:
-    """The verdict on one number that a check judges, and the interval that decided it."""
+    """The verdict on one number that a check judges, by its interval at a confidence."""
 
     statement: Statement
     interval: Interval
-    verdict: Verdict
+    verdict: str
     confidence: float
 
 
@@ -202,15 +179,13 @@ class Finding:
 class Judged:
     """A check of a claim with its verdict.
 
-    Attributes:
-        missing: numbers that figures or tables lack, in words.
-        deciding: the number whose interval decides the verdict; None where nothing was measured.
-        points: how many numbers were judged, one per combination of swept parameters.
-        levels: confidences of the intervals that confirm (within bounds), and that refute.
+    missing: numbers that figures or tables lack, in words. deciding: the number whose interval
+    decides the verdict; None where nothing was measured. points: how many numbers were judged.
+    levels: confidences of the intervals that confirm (within bounds), and that refute.
     """
 
     check: Check
-    verdict: Verdict
+    verdict: str
     missing: Sequence[str] = ()
     deciding: Finding | None = None
     points: int = 0
@@ -220,14 +195,9 @@ class Judged:
     def trials_needed(self) -> int | None:
         """Estimate how many trials would decide an undecided check, if means and scatter stay.
 
-        None for other verdicts, for numbers that are not means over trials, and if 64 times as many
-        trials are too few.
+        None for numbers that are not means over trials, and if 64 times as many are too few.
         """
-        if (
-            self.deciding is None
-            or self.verdict != "undecided"
-            or not self.deciding.statement.parts
-        ):
+        if self.deciding is None or self.verdict != "undecided":
             return None
         statement = self.deciding.statement
 
@@ -235,7 +205,7 @@ class Judged:
             more = contrasts("", *(part.repeated(times) for part in statement.parts))
             return _point(self.check, more, *self.levels).verdict != "undecided"
 
-        enough = next(filter(decides, TIMES), None)
+        enough = next(filter(decides, TIMES), None) if statement.parts else None
         if enough is None:
             return None
         times = range(enough // 2 + 1, enough + 1)
@@ -247,15 +217,11 @@ def judge_all(
 ) -> list[Judged]:
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
-    Any number of any check could refute the claim, so the confidence of each interval depends on
-    how many there are. `numbers` are of figures and tables by name; `stand_ins` names those on
-    other data or of less than the paper's size; `rules` has least trials and corrections.
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
+    `numbers` are of figures and tables by name; `stand_ins` names those on other data or of less
+    than the paper's size. A column that one lacks raises FedreproError.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
-    # how many points could each refute a check by themselves
+    # how many points could each refute a check, and so the claim, by themselves
     ways = [1 if found.check.points == "some" else len(points) for found, points, _ in looked]
     together = sum(n for n, (*_, stand_in) in zip(ways, looked, strict=True) if not stand_in)
     results = []
@@ -277,9 +243,7 @@ def _look(
         if column not in numbers[name].columns:
             raise unknown("column", column, numbers[name].columns, name)
     mean = check.points == "mean"
-    mixed = [
-        name for name in check.exhibits if mean and name in numbers and numbers[name].stand_ins
-    ]
+    mixed = [name for name in present if mean and numbers[name].stand_ins]
     real = [name for name in check.exhibits if name not in {*stand_ins, *mixed}]
     compared = set(check.named) - set(check.exhibits)
     stand_in = not real or not compared.isdisjoint(stand_ins)
@@ -302,7 +266,7 @@ def _look(
     for few in (one for one in statements if one.trials < rules.trials):
         count = rules.trials - few.trials
         missing.append(f"{count} more trial{'s' if count > 1 else ''} at {few.at}")
-    word: Verdict = "incomplete" if present else "not run"
+    word = "incomplete" if present else "not run"
     found = Judged(check, word, list(dict.fromkeys(missing)))
     return found, [] if missing else statements, stand_in
 
@@ -317,8 +281,7 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
     points = [_point(check, statement, kept, broken) for statement in statements]
     whole = whole_verdict([point.verdict for point in points], check.points)
 
-    def margin(point: Finding) -> float:
-        """Return how far a point's value is inside the nearest bound; negative if it is outside."""
+    def margin(point: Finding) -> float:  # inside the nearest bound
         value = point.interval.value
         return min(value - b if key in LOWER else b - value for key, b in check.bounds.items())
 
@@ -329,16 +292,12 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge one number by its intervals at the confidences `kept` and `broken`.
-
-    The verdict is "holds" if the interval at `kept` is within the bounds of `check`, "refuted" if
-    the interval at `broken` is outside one of them, else "undecided".
-    """
+    """Judge one number: it holds by its interval at the confidence `kept`, else by `broken`."""
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
     outside = inside if broken == kept else statement.interval(broken)
-    word: Verdict = "undecided" if keeps(check, outside.high, outside.low) else "refuted"
+    word = "undecided" if keeps(check, outside.high, outside.low) else "refuted"
     return Finding(statement, outside, word, broken)
 
 
@@ -348,10 +307,10 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
     With both ends swapped, return whether some part of the interval is within the bounds.
     """
     bounds = check.bounds.items()
-    return all(KEEPS[key](least if key in LOWER else most, bound) for key, bound in bounds)
+    return all(BOUNDS[key](least if key in LOWER else most, bound) for key, bound in bounds)
 
 
-def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict:
+def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
     `points` is the rule. "every": all must hold, and one refuted is enough to refute; stand-ins are
@@ -360,22 +319,21 @@ def whole_verdict(verdicts: Iterable[Verdict], points: str = "every") -> Verdict
     """
     every = list(verdicts)
     if points in ("some", "most"):
-        some = points == "some"
-        if every.count("holds") >= (1 if some else len(every) // 2 + 1):
+        count = len(every)
+        holding, refuting = (1, count) if points == "some" else (count // 2 + 1, count / 2)
+        if every.count("holds") >= holding:
             return "holds"
-        enough = len(every) if some else len(every) / 2
-        return "refuted" if every.count("refuted") >= enough else "undecided"
+        return "refuted" if every.count("refuted") >= refuting else "undecided"
     distinct = set(every)
     if len(distinct) > 1:
         distinct -= {STAND_IN}
     if len(distinct) == 1:
         return distinct.pop()
-    readings = points == "readings"
-    if readings and {"holds", "refuted"} <= distinct:
+    if points == "readings" and {"holds", "refuted"} <= distinct:
         return "depends"
     if distinct & {"incomplete", "not run"}:
         return "incomplete"
-    return "refuted" if "refuted" in distinct and not readings else "undecided"
+    return "refuted" if "refuted" in distinct and points != "readings" else "undecided"
 
 
 # ------------------------------------------------------------------------------------- a table
@@ -420,9 +378,6 @@ def rows(
 
     `numbers` are of figures and tables by name. `stand_ins` maps a figure or table to a note on how
     its data differ from the paper's, or to "".
-
-    Raises:
-        FedreproError: for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:
@@ -433,10 +388,8 @@ def rows(
             yield head | {"verdict": "no verdict", "reason": claim.untested}
             continue
         try:
-            judged = {
-                reading: judge_all(checks, numbers, rules, other)
-                for reading, checks in claim.groups.items()
-            }
+            groups = claim.groups.items()
+            judged = {name: judge_all(checks, numbers, rules, other) for name, checks in groups}
         except FedreproError as error:
             raise FedreproError(f"claim {claim.id}: {error}") from None
         words = [whole_verdict(one.verdict for one in group) for group in judged.values()]
@@ -452,10 +405,8 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
     """Return a remark that checks on other data do not count or that trials were added, or ""."""
     notes = []
     absent = sum(result.verdict == STAND_IN for result in results)
-    named, judged = (
-        sum(len(check.exhibits) for check in checks)
-        for checks in (claim.all_checks, [result.check for result in results])
-    )
+    named = sum(len(check.exhibits) for check in claim.all_checks)
+    judged = sum(len(result.check.exhibits) for result in results)
     if absent != len(results) and (absent or named != judged):
         none = f"; {absent} of {len(results)} checks have none" if absent else ""
         notes.append(f"judged on the paper's data alone{none}")
@@ -466,13 +417,10 @@ def _note(claim: Claim, results: Sequence[Judged], rules: Rules) -> str:
 
 
 def _cells(judged: Judged, stand_ins: Mapping[str, str]) -> dict[str, Any]:
-    """Return the cells of a judged check in claims.csv, by column; infinite interval ends are None.
-
-    `stand_ins` maps each figure or table to a note on how its data differ from the paper's, or "".
-    """
+    """Return the cells of a check in claims.csv, by column; infinite ends of intervals are None."""
     check, deciding = judged.check, judged.deciding
     more = len(judged.missing) - MOST_NAMED
-    missing = [*judged.missing[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])]
+    missing = [*judged.missing[:MOST_NAMED], *[f"{more} more"] * (more > 0)]
     cells = {
         "check": check.sentence,
         "check_verdict": judged.verdict,

@@ -1,8 +1,4 @@
-"""Give checks of claims the numbers of a figure or table: by swept parameters, trial by trial.
-
-A figure should have a number for each combination of its scenarios, its swept parameters and a
-method's shown parameters; its json says which these are (`grids`).
-"""
+"""Give checks of claims the numbers of a figure or table: by swept parameters, trial by trial."""
 
 from __future__ import annotations
 
@@ -74,8 +70,8 @@ class Numbers:
     """The numbers of one figure or table for checks of claims, and which numbers it should have.
 
     frame: its csv. grid: {method: {column: values that it should have}}. every: by method, after
-    how many rounds it is evaluated. Without grid and every, only the csv is known. stand_ins:
-    labels of scenarios on other data than the paper's; empty if all are.
+    how many rounds it is evaluated. stand_ins: labels of scenarios on other data than the paper's;
+    empty if all are.
     """
 
     frame: pd.DataFrame
@@ -102,8 +98,7 @@ class Numbers:
             method: {**grid, CASE: [v for v in grid[CASE] if v not in self.stand_ins]}
             for method, grid in self.grid.items()
         }
-        frame = self.frame[~self.frame[CASE].isin(self.stand_ins)]
-        return Numbers(frame, kept, self.every)
+        return Numbers(self.frame[~self.frame[CASE].isin(self.stand_ins)], kept, self.every)
 
     @cached_property
     def columns(self) -> list[str]:
@@ -112,8 +107,8 @@ class Numbers:
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
         """Yield a method's values of a metric on a split with rounds, None for final values."""
-        rows = self.frame[(self.frame["method"] == method) & (self.frame["metric"] == metric)]
-        for row in rows[rows["split"] == split].to_dict("records"):
+        own = (self.frame["method"] == method) & (self.frame["metric"] == metric)
+        for row in self.frame[own & (self.frame["split"] == split)].to_dict("records"):
             place = {key: row[key] for key in self.columns if _given(row[key])}
             done = int(row[ROUND]) if _given(row.get(ROUND, "")) else None
             yield done, Cell(place, tuple(float(value) for value in row["by_trial"].split()))
@@ -135,15 +130,11 @@ class Numbers:
         return {spot: dict(sorted(measured.items())) for spot, measured in by_spot.items()}
 
     def left_out(self, method: str) -> list[CellKey]:
-        """Return the points (parameter values) at which a method is undefined and has no result."""
+        """Return the points at which a method is undefined and has no result."""
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds after which an evaluation of `method` is missing.
-
-        `measured` are the rounds with an evaluation; later rounds than the last of these are not
-        due.
-        """
+        """Return the rounds up to the last `measured` one after which an evaluation is missing."""
         every = self.every.get(method)
         if every is None or not measured:
             return []
@@ -152,28 +143,21 @@ class Numbers:
         return sorted(due - set(measured))
 
     def expected(self, method: str, places: Sequence[CellKey]) -> list[CellKey]:
-        """Return the combinations of swept parameters for which `method` should have results.
-
-        They are all combinations of the values in the figure's json, or else in `places`.
-        """
+        """Return all combinations of the values that `method` should have, or has in `places`."""
         grid = self.grid.get(method)
         if not grid:
             first: CellKey = dict(*places[:1])
             common = [key for key in first if all(key in place for place in places)]
             grid = {key: list(dict.fromkeys(place[key] for place in places)) for key in common}
-        return [
-            dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
-        ]
+        product = itertools.product(*grid.values())
+        return [dict(zip(grid, values, strict=True)) for values in product]
 
 
 Exhibits = Mapping[str, Numbers]  # by name, as figure-2a
 
 
 def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
-    """Return for each method, by label, the values that each column of the csv should have.
-
-    `about` is the json of the figure or table.
-    """
+    """Return by method the values that each column should have, from the json `about`."""
     swept = {name.rpartition(".")[2]: values for name, values in about["sweep"].items()}
     swept[CASE] = about["cases"]
     points = {key: _shown(swept[key]) for key in about["columns"]["points"]}
@@ -181,22 +165,20 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
     for method in about["methods"]:
         # descriptions of before methods could be those of single cases name no values
         values = method.get("values") or _entry(about, method)
-        method_columns = {key: _shown(values[key]) for key in method["shown"]}
-        if method.get("cases"):
-            method_columns[CASE] = method["cases"]
-        by_label[str(method["label"])] = points | method_columns
+        own = {key: _shown(values[key]) for key in method["shown"]}
+        own |= {CASE: method["cases"]} if method.get("cases") else {}
+        by_label[str(method["label"])] = points | own
     return by_label
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a method's entry in the configuration, from the json `about` of a figure or table."""
+    """Return a method's entry in the configuration, from the json `about`."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
     by_label = [entry for entry in entries if entry["label"] == method["label"]]
     unnamed = [e for e in entries if not e["label"] and e["name"] == method["name"]]
-    first: Mapping[str, Any] = (by_label + unnamed)[0]
-    return first
+    return dict((by_label + unnamed)[0])
 
 
 def _shown(values: Sequence[Any]) -> list[Any]:
@@ -205,10 +187,7 @@ def _shown(values: Sequence[Any]) -> list[Any]:
 
 
 def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> list[CellKey]:
-    """Return those of `places` ({column: value}) that satisfy `where`: {column: allowed values}.
-
-    Allowed are listed values, a range, "first" or "last". A place without the column is kept.
-    """
+    """Return those of `places` ({column: value}) that satisfy `where`, or lack its columns."""
     kept = list(places)
     for key, wanted in where.items():
         values = {place[key] for place in kept if key in place}
@@ -286,17 +265,15 @@ def cell_key_text(exhibit: str, place: CellKey) -> str:
 
 
 def _given(value: Any) -> bool:
-    missing = value is None or (isinstance(value, float) and math.isnan(value))
-    return value != "" and not missing
+    return value not in (None, "") and value == value
 
 
 @dataclass(frozen=True)
 class Statement:
     """A number that a check compares with bounds, with its interval at any confidence.
 
-    at: figure and swept parameters, in words. interval: a function from a confidence to the
-    interval. parts: the differences whose mean the number is; empty for other numbers, such as a
-    first round.
+    at: figure and swept parameters, in words. parts: the differences whose mean the number is;
+    empty for other numbers, such as a first round.
     """
 
     at: str
@@ -314,12 +291,10 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the best of `gains` minus the best of `rivals` as a number to be judged.
+    """Return the best mean of `gains` minus the best of `rivals`, or 0, as a number to be judged.
 
-    Both list methods or settings, each by its values over trials; the best has the highest mean.
-    Without rivals 0 is subtracted. The number is at least 0 if every rival is among the gains, and
-    at most 0 if every gain is among the rivals. `exhibit` and `place` name the figure and the
-    values of its swept parameters.
+    Both list values over trials. The number is at least 0 if every rival is among the gains, and at
+    most 0 if every gain is among the rivals.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

@@ -1,9 +1,8 @@
 """Compare the numbers that a paper printed, the rows of its published.csv, with ours.
 
-A row names a figure or table, values of its swept parameters (`cell`), a method by its label and a
-metric. A value is `reproduced` if the difference is within the larger of two combined standard
-errors and the tolerance. Our own scatter widens that by no more than the printed spread would, or
-not at all where none is printed: a method that scatters more would be reproduced more easily.
+A value is `reproduced` if the difference is within the larger of two combined standard errors and
+the tolerance. Our own scatter widens that by no more than the printed spread would, or not at all
+where none is printed: a method that scatters more would be reproduced more easily.
 
 A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
 trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
@@ -49,13 +48,11 @@ ONCE = ("exhibit", "cell", "method", "metric", "split", "note")
 MEASURED_ON = ("", "test", *SPLITS)
 NEEDED = ("exhibit", "cell", "method", "metric", "split", "value", "sd", "trials", "note")
 COLUMNS = (*NEEDED, "tolerance", "apart", "set_up", "source")
-# a row of this metric is a setting of the paper, not a result; its split says which: trials, or a
-# parameter as in a sweep
+# the metric of a row on a setting of the paper; its split says which: trials, or a parameter
 SETTING = "setting"
-# how the note of a number begins that the paper has printed before: quantities are counted once
-AGAIN = "printed again"
-# how the note of a number begins that this exhibit shows and another one judges
-ELSEWHERE = "judged in"
+# how the note of a number begins that the paper has printed before, and of one that this exhibit
+# shows and another one judges
+AGAIN, ELSEWHERE = "printed again", "judged in"
 # counted apart from what can fail, each with its reason after a colon: results of others with an
 # author's code are not printed values, and a claim judges the number of a sentence
 CLAIM = "claim"
@@ -70,10 +67,9 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     exhibit: the figure or table. cell: values of the columns that locate the number, by column.
-    where: file and line, for errors. apart: why the value is counted separately, one of APART with
-    a reason, or "". set_up: the figure or table, and values of its columns, in which a parameter
-    varies that the paper does not give, and why. source: where the number was read, one of SOURCES
-    or "".
+    where: file and line, for errors. apart: why it is counted separately, one of APART with a
+    reason, or "". set_up: the figure or table, and values of its columns, in which a parameter
+    varies that the paper does not give, and why. source: one of SOURCES or "".
     """
 
     exhibit: str
@@ -91,18 +87,9 @@ class PrintedValue:
     set_up: str = ""
     source: str = ""
 
-    @property
-    def check(self) -> tuple[str, int] | None:
-        """Return (claim's id, check's number) of the check that judges this value, or None."""
-        return check_of(self.apart)
-
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the numbers that a paper printed from its published.csv; [] without a file.
-
-    Raises:
-        FedreproError: for a row that cannot be read.
-    """
+    """Read the numbers that a paper printed from its published.csv; [] without a file."""
     if not path.exists():
         return []
     names, lines = csv_lines(path)
@@ -123,14 +110,13 @@ def read_published(path: Path) -> list[PrintedValue]:
 
 
 def _value(row: Mapping[str, str], where: str) -> PrintedValue:
-    fields = {**dict.fromkeys(COLUMNS, ""), **row}
+    fields: dict[str, Any] = {**dict.fromkeys(COLUMNS, ""), **row}
     metric, known = fields["metric"], all_metrics()
-    if metric not in (SETTING, *known):
-        raise unknown("metric", metric, known, where)
-    if metric != SETTING and fields["split"] not in MEASURED_ON:
-        raise unknown("split", fields["split"], MEASURED_ON, where)
-    if fields["source"] not in ("", *SOURCES):
-        raise unknown("source", fields["source"], SOURCES, where)
+    splits = [fields["split"]] if metric == SETTING else MEASURED_ON
+    words = {"metric": (*known, SETTING), "split": splits, "source": ("", *SOURCES)}
+    for key, some in words.items():
+        if fields[key] not in some:
+            raise unknown(key, fields[key], some, where)
     numbers: dict[str, float | None] = {}
     for key in ("value", "sd", "trials", "tolerance"):
         text = fields.pop(key)
@@ -149,25 +135,17 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
         raise FedreproError(
             f"{where}: {metric} cannot be {value:g}{unit if known[metric].most == 1 else ''}"
         )
-    # a word, one of some or any, and after a colon the reason
-    wanted = {"apart": f"one of {', '.join(APART)}", "set_up": "an exhibit"}
-    for key, words in (("apart", APART), ("set_up", ())):
+    for key, wanted in (("apart", f"one of {', '.join(APART)}"), ("set_up", "an exhibit")):
         text = fields[key]
         word, _, reason = text.partition(": ")
-        wish = f"{wanted[key]}, a colon and the reason"
+        wish = f"{wanted}, a colon and the reason"
         if word == CLAIM and reason and check_of(text) is None:
             reason, wish = "", f"it as in '{CLAIM}: C1, check 2'"
-        if text and (not reason or (words and word not in words)):
+        if text and (not reason or (key == "apart" and word not in APART)):
             raise FedreproError(f"{where}: '{key}' is '{text}'; write {wish}")
-    return PrintedValue(
-        **{key: text for key, text in fields.items() if key != "cell"},
-        cell=cell_of(fields["cell"], where),
-        value=value,
-        sd=numbers["sd"],
-        tolerance=numbers["tolerance"],
-        trials=None if trials is None else int(trials),
-        where=where,
-    )
+    numbers["trials"] = None if trials is None else int(trials)
+    fields |= {"cell": cell_of(fields["cell"], where), "where": where, **numbers}
+    return PrintedValue(**fields)
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
@@ -199,15 +177,12 @@ RELATIVE = {"units": 0.05, "numbers": 0.05, "rounds": 0.2}
 ERRORS = 2.0  # combined standard errors
 PASSES = 0.8  # how probable it has to be that a right implementation is reproduced
 SURE = 0.95  # that a right implementation is not as far away
+ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
 ONE, FEW, UNDECIDED = "one trial", "few trials", "undecided"
 
 
 def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
-    """Return the points of a figure or table at which a printed value may lie.
-
-    A point is a combination of swept parameters. Numbers are compared by value, a scenario (data
-    set, partition, model) by its key or label.
-    """
+    """Return the points of a figure or table (values of swept parameters) that `printed` fits."""
     known = [*exhibit.swept, *exhibit.shown]
     for key in printed.cell:
         if key not in known:
@@ -216,9 +191,7 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
         point
         for point in exhibit.points
         if all(
-            text in (point.case, point.values[key])
-            if key == CASE
-            else same(point.values[key], text)
+            same(point.values[key], text) or (key == CASE and text == point.case)
             for key, text in printed.cell.items()
             if key in point.values
         )
@@ -243,9 +216,8 @@ def printed_rows(
 ) -> pd.DataFrame:
     """Return a table with a row per printed value of a figure or table: our number and the verdict.
 
-    A parameter that the paper prints is "taken over" if ours is equal everywhere; a larger number
-    of trials counts as equal. `numbers` is the figure's csv. `stand_ins` maps the text form of a
-    data set to a sentence if it replaces the paper's data, else to an empty text.
+    `numbers` is the figure's csv. `stand_ins` maps the text form of a data set to a sentence if it
+    replaces the paper's data, else to an empty text.
     """
     import pandas as pd
 
@@ -313,10 +285,9 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values of a parameter that the paper prints, such as method.lr, at one point.
+    """Return our values at one point of a parameter that the paper prints, such as method.lr.
 
-    `printed` names the parameter, `point` has the swept values. NaN stands for a value that is not
-    one number.
+    NaN stands for a value that is not one number.
     """
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
@@ -344,9 +315,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 def usual_tolerance(printed: PrintedValue) -> float | None:
     """Return the tolerance for a printed value, by the metric's unit; None if not judged."""
     unit = all_metrics()[printed.metric].unit
-    if unit in ABSOLUTE:
-        return ABSOLUTE[unit]
-    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else None
+    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else ABSOLUTE.get(unit)
 
 
 def allowed_difference(
@@ -354,14 +323,12 @@ def allowed_difference(
 ) -> float | None:
     """Return the larger of the tolerance and two combined standard errors; None if not judged.
 
-    `spread`, the sd of our number over `trials`, counts for no more than the printed sd.
+    `spread` is the sd of our number over `trials`; it counts for no more than the printed sd.
     """
-    if tolerance is None:
-        return None
-    errors = 0.0
-    if printed.sd is not None:
-        errors += 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
-        errors += printed.sd**2 / printed.trials if printed.trials else 0.0
+    if tolerance is None or printed.sd is None:
+        return tolerance
+    errors = 0.0 if math.isnan(spread) else min(spread, printed.sd) ** 2 / trials
+    errors += printed.sd**2 / printed.trials if printed.trials else 0.0
     return max(tolerance, ERRORS * math.sqrt(errors))
 
 
@@ -373,9 +340,8 @@ def difference(ours: float, printed: float) -> float:
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
     """Return the sd that our number minus the printed one would have between two correct programs.
 
-    It tells whether the trials suffice for a verdict. `spread` is the sd of our `trials`. The
-    paper's trials are taken to scatter as much at least; unless their number is printed, it is one.
-    NaN if ours has no sd.
+    `spread` is the sd of our `trials`. The paper's are taken to scatter as much at least; unless
+    their number is printed, it is one. NaN if ours has no sd.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -406,24 +372,13 @@ def printed_verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """Return whether our value of a metric is "better" or "worse" than the one that a paper prints.
-
-    `away` is ours minus the printed value. Returns "differs" for a metric without a better side.
-    """
+    """Return whether ours is "better" or "worse" than print by `away`; "differs" without a side."""
     better = all_metrics()[metric].better
-    if not better:
-        return "differs"
-    return "better" if away * better > 0 else "worse"
-
-
-ROUNDING = 1e-12  # a difference of exactly the tolerance is within it
+    return ("better" if away * better > 0 else "worse") if better else "differs"
 
 
 def leave_out_mistaken(plan: Plan) -> None:
-    """Find the papers with a mistake in their printed values, claims or leaderboards.
-
-    `Plan.mistaken` gets {paper: error}, so that other papers can be computed without them.
-    """
+    """Note in `plan.mistaken` papers with a mistake in printed values, claims or leaderboards."""
     for paper in plan.files:
         claims = claims_file(paper)
         try:
@@ -438,9 +393,8 @@ def leave_out_mistaken(plan: Plan) -> None:
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Check the printed values of `papers`, or of all, against the configured figures and tables.
 
-    Raises:
-        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
-            value of an unknown figure or table, or a check of a claim that the paper does not have.
+    Raises FedreproError for a row that cannot be read and, at the paper's own scale, for a value of
+    an unknown figure or table, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
@@ -451,39 +405,32 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
         values = [printed for printed in rows if printed.exhibit not in lost]
         require_cells([exhibit for exhibit in exhibits if exhibit.is_table], values)
         names = [*(exhibit.name for exhibit in exhibits), *lost]
-        judged = any(value.check for value in values)
+        judged = any(check_of(value.apart) for value in values)
         claims = load_claims(claims_file(paper)).claims if judged else ()
-        checks = [
-            f"{one.id}, check {at}" for one in claims for at, _ in enumerate(one.all_checks, 1)
-        ]
+        checks = [(one.id, at) for one in claims for at, _ in enumerate(one.all_checks, 1)]
         for value in values:
             shown = value.set_up.partition(": ")[0].partition(", ")[0]
-            check = value.apart.partition(": ")[2]
             if value.set_up and shown not in names:
                 raise unknown("exhibit in set_up", shown, names, value.where)
-            if value.check and check not in checks:
-                raise unknown("check of a claim", check, checks, value.where)
+            if (check := check_of(value.apart)) and check not in checks:
+                known = [f"{claim}, check {at}" for claim, at in checks]
+                raise unknown("check of a claim", "{}, check {}".format(*check), known, value.where)
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Check that each printed value has its method in a configured table, or a note on why not.
-
-    Raises:
-        FedreproError: for the first row of published.csv that fits no table, parameters or method.
-    """
+    """Raise FedreproError for the first printed value without a note that fits no method's cell."""
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:
             raise unknown("table", value.exhibit, by_name, value.where)
-        if value.note or value.check or value.metric == SETTING:
+        if value.note or check_of(value.apart) or value.metric == SETTING:
             continue
         exhibit = by_name[value.exhibit]
         labels = {one.label for point in points_of(exhibit, value) for one in point.measures}
         if value.method not in labels:
-            problem = f"its cell fits no point of {exhibit.key}"
-            if labels:
-                known = ", ".join(sorted(labels))
-                problem = f"'{value.method}' is not a method of that cell, which has {known}"
+            known = ", ".join(sorted(labels))
+            problem = f"'{value.method}' is not a method of that cell, which has {known}"
+            problem = problem if labels else f"its cell fits no point of {exhibit.key}"
             raise FedreproError(
                 f"{value.where}: {problem}; correct it, or say in its note why it is not run"
             )

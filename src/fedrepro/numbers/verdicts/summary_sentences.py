@@ -19,25 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedrepro.numbers.verdicts.claims import (
-    CONFIDENCE,
-    STAND_IN,
-)
-from fedrepro.numbers.verdicts.printed_verdicts import (
-    AGAIN,
-    DIFFERENT,
-    ELSEWHERE,
-    OPEN,
-    PRINTED,
-    ROUNDING,
-    SETTING,
-    cell_of,
-    check_of,
-    difference,
-    direction,
-    fits,
-    printed_verdict,
-)
+from fedrepro.numbers.verdicts import printed_verdicts as printed
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, STAND_IN
 from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:
@@ -47,19 +30,19 @@ Row = Mapping[str, str]
 Exhibits = Callable[[str], "pd.DataFrame | None"]
 Claims = Sequence[Sequence[Row]]
 ANOTHER = "another set-up"
-NO_PLACE = ("exhibit", *PRINTED)  # the columns of a row that do not tell its place
-JUDGED = ("reproduced", *DIFFERENT)
+NO_PLACE = ("exhibit", *printed.PRINTED)  # the columns of a row that do not tell its place
+JUDGED = ("reproduced", *printed.DIFFERENT)
 SHOWN_APART = ("calibrated", "nearly fixed")  # what could hardly have come out otherwise
-FOUR = ("judged", "shown beside", OPEN, "not run")
+FOUR = ("judged", "shown beside", printed.OPEN, "not run")
 DECIDED = ("holds", "refuted", "depends")
 BY_TRIALS = (*DECIDED, "undecided")
 SEVERAL = {"holds": "hold", "depends": "depend"}
 BOUND = re.compile(r"(above|at least|below|at most) (-?[\d.]+(?:e-?\d+)?)")
 NOT_SO_FAR = "{}, which does not move it that far ({})"
 SET_UP = {
-    OPEN: "{}, and {} shows what it moves",
+    printed.OPEN: "{}, and {} shows what it moves",
     ANOTHER: "{}, which moves it that far ({})",
-    **dict.fromkeys(DIFFERENT, NOT_SO_FAR),
+    **dict.fromkeys(printed.DIFFERENT, NOT_SO_FAR),
 }
 LABELS = {
     "exact": "Exact, since they are counts",
@@ -71,17 +54,18 @@ LABELS = {
 def word_of(row: Row) -> str:
     """Return the verdict in a `row` of printed.csv, with the reason if it is counted separately."""
     word = row["verdict"]
-    return ", ".join(filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, OPEN) else "")))
+    return ", ".join(
+        filter(None, (word, _apart(row) if word in (*JUDGED, ANOTHER, printed.OPEN) else ""))
+    )
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (how a value that a paper printed is counted, such as "judged"; its verdict).
+    """Return (one of `FOUR`, by which a printed value is counted; its verdict, or why it has none).
 
-    The first part is one of `FOUR`. The second part is the reason for a value that is shown and not
-    judged, and "" for a value that was not computed or depends on an unknown parameter.
+    The second part is "" for a value that was not computed or depends on an unknown parameter.
     """
     word, apart = row["verdict"], _apart(row)
-    if word in (OPEN, "not run"):
+    if word in (printed.OPEN, "not run"):
         return word, ""
     if word in JUDGED and apart not in SHOWN_APART:
         return FOUR[0], word
@@ -91,20 +75,22 @@ def standing(row: Row) -> tuple[str, str]:
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
     """Count printed values, rows of printed.csv: {"judged" or another of `FOUR`: {verdict: count}}.
 
-    A value that is judged in another figure or table is left out here.
+    A value that is judged in another figure or table is left out.
     """
     found = {count: Counter[str]() for count in FOUR}
-    for row in rows:
-        if not row["note"].startswith(ELSEWHERE):
-            count, word = standing(row)
-            found[count][word] += 1
+    for count, word in map(standing, _here(rows)):
+        found[count][word] += 1
     return found
+
+
+def _here(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if not row["note"].startswith(printed.ELSEWHERE)]
 
 
 def reasons(row: Row) -> str:
     """Explain the verdict in a `row` of printed.csv: note, separate counting, unknown parameter."""
     apart = row.get("apart", "")
-    check = check_of(apart)
+    check = printed.check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
     where, _, reason = row.get("set_up", "").partition(": ")
     template = SET_UP.get(row["verdict"]) if reason else None
@@ -115,7 +101,7 @@ def reasons(row: Row) -> str:
 def _apart(row: Row) -> str:
     # the number of a sentence can fail like any other
     apart = row.get("apart", "")
-    return "" if check_of(apart) else apart.partition(": ")[0]
+    return "" if printed.check_of(apart) else apart.partition(": ")[0]
 
 
 def printed_counts(rows: Sequence[Row]) -> list[str]:
@@ -123,8 +109,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
     `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
-    rows = [row for row in rows if not row["note"].startswith(ELSEWHERE)]
-    distinct = [row for row in rows if not row["note"].startswith(AGAIN)]
+    rows = _here(rows)
+    distinct = [row for row in rows if not row["note"].startswith(printed.AGAIN)]
     if not distinct:
         return []
     of = f" of {_number(len(distinct), 'quantity')}" if len(distinct) < len(rows) else ""
@@ -135,10 +121,8 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
         parts.append(f"{words.total()} {count}{f' ({why})' if why else ''}")
     sources = Counter(filter(None, (row.get("source", "") for row in distinct)))
     read = ", ".join(f"{source} ({number})" for source, number in sources.most_common())
-    return [
-        f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}.",
-        *([f"Read in: {read}."] if read else []),
-    ]
+    sentences = [f"{_number(len(rows), kind)}{of}: {'; '.join(parts)}."]
+    return [*sentences, f"Read in: {read}."] if read else sentences
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
@@ -170,7 +154,7 @@ def _number(count: int, of: str) -> str:
 
 
 def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
-    """Return sentences on a paper's claims: how many hold, are refuted or open.
+    """Return sentences on how many of a paper's claims hold, are refuted or open.
 
     `claims` has for each claim the rows of its checks in claims.csv.
     """
@@ -208,23 +192,16 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Return a printed value with a verdict in place of "set-up open", if runs allow one.
+    """Return a printed value (`row` of `rows`, a printed.csv) with a verdict for "set-up open".
 
-    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary the parameter decide. A number in a sentence of the paper gets the value and the
-    verdict of a claim's check.
-
-    Args:
-        row: the printed value, from printed.csv; a copy with the new verdict is returned.
-        exhibits: a function from the name of a figure or table to its numbers, None if not
-            computed.
-        claims: of the paper, each as the rows of its checks in a claims.csv.
-        rows: all rows of the printed table that has the value.
+    Runs that vary the parameter which the paper does not give decide, if there are any. A number in
+    a sentence of the paper gets the value and the verdict of a check in `claims` (rows of a
+    claims.csv). `exhibits` returns the numbers of a figure or table by name, None if not computed.
     """
     fields = dict(row)
-    if check_of(row.get("apart", "")):
+    if printed.check_of(row.get("apart", "")):
         return fields | _of_a_sentence(row, claims)
-    if not row.get("set_up") or row["verdict"] != OPEN:
+    if not row.get("set_up") or row["verdict"] != printed.OPEN:
         return fields
     moves = moves_towards_print(row["set_up"], row, exhibits)
     if not moves:
@@ -235,7 +212,7 @@ def resolve(
 
     # printed values of the same place, by different methods, and how settings move these
     others = [one for one in rows if one is not row and one["mean"] and place(one) == place(row)]
-    others = [one for one in others if one["metric"] == row["metric"] != SETTING]
+    others = [one for one in others if one["metric"] == row["metric"] != printed.SETTING]
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
@@ -247,32 +224,30 @@ def resolve(
                 return False
         return True
 
-    away = abs(float(row["difference"]))
-    nearer = any(moved > away and suits(setting) for setting, moved in enumerate(moves))
-    if nearer:
-        return fields | {"verdict": ANOTHER}
     mean, away, tolerance, noise = (
         float(row.get(key) or "nan") for key in ("mean", "difference", "tolerance", "noise")
     )
+    if any(moved > abs(away) and suits(setting) for setting, moved in enumerate(moves)):
+        return fields | {"verdict": ANOTHER}
     trials = int(float(row["trials"]))
-    own = printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
+    own = printed.printed_verdict(row["metric"], mean, away, tolerance, noise, trials)
     return fields | {"verdict": own}
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
     """Return new cells of a printed number that a claim's check computes; {} if it was not run."""
-    claim, number = check_of(row["apart"]) or ("", 0)
-    claim_checks = [check for checks in claims for check in checks if check["claim"] == claim]
-    if len(claim_checks) < number or not claim_checks[number - 1]["value"]:
+    claim, number = printed.check_of(row["apart"]) or ("", 0)
+    of_claim = [check for checks in claims for check in checks if check["claim"] == claim]
+    check = of_claim[number - 1] if len(of_claim) >= number else {"value": ""}
+    if not check["value"]:
         return {}
-    check = claim_checks[number - 1]
-    away = difference(float(check["value"]), float(row["printed"]))
+    away = printed.difference(float(check["value"]), float(row["printed"]))
     if check["check_verdict"] == STAND_IN:
         word = "stand-in"
-    elif abs(away) <= float(row["tolerance"]) + ROUNDING:
+    elif abs(away) <= float(row["tolerance"]) + printed.ROUNDING:
         word = "reproduced"
     else:
-        word = direction(row["metric"], away)
+        word = printed.direction(row["metric"], away)
     measured = {"mean": check["value"], "trials": check["trials"], "difference": f"{away:.10g}"}
     return measured | {"verdict": word}
 
@@ -282,8 +257,8 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
 
     `set_up` names the figure that varies the setting, and our number's point there; `exhibits`
     returns a figure's numbers. Moves are from the setting's value that gives our number, or else
-    from the first value, which may have other trials or examples. A target that was not reached
-    counts as the rounds that were run. [] if fewer than two values of the setting have a number.
+    from the first. A target that was not reached counts as the rounds that were run. [] if fewer
+    than two values of the setting have a number.
     """
     named = set_up.partition(": ")[0]
     exhibit, _, cell = named.partition(", ")
@@ -291,8 +266,10 @@ def moves_towards_print(set_up: str, row: Row, exhibits: Exhibits) -> list[float
     if numbers is None:
         return []
     numbers = final(numbers)
-    for key, text in ({"method": row["method"]} | cell_of(cell, f"set_up '{named}'")).items():
-        numbers = numbers.loc[[fits(value, text) for value in numbers[key]]]
+    for key, text in (
+        {"method": row["method"]} | printed.cell_of(cell, f"set_up '{named}'")
+    ).items():
+        numbers = numbers.loc[[printed.fits(value, text) for value in numbers[key]]]
     values = select_series(numbers, row["metric"], row["split"])["mean"].to_numpy(float)
     run = select_series(numbers, "rounds", "")["mean"].to_numpy(float)
     if len(run) == len(values):

@@ -18,15 +18,14 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 
 
 class Gain(Form):
-    """A check of a paper's claim: how much a method gains on a metric, less the best rival's gain.
+    """A check of a claim: what method `of` gains over method `over`, less the best rival's gain.
 
-    The gain is the metric of method `of` minus that of method `over`. `than` maps each rival to the
-    method over which it gains, as {"Averaged tuned": "Averaged"}.
+    `than` maps each rival to the method over which it gains, as {"Averaged tuned": "Averaged"}.
     """
 
     form: Literal["gain"]
     over: str
-    than: dict[str, str] = Field(min_length=1, description="method: what it adds to")
+    than: dict[str, str] = Field(min_length=1)
 
     @property
     def others(self) -> list[str]:

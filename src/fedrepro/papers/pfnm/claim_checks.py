@@ -27,9 +27,9 @@ from fedrepro.numbers.verdicts.exhibit_values import (
 class Smallest(Form):
     """A check of a claim on model size: the smallest size that is nearly best, divided by another.
 
-    Sizes (`metric`) of method `of` are compared over values of the table column `over`. A size is
-    nearly best if its mean over trials of metric `by` is within `within` of the best. The divisor
-    is the size of method `to`, in the figure `to_exhibit` or the same one.
+    Sizes (`metric`) of method `of` are compared over values of the column `over`. A size is nearly
+    best if the mean of metric `by` is within `within` of the best. The divisor is the size of
+    method `to`, in the figure `to_exhibit` or the same one.
     """
 
     over_columns, other_exhibit = ("over",), ("to_exhibit",)
@@ -80,10 +80,10 @@ class Smallest(Form):
 
 
 class Effect(Form):
-    """A check of a claim that one parameter has more effect on a metric than other parameters.
+    """A check of a claim that parameter `over` has more effect on a metric than those in `than`.
 
-    A parameter's effect is how far means at its values lie apart. `over` is the parameter's column
-    in the table of results, `than` lists those of the others, whose largest effect is subtracted.
+    A parameter's effect is how far means at its values lie apart; the largest of the others is
+    subtracted.
     """
 
     over_columns = ("over", "than")
@@ -107,32 +107,27 @@ class Effect(Form):
 
 
 def _means(key: str, cells: Sequence[Cell], series: Array) -> Array:
-    """Average a metric over all cells of a table that have equal value of the column `key`.
-
-    `series` (trials, cells) has the metric in each of `cells`; the result is (trials, values).
-    """
+    """Average `series` (trials, cells) over cells of equal value of `key`, to (trials, values)."""
     levels = [comparable_text(cell.place[key]) for cell in cells]
     masks = [[cell_level == level for cell_level in levels] for level in dict.fromkeys(levels)]
     return np.column_stack([series[:, mask].mean(axis=1) for mask in masks])
 
 
 class Correlation(Form):
-    """A check of a claim on Pearson's correlation between two methods' values (Fisher's interval).
+    """A check of a claim on Pearson's correlation between two methods' means over trials.
 
-    If `across` is "points", values are means over trials, one for each combination of the
-    parameters that a figure varies; if "trials", values of single trials less this mean.
+    There is a mean for each combination of the parameters that a figure varies. The interval is
+    Fisher's.
     """
 
     compared = ("with_method",)
     form: Literal["correlation"]
     points: Literal["every", "some"] = "every"
     with_method: str
-    across: Literal["points", "trials"] = "points"
 
     @property
     def words(self) -> str:
-        across = " across the trials of a point" if self.across == "trials" else ""
-        return f"correlation of {self.what} with {self.with_method}{across}"
+        return f"correlation of {self.what} with {self.with_method}"
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         paired = [
@@ -141,20 +136,14 @@ class Correlation(Form):
             for other in others
         ]
         trials = min(len(values) for pair in paired for values in pair)
-        if self.across == "points":
-            where, means = f"{exhibit}, all points", 1
-            both = np.array([[np.mean(left), np.mean(right)] for left, right in paired])
-        else:
-            where, means = f"{exhibit}, {len(paired)} points together", len(paired)
-            series = [by_trial(pair) for pair in paired]
-            both = np.concatenate([values - values.mean(axis=0) for values in series])
-        one, other = both.T
-        yield Statement(where, trials, lambda level: correlation(one, other, level, means))
+        one, other = np.array([[np.mean(left), np.mean(right)] for left, right in paired]).T
+        at = f"{exhibit}, all points"
+        yield Statement(at, trials, lambda level: correlation(one, other, level))
 
     def missing(self, exhibit: str, numbers: Exhibits) -> Iterator[str]:
         yield from super().missing(exhibit, numbers)
         count = len(list(self.with_others(numbers[exhibit])))
-        if count < 4 and self.across == "points":
+        if count < 4:
             yield f"four points for a correlation in {exhibit}, which has {count}"
 
 

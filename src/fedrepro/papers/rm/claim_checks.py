@@ -11,10 +11,10 @@ from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statemen
 
 
 class OverRounds(Form):
-    """A check of a paper's claim by one number from a metric's curve over training rounds.
+    """A check of a claim by one number from the curve of method `of` over training rounds.
 
-    The curve is that of method `of`. `take` is "end" for its value in the last round, or "mean" for
-    its mean over rounds (area under the curve by trapezoids, divided by its length).
+    `take` is "end" for its value in the last round, or "mean" for its mean over rounds (area under
+    the curve by trapezoids, divided by its length).
     """
 
     form: Literal["over_rounds"]
@@ -32,10 +32,7 @@ class OverRounds(Form):
         yield from super().missing(exhibit, {exhibit: self._taken(numbers[exhibit])})
 
     def _taken(self, numbers: Numbers) -> Numbers:
-        """Reduce the curves over rounds of method `of` to one value per trial; return these values.
-
-        `numbers` are the results of a figure; the result has rows for this method and metric alone.
-        """
+        """Return numbers with the curves of method `of` reduced to one value per trial."""
         import pandas as pd
 
         take = end_of if self.take == "end" else area_of

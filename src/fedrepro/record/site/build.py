@@ -11,9 +11,12 @@ import gzip
 import io
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
+from os.path import relpath
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,12 +24,11 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.temporary_folders import temporary_folder
+from fedrepro.record.record_results import RECORD
 from fedrepro.record.site import pages
-from fedrepro.record.site.guides import Guides, copied
-from fedrepro.record.site.method_pages import links_of, method_pages
 from fedrepro.record.site.report_data import Paper, Reports
+from fedrepro.record.templating import LINK, RecordQuery, filled
 
-RECORD = Path("reports/record")
 FINDINGS = "docs/findings/"
 GUIDES = {
     "Use": ("using", "own-models", "combine", "exhibits", "methods"),
@@ -36,7 +38,6 @@ GUIDES = {
         "entries",
     ),
     "Read results": ("claims", "leaderboard", "origin", "performance", "verdicts-moved"),
-    "Maintain": ("architecture",),
 }
 GLOSSARY = "docs/glossary.md"  # the site makes it itself, as glossary.md
 TAGS = re.compile(r"<[^>]*>")
@@ -45,36 +46,38 @@ SENTENCE = 20  # letters in the last cell of a row, from which it is read as a s
 # of an svg's numbers above 1, and indents: a hundredth of a point is not seen
 LONG = re.compile(r"(?<![\d.])([1-9]\d*\.\d\d)\d+|(?<=\n) +")
 STYLE = "site.css"  # a folder that has it is a site
-NEEDED = "the site needs sphinx, myst-parser, furo and itables"
+NEEDED = ("sphinx", "myst_parser", "furo", "itables")
+MARKDOWN = re.compile(r"(?<!!)\[([^\[\]]+)\]\(([^()\s]+)\)")
+GENERATED = re.compile(r"<!-- [^>]*fedrepro documents -->.*?<!-- to here -->\n?", re.DOTALL)
+# pages of the site; config's lies neither in docs/ nor with a paper
+PAGE = re.compile(r"docs/.+\.md|config/README\.md|glossary\.md")
+HOME = ("README.md", "reports/record", ".")  # for these the site has its first page
 
 
-def build(reports: Reports, folder: Path, out: Path, root: Path = Path()) -> int:
+def build(reports: Reports, folder: Path, out: Path) -> int:
     """Write the website of results to `out`, and return its number of pages.
 
-    `reports` has papers with their figures and tables, whose files are in `folder`. A website of
-    fedrepro in `out` is replaced. `root` is the repository, whose docs become pages too.
-
-    Raises:
-        FedreproError: if a package is missing, Sphinx warns of something (for instance a link that
-            leads nowhere), or `out` has files that are not a website of fedrepro.
+    `folder` has the files of `reports`. The docs of the working folder become pages too. A website
+    of fedrepro in `out` is replaced; other files, and warnings of Sphinx, raise FedreproError.
     """
     _require_own(out)
+    if missing := [name for name in NEEDED if not find_spec(name)]:
+        raise FedreproError(f"the site needs {', '.join(NEEDED)}; {missing[0]} is missing")
     out.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(out.parent) as work:
-        count = len(write_source(reports, folder, root, work / "source"))
-        _sphinx(work / "source", work / "html", work / "doctrees")
+        html = work / "html"
+        count = len(write_source(reports, folder, work / "source"))
+        _sphinx(work / "source", html, work / "doctrees")
         # of Sphinx alone, and the theme's sources for its authors
-        spare = [work / "html" / name for name in (".buildinfo", "objects.inv")]
-        for path in (*spare, *(work / "html").rglob("*.map")):
+        for path in (html / ".buildinfo", html / "objects.inv", *html.rglob("*.map")):
             path.unlink(missing_ok=True)
         if out.exists():
             out.rename(work / "before")
-        (work / "html").rename(out)
+        html.rename(out)
     return count
 
 
 def _require_own(out: Path) -> None:
-    """Raise FedreproError if `out` is a file, a link, or a folder with anything but a website."""
     if out.is_symlink() or out.is_file():
         raise FedreproError(f"{out} is a file or a link; name a folder that is not there yet")
     if out.is_dir() and any(out.iterdir()) and not (out / "_static" / STYLE).is_file():
@@ -84,100 +87,71 @@ def _require_own(out: Path) -> None:
         )
 
 
-def write_source(reports: Reports, folder: Path, root: Path, place: Path) -> dict[str, str]:
-    """Write the website's source for Sphinx to the folder `place`; return {page's path: its text}.
+def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
+    """Write pages in markdown, scripts and files to copy to the folder `place`, for Sphinx.
 
-    The source is pages in markdown, scripts, and files to copy. `folder` has the files of
-    `reports`, and `root` is the folder of the repository.
+    `folder` has the files of `reports`. Returns {page's path: its text}.
     """
     whole = reports.scale == "paper"  # findings quote that scale alone
-    files = _guides(root)
-    elsewhere = {file: page for page, file in files.items()} | {GLOSSARY: "glossary.md"}
-    guides = Guides(root.resolve(), root / RECORD, elsewhere, () if whole else (FINDINGS,))
-    names = sorted(files, key=lambda page: PurePosixPath(page).with_suffix("").parts)
-    made = {
-        name: guides.page(PurePosixPath(files[name]))
-        for name in names
-        if whole or not name.startswith(FINDINGS)
-    }
-    findings = [name for name in made if name.startswith(FINDINGS)]
-    cards, openings = _answers(guides, findings, files)
+    written = {path.as_posix(): path for path in Path("docs").glob("**/*.md")}
+    written["config/README.md"] = Path("config/README.md")
+    written = {name: path for name, path in written.items() if path.exists() and name != GLOSSARY}
+    found = {f"{FINDINGS}{name}.md": path for name, path in findings_in().items()}
+    elsewhere = {path.as_posix(): name for name, path in found.items()} | {GLOSSARY: "glossary.md"}
+    guides = Guides(Path.cwd(), RECORD, elsewhere, () if whole else (FINDINGS,))
+    files = written | found if whole else written
+    names = sorted(files, key=lambda name: name.removesuffix(".md"))
+    made = {name: guides.page(PurePosixPath(files[name])) for name in names}
+    cards, openings = {}, {}
+    details: dict[str, list[tuple[str, str]]] = {}
+    for name in filter(found.__contains__, names):
+        about, file = _of(name), files[name]
+        title = made[name].partition("\n")[0].removeprefix("# ")
+        details.setdefault(about, []).append((title, name))
+        if name == f"{FINDINGS}{about}.md":  # the paper's own page begins with it
+            text = file.read_text(encoding="utf-8").partition("\n")[2]
+            opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
+            said = paper_attribute(about, "SENTENCE") or opening
+            cards[about] = guides.numbered(said, 0).strip()
+            here, there = PurePosixPath(file), PurePosixPath(f"papers/{about}.md")
+            openings[about] = guides.linked(guides.numbered(opening, 1), here, there)
     # only a checkout has guides
     origin, claims, board = (
         name if (name := f"docs/{guide}.md") in made else ""
         for guide in ("origin", "claims", "leaderboard")
     )
-    static = {name: _package(name) for name in (STYLE, "site.js")} | {"tables.js": _tables_script()}
+    links, guide = pages.links_of(reports), board.replace(".md", ".html")
     copies: dict[str, Path] = {}
-    links = links_of(reports)
     for paper in reports.papers:
         copies |= _files(paper, folder)
-        # the paper's own page begins with the first of them
-        details = [
-            (made[name].partition("\n")[0].removeprefix("# "), name)
-            for name in findings
-            if _of(name) == paper.name
-        ]
-        made[f"papers/{paper.name}.md"] = pages.paper_page(
-            paper, openings.get(paper.name, ""), details, links,
-            board.replace(".md", ".html"),
-        )  # fmt: skip
+        found_of_it = openings.get(paper.name, ""), details.get(paper.name, ())
+        made[f"papers/{paper.name}.md"] = pages.paper_page(paper, *found_of_it, links, guide)
         made[f"papers/{paper.name}-numbers.md"] = pages.page("numbers.md", up="../", paper=paper)
-    made |= {f"methods/{name}.md": text for name, text in method_pages(reports).items()}
+    made |= {f"methods/{name}.md": text for name, text in pages.method_pages(reports).items()}
     made["reproduce.md"] = pages.page("reproduce.md", reports=reports, origin=origin)
     made["glossary.md"] = pages.page("glossary.md", guide=claims)
-    drawn = [*reports.maps, *reports.graphs]
-    if drawn:
-        made["drawings.md"] = pages.page("drawings.md", drawn=drawn)
-        copies |= {f"shown/{each['image']}": folder / each["image"] for each in drawn}
+    if reports.drawn:
+        made["drawings.md"] = pages.page("drawings.md", drawn=reports.drawn)
+        copies |= {f"shown/{each['image']}": folder / each["image"] for each in reports.drawn}
     if whole:
         made["api.md"] = pages.page("api.md")
     made["index.md"] = pages.home(reports, cards, _trees(reports, made))
-    copies |= {copied(path): root / path for path in guides.copies}
-    for name, text in (made | {f"_static/{name}": text for name, text in static.items()}).items():
+    copies |= {copied(path): Path(path) for path in guides.copies}
+    package = resources.files("fedrepro.record.site")
+    scripts = {name: (package / name).read_text(encoding="utf-8") for name in (STYLE, "site.js")}
+    scripts["tables.js"] = _tables_script()
+    for name, text in (made | {f"_static/{name}": text for name, text in scripts.items()}).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).write_text(text, encoding="utf-8")
-    figures = Path("docs/figures")
-    copies = {f"_extra/{name}": file for name, file in copies.items()}
-    copies |= {str(file): file for file in figures.rglob("*") if file.is_file()}
-    for name, file in copies.items():
+    figures = {str(file): file for file in Path("docs/figures").rglob("*") if file.is_file()}
+    for name, file in (figures | {f"_extra/{name}": file for name, file in copies.items()}).items():
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         _copy(file, place / name)
     return made
 
 
-def _package(name: str) -> str:
-    return (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
-
-
-def _guides(root: Path) -> dict[str, str]:
-    """Return {path of a page: path of its markdown file} for docs, config and findings."""
-    paths = [path.relative_to(root).as_posix() for path in (root / "docs").glob("**/*.md")]
-    paths += ["config/README.md"] if (root / "config/README.md").exists() else []
-    found = {f"{FINDINGS}{name}.md": file.as_posix() for name, file in findings_in(root).items()}
-    return {path: path for path in paths if path != GLOSSARY} | found
-
-
 def _of(name: str) -> str:
     return PurePosixPath(name).stem.partition("-")[0]
-
-
-def _answers(
-    guides: Guides, findings: Sequence[str], files: Mapping[str, str]
-) -> tuple[dict[str, str], dict[str, str]]:
-    """Return ({paper: main finding as a sentence}, {paper: opening text of its findings}).
-
-    `findings` are paths of pages of findings, and `files` has the markdown file of each page.
-    """
-    cards, openings = {}, {}
-    for name in (name for name in findings if PurePosixPath(name).stem == _of(name)):
-        paper, file = _of(name), PurePosixPath(files[name])
-        text = (guides.root / file).read_text(encoding="utf-8").partition("\n")[2]
-        opening = re.split(r"^## |<!--", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
-        cards[paper] = guides.numbered(paper_attribute(paper, "SENTENCE") or opening, 0).strip()
-        own = PurePosixPath(f"papers/{paper}.md")
-        openings[paper] = guides.linked(guides.numbered(opening, 1), file, own)
-    return cards, openings
 
 
 def _files(paper: Paper, folder: Path) -> dict[str, Path]:
@@ -190,40 +164,34 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
     }
     for shown in paper.exhibits.values():
         wanted = {".csv", ".choice.csv", ".printed.csv", ".svg"} & {*shown.files.suffixes}
-        for suffix in sorted(wanted):
-            name = shown.csv if suffix == ".csv" else suffix
-            found[f"shown/{shown.key}{name}"] = folder / f"{shown.key}{suffix}"
+        names = {suffix: shown.csv if suffix == ".csv" else suffix for suffix in wanted}
+        found |= {f"shown/{shown.key}{n}": folder / f"{shown.key}{s}" for s, n in names.items()}
     return found
 
 
-def _trees(reports: Reports, pages: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:
     """Return the menu of the website's side bar: pairs (caption, names of pages that exist)."""
+    there = [name.removesuffix(".md") for name in made]
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
-    lost = [name for name in pages if name.startswith(FINDINGS) and _of(name) not in known]
+    lost = [name for name in there if name.startswith(FINDINGS) and _of(name) not in known]
+    guides = {caption: [f"docs/{name}" for name in names] for caption, names in GUIDES.items()}
+    others = {name for name in there if name.startswith("docs/") and name.count("/") == 1}
     trees = {
         "Leaderboard": [f"papers/{name}" for name, boards in known.items() if boards],
         "Papers": [*(f"papers/{name}" for name, boards in known.items() if not boards), *lost],
         "Methods": ["methods/index"],
-        **{caption: [f"docs/{name}" for name in names] for caption, names in GUIDES.items()},
+        **guides,
+        "Maintain": sorted(others.difference(*guides.values())),
         "Reference": ["glossary", "reproduce", "drawings", "config/README", "api"],
     }
-    there = {name.removesuffix(".md"): None for name in pages}
-    listed = {name for names in trees.values() for name in names}
-    others = (n for n in there if n.startswith("docs/") and n.count("/") == 1)
-    trees["Maintain"] += sorted(name for name in others if name not in listed)
-    found = {
-        caption: [bare for name in names if (bare := name.removesuffix(".md")) in there]
-        for caption, names in trees.items()
-    }
-    return [(caption, names) for caption, names in found.items() if names]
+    found = ((caption, [n for n in names if n in there]) for caption, names in trees.items())
+    return [(caption, names) for caption, names in found if names]
 
 
 def _tables_script() -> str:
     """Return the JavaScript (DataTables) that makes tables sortable, to be loaded from disk."""
-    try:
-        import itables
-    except ImportError as error:
-        raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
+    import itables
+
     path = Path(itables.__file__).parent / "html/dt_bundle.js"
     text = path.read_text(encoding="utf-8")
     exported = EXPORTS.search(text)
@@ -242,6 +210,74 @@ def _copy(file: Path, place: Path) -> None:
         place.write_text(LONG.sub(r"\1", file.read_text(encoding="utf-8")), encoding="utf-8")
     else:
         shutil.copyfile(file, place)
+
+
+# ---------------------------------------------------------------------------------------- guides
+
+
+@dataclass
+class Guides:
+    """Turns markdown documents of the repository `root` into pages, with numbers of the `record`.
+
+    elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
+    that this website lacks. copies: files that pages link to, collected while pages are made.
+    """
+
+    root: Path
+    record: Path
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    copies: set[str] = field(default_factory=set)
+
+    def page(self, path: PurePosixPath) -> str:
+        """Return the markdown file at `path` as a page, with recorded numbers and working links."""
+        text = (self.root / path).read_text(encoding="utf-8")
+        page = PurePosixPath(self.elsewhere.get(str(path), str(path)))
+        if page.parent.name == "findings":  # the paper's own pages have its claims and values
+            text = GENERATED.sub("", text)
+        text = text.replace("```mermaid\n", "```text\n")  # a chart would need a script
+        return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
+
+    def numbered(self, text: str, depth: int) -> str:
+        """Fill in recorded numbers, each a link to its exhibit, `depth` folders below the root."""
+
+        def show(asked: RecordQuery, number: str) -> str:
+            _, paper, name = asked.file.split("/")
+            place = f"{'../' * depth}papers/{paper}.html#{name.partition('.')[0]}"
+            return pages.part("link", place, number, "number", f"{asked.file}: {asked.question}")
+
+        return filled(text, self.record, show) if LINK.search(text) else text
+
+    def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
+        """Lead links of a text of the file `path` to pages and copies, or nowhere; see `page`."""
+        up, root = "../" * (len(page.parts) - 1), self.root.resolve()
+
+        def resolved(match: re.Match[str]) -> str:
+            label, target = match.groups()
+            if re.match(r"[a-z]+:|#", target):
+                return match[0]
+            file, hash_sign, anchor = target.partition("#")
+            place = (root / path.parent / file).resolve()
+            relative = place.relative_to(root).as_posix() if place.is_relative_to(root) else ""
+            other = self.elsewhere.get(relative, relative)
+            if not relative or not place.exists() or other.startswith(self.without):
+                return label
+            if PAGE.fullmatch(other):
+                return f"[{label}]({relpath(other, page.parent)}{hash_sign}{anchor})"
+            if relative in HOME:
+                return pages.part("link", f"{up}index.html", label)
+            if place.is_dir():
+                return label
+            self.copies.add(relative)
+            return pages.part("link", up + copied(relative), label)
+
+        return MARKDOWN.sub(resolved, text)
+
+
+def copied(path: str) -> str:
+    """Return the path of a file's copy on the website, which any browser can show: as .txt."""
+    shown = path.endswith((".csv", ".json", ".svg", ".png", ".txt"))
+    return f"files/{path}" if shown else f"files/{path}.txt"
 
 
 # ---------------------------------------------------------------------------------------- Sphinx
@@ -268,7 +304,6 @@ SETTINGS: dict[str, Any] = {
     "autodoc_member_order": "bysource",
     "add_module_names": False,
     "pygments_style": "friendly",
-    "language": "en",
     "suppress_warnings": ["misc.highlighting_failure", "autodoc", "ref.python", "docutils"],
     "html_theme_options": {
         "light_css_variables": {"color-brand-primary": "#0b5c7a", "color-brand-content": "#0b5c7a"},
@@ -279,15 +314,10 @@ SETTINGS: dict[str, Any] = {
 
 def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
     """Turn the pages in `source` into html in `out`; raise FedreproError if Sphinx warns."""
-    try:
-        import furo  # noqa: F401
-        import myst_parser  # noqa: F401
-        from docutils import nodes  # type: ignore[import-untyped]
-        from sphinx.application import Sphinx
-        from sphinx.search.en import SearchEnglish
-        from sphinx.util.docutils import docutils_namespace, patch_docutils
-    except ImportError as error:
-        raise FedreproError(f"{NEEDED}; {error.name} is missing") from error
+    from docutils import nodes  # type: ignore[import-untyped]
+    from sphinx.application import Sphinx
+    from sphinx.search.en import SearchEnglish
+    from sphinx.util.docutils import docutils_namespace, patch_docutils
 
     class OneStemAWord(SearchEnglish):
         """Sphinx's search in English, with a cache of the stems of words for all pages."""
@@ -326,7 +356,4 @@ def _sphinx(source: Path, out: Path, doctrees: Path) -> None:
 def _plain(
     app: object, what: str, name: str, obj: object, options: object, lines: list[str]
 ) -> None:
-    for at, line in enumerate(lines):  # signs that mark up are escaped, apart from code
-        pieces = re.split(r"(`[^`]+`)", line)
-        pieces[::2] = [re.sub(r"([*|_\\`])", r"\\\1", piece) for piece in pieces[::2]]
-        lines[at] = "".join(pieces)
+    lines[:] = [pages.escaped(line, r"*|_\\`") for line in lines]

@@ -1,27 +1,34 @@
-"""Write the pages of results: home, one per paper, its numbers, and how to compute them again.
+"""Write the pages: home, papers and their numbers, methods, and how to compute them again.
 
 Templates are markdown with parts of html, in which every text is escaped.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup, escape
+
+from fedrepro.api import NEEDS
+from fedrepro.core.component_tokens import names_of_field
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.paper_files import paper_attribute
+from fedrepro.core.params import render
 from fedrepro.core.provenance import same_bytes
+from fedrepro.core.registry import components
+from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
-from fedrepro.record.site import costs, verdicts
-from fedrepro.record.site import leaderboard_pages as boards
+from fedrepro.record.site import report_data, verdicts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
 
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
@@ -32,19 +39,30 @@ MEASURED = re.compile(r"\baccuracy \((\w+)\)")
 MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
 # a sentence ends at a full stop that a capital letter or the end follows
 END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
+KNOWN = verdicts.page_data("methods.yaml")
+SIZE = 17.0  # of letters, in pixels
+COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
+SENDS = {
+    "one_shot": "Each client sends its trained weights once, and nothing comes back.",
+    "federated": "In every round the chosen clients receive the global model and send theirs.",
+    "peer": "Nodes send what they believe along the edges of a graph; there is no server.",
+}
+MARKDOWN = r"\\`*_\[\]<>|~&$"  # signs that mark up
+BLANKS = re.compile(r"(?<=\S)\s+(?=\S)")  # between words
+SOURCE = re.compile(r"Source: .*", re.DOTALL)
 
 
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(verdicts), vars(boards), vars(costs), globals()):
+    for names in (vars(report_data), vars(verdicts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
     made.globals["same_bytes"] = same_bytes
     made.filters |= {
-        "along": boards.along,
-        "num": boards.number,
-        "times": boards.times_sent,
-        "known": lambda value: "" if boards.is_none(value) else value,
+        "along": verdicts.along,
+        "num": verdicts.number,
+        "times": lambda sent: f"{sent:.1f} ×" if sent else "0",
+        "known": lambda value: "" if verdicts.is_none(value) else value,
         "worded": worded,
         "verdict_of": verdicts.verdict_of,
         "pieces": pieces,
@@ -55,10 +73,7 @@ def _templates() -> Environment:
 
 
 def page(template: str, *, up: str = "", **given: Any) -> str:
-    """Render the template `template` with the values `given` as the text of a page.
-
-    `up` leads from the page's folder to the root of the website, such as "../".
-    """
+    """Render a template as the text of a page; `up` leads to the website's root, as "../"."""
     return _templates().get_template(template).render(up=up, **given)
 
 
@@ -68,20 +83,11 @@ def part(macro: str, *given: Any) -> Markup:
     return made
 
 
-def marked(text: str) -> Markup:
-    """Mark text that is markdown or html already, so that templates do not escape it."""
-    from markupsafe import Markup
-
-    return Markup(text)
-
-
 def pieces(text: str) -> list[tuple[str, Markup]]:
     """Split a text at **bold** and `code` into pairs ("b", "code" or ""; escaped part)."""
-    from markupsafe import Markup, escape
-
-    found = MARKS.split(escape(text))
     kinds = itertools.cycle(("", "b", "code"))
-    return [(kind, Markup(one)) for kind, one in zip(kinds, found, strict=False) if one]
+    found = zip(kinds, MARKS.split(escape(text)), strict=False)
+    return [(kind, Markup(one)) for kind, one in found if one]
 
 
 def paper_name(paper: str) -> str:
@@ -106,52 +112,46 @@ def worded(text: str) -> str:
 
 
 def home(
-    reports: Reports,
-    answers: Mapping[str, str],
-    trees: Sequence[tuple[str, Any]],
+    reports: Reports, answers: Mapping[str, str], trees: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
     """Write the home page of the website, with the leaderboard's outcome and a card for each paper.
 
-    `reports` has papers with their figures and tables, `answers` the main finding of each paper by
-    its name. `trees` is the menu of the side bar, as pairs of caption and pages.
+    `answers` has the main finding of papers by name, `trees` the side bar's captions and pages.
     """
-    standing = (
+    shown = [
         board
         for paper in reports.papers
         for board in paper.boards
-        if not boards.superseded_by(board, paper.boards)
-    )
-    shown = next(standing, None)
-    found = boards.answer(shown) if shown else {}
+        if not verdicts.superseded_by(board, paper.boards)
+    ]
     cards: list[dict[str, Any]] = []
     for paper in (paper for paper in reports.papers if not paper.boards):
-        said = answers.get(paper.name, "")
+        said = Markup(telling(answers.get(paper.name, "")))
+        sentence = part("words", said) if said else verdict_summary(paper)
         counts = settled_counts(paper.printed, paper.claims)
-        sentence = part("words", marked(telling(said))) if said else verdict_summary(paper)
-        cards.append(
-            {"paper": paper, "picture": picture(paper), "sentence": sentence, "counts": counts}
-        )
+        card = {"paper": paper, "picture": picture(paper), "sentence": sentence}
+        cards.append({**card, "counts": counts})
     return page(
         "home.md",
-        board=found,
-        paper=shown.key.partition("/")[0] if shown else "",
+        board=verdicts.answer(shown[0]) if shown else {},
         reports=reports,
+        stand_ins=dict.fromkeys(note for paper in reports.papers for note in paper.stand_ins),
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),
         trees=trees,
-        guides="docs/using" in {name for _, names in trees for name in names},
+        guides=any("docs/using" in names for _, names in trees),
     )
 
 
 def picture(paper: Paper) -> ExhibitView | None:
-    """Return the figure for a paper's card: the one that the paper's folder names, or the first."""
+    """Return the figure for a paper's card: the one that the paper names, or the first."""
     chosen = paper.exhibits.get(paper_attribute(paper.name, "PICTURE"))
     figures = (shown for shown in paper.exhibits.values() if not shown.files.is_table)
     return chosen or next(figures, None)
 
 
 def verdict_summary(paper: Paper) -> str:
-    """Write how many claims and printed values of a paper were confirmed, in plain sentences."""
-    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(list(paper.printed))[:2]])
+    """Write how many claims and printed values of a paper were confirmed."""
+    return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
 
 
 def telling(text: str) -> str:
@@ -173,9 +173,8 @@ def paper_page(
     paths of pages of findings, `links` addresses of pages on a leaderboard's methods, by label, and
     `guide` is the address of the page on how a leaderboard ranks methods.
     """
-    given = {"details": details, "links": links or {}, "guide": guide}
-    finding = marked(answer or verdict_summary(paper))
-    return page("paper.md", up="../", paper=paper, finding=finding, **given)
+    given = {"details": details, "links": links or {}, "guide": guide, "paper": paper}
+    return page("paper.md", up="../", finding=Markup(answer or verdict_summary(paper)), **given)
 
 
 def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Mapping[str, str]]]:
@@ -184,9 +183,9 @@ def in_order(claims: Sequence[Sequence[Mapping[str, str]]]) -> list[Sequence[Map
 
 
 def sections(paper: Paper) -> list[tuple[str, list[tuple[str, list[ExhibitView]]]]]:
-    """Group a paper's figures and tables by section, and those of this project as "Added here".
+    """Return pairs (title, groups); a group is a section of the paper, and its figures and tables.
 
-    Returns pairs (title, groups); a group is a pair (section of the paper, figures and tables).
+    Exhibits of this project are under "Added here".
     """
     of_paper: dict[str, list[ExhibitView]] = {}
     ours: list[ExhibitView] = []
@@ -232,3 +231,134 @@ def computed_on(shown: ExhibitView) -> str:
     known = shown.files.run.get("machines", ())
     recorded = [{"device": one["device"], "machine": one} for one in known]
     return ", ".join(machines(recorded or shown.about["computed"])) or "not recorded"
+
+
+# --------------------------------------------------------------------------------------- methods
+
+
+def method_pages(reports: Reports) -> dict[str, str]:
+    """Return {name of a page: its text} for pages on methods; `index` is the list of methods.
+
+    Controls and simulations share one page, `bounds`.
+    """
+    used: dict[str, list[tuple[Paper, str]]] = {}
+    for paper in reports.papers:
+        for shown in paper.exhibits.values():
+            for name in dict.fromkeys(method["name"] for method in shown.about["methods"]):
+                used.setdefault(name, []).append((paper, shown.name))
+    methods = dict(sorted(components("method").items(), key=lambda one: title_of(one[1]).lower()))
+    texts = {name: _page(item, used.get(name, [])) for name, item in methods.items()}
+    bounds = [Markup(text) for name, text in texts.items() if _bound(methods[name])]
+    kinds: dict[str, list[tuple[str, str, str]]] = {}
+    for name, item in methods.items():
+        listed = (_near(name), title_of(item), about(item)[0])
+        kinds.setdefault(item.meta["kind"], []).append(listed)
+    groups = [
+        (METHOD_KINDS[kind].words.capitalize(), SENDS.get(kind, ""), members)
+        for kind, members in kinds.items()
+    ]
+    called = [
+        (known.name, _near(known.method), title_of(methods[known.method]), known.words)
+        for known in names_of_field(methods)
+    ]
+    shared = {"bounds": page("bounds.md", bounds=bounds)}
+    shared["index"] = page("methods.md", kinds=groups, called=called)
+    return {name: text for name, text in texts.items() if not _bound(methods[name])} | shared
+
+
+def _page(item: Component, used: Sequence[tuple[Paper, str]]) -> str:
+    known = KNOWN.get(item.name, {})
+    options = []
+    for param in item.own_params.values():
+        allowed = f": one of {', '.join(param.choices)}" if param.choices else ""
+        default = "required" if param.required else render(param.default)
+        options.append((param.name, default, param.arg.unit, param.arg.doc + allowed))
+    # a sign that is divided between two lines is one again; items of a list stay
+    reference = [
+        block if block.startswith("    ") else re.sub(r"\n(?!- )\s*", " ", block.strip())
+        for block in (inspect.getdoc(inspect.getmodule(item.fn)) or "").split("\n\n")[1:]
+    ]
+    return page(
+        "method.md",
+        up="../",
+        item=item,
+        kind=METHOD_KINDS[item.meta["kind"]],
+        title=title_of(item),
+        part=_bound(item),
+        known=known,
+        reference=docstring("\n\n".join(reference)),
+        formula=formula(known["formula"]) if "formula" in known else None,
+        about=about(item),
+        sees=[NEEDS[need] for need in sorted(item.meta["needs"])],
+        sends=SENDS.get(item.meta["kind"], "It is a simulation."),
+        options=options,
+        used=used,
+    )
+
+
+def _bound(item: Component) -> bool:
+    return item.meta["kind"] in ("control", "simulation")
+
+
+def _near(name: str) -> str:
+    return f"bounds.html#{name}" if _bound(components("method")[name]) else f"{name}.html"
+
+
+def title_of(item: Component) -> str:
+    """Return the title of a method for headings: from methods.yaml, or else its label or name."""
+    return str(KNOWN.get(item.name, {}).get("title") or item.meta.get("label") or item.name)
+
+
+def links_of(reports: Reports) -> dict[str, str]:
+    """Return {label of a method on the leaderboard: address of its page}."""
+    boards = (paper for paper in reports.papers if paper.boards)
+    shown = (exhibit for paper in boards for exhibit in paper.exhibits.values())
+    methods = (method for exhibit in shown for method in exhibit.about["methods"])
+    return {method["label"]: f"methods/{_near(method['name'])}" for method in methods}
+
+
+def about(item: Component) -> tuple[str, str]:
+    """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
+
+    A sentence in methods.yaml replaces the first paragraph but for its source, as the page typesets
+    its equation.
+    """
+    first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
+    said = KNOWN.get(item.name, {}).get("about")
+    if said:
+        source = SOURCE.search(first)
+        first, rest = said, "\n\n".join(filter(None, [rest, source and source[0]]))
+    return docstring(first), docstring(rest)
+
+
+def docstring(text: str) -> str:
+    """Convert a docstring to markdown, with special signs escaped and indented blocks as code."""
+    return "\n\n".join(
+        f"```text\n{inspect.cleandoc(block)}\n```"
+        if block.startswith("    ")
+        else escaped(block, MARKDOWN)
+        for block in text.split("\n\n")
+    )
+
+
+def escaped(text: str, signs: str) -> str:
+    """Escape each of `signs` by a backslash and join lines in `text`, apart from `code`."""
+    pieces = re.split(r"(`[^`]+`)", text)
+    pieces[::2] = [re.sub(rf"([{signs}])", r"\\\1", BLANKS.sub(" ", one)) for one in pieces[::2]]
+    return "".join(pieces)
+
+
+def formula(text: str) -> dict[str, Any]:
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    letters = FontProperties(math_fontfamily="stix")
+    outline = TextPath((0, 0), f"${text}$", size=SIZE, prop=letters)
+    box, parts = outline.get_extents(), []
+    for points, code in outline.iter_segments(simplify=False, curves=True):
+        pairs = zip(points[::2] - box.x0, box.y1 - points[1::2], strict=True)
+        ends = "" if code == 79 else " ".join(f"{x + 1:.1f} {y + 1:.1f}" for x, y in pairs)
+        parts.append(f"{COMMANDS[int(code)]}{ends}")
+    size = {"wide": round(box.width + 2, 1), "high": round(box.height + 2, 1)}
+    return {"text": text, "path": "".join(parts), **size}

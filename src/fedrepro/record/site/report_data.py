@@ -1,17 +1,12 @@
-"""Read figures, tables, printed values and claims from a folder of results, for the website.
-
-The folder is reports/<scale> or reports/record/<scale> (kept results); nothing else is needed, so
-both become pages in the same way.
-"""
+"""Read figures, tables, printed values and claims from a folder of results, for the website."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +15,21 @@ import pandas as pd
 from fedrepro.core.artifacts import read_checked, read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import published_file
-from fedrepro.drawings.tables import (
-    TextTable,
-    arrangement_of,
-    fixed_keys,
-    metric_meaning,
-    table_of,
-)
+from fedrepro.drawings import tables
+from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
-from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.run_times import exhibit_seconds, of_methods, seconds_by_setting, timings_of
-from fedrepro.numbers.verdicts.printed_verdicts import PrintedValue, read_published
+from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
+from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
+from fedrepro.numbers.verdicts.claims import COLUMNS
+from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import resolve
+from fedrepro.planning.figure_interface import final
 
 Row = Mapping[str, str]
-OF_CLAIMS = (
-    *("claim", "verdict", "note", "label", "fixed", "place", "says", "reading", "check"),
-    *("check_verdict", "at", "value", "low", "high", "confidence", "bound", "points"),
-    *("trials", "trials_needed", "missing", "reason"),
-)
 LARGE = 64 * 2**10  # bytes of a csv
+AS_PRINTED = ("exhibit", "method", "metric", "split", "apart", "set_up", "source", "note")
+PLAIN = ("fedavg", "average")  # the first of these in an exhibit is the measure of the others
+COUNTED = {"Exchanges": "rounds", "Passes": "passes", "Parameters": "parameters"}
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class ExhibitView:
 
     @property
     def alt(self) -> str:
-        """Return a text that describes the picture to readers who do not see it."""
+        """Describe the picture to readers who do not see it."""
         labels = ", ".join(method["label"] for method in self.about["methods"])
         return f"{self.about['title']}. Lines for {labels}. The numbers are in the csv."
 
@@ -82,32 +72,24 @@ class ExhibitView:
         return sum(spent.values()) / 3600 if spent else math.nan
 
     @property
-    def seconds(self) -> Mapping[str, Sequence[float]]:
-        """Return {method with parameters, as text: mean seconds of a trial, one per timings file}.
-
-        {} if timings files are missing, as they are for recorded results.
-        """
-        timings = [] if self.files.run else of_methods(timings_of(self.about))
-        return seconds_by_setting(timings) if all(path.exists() for path in timings) else {}
-
-    @property
     def held(self) -> str:
         """Write what all numbers of the figure or table share: data, parameters, and trials."""
-        return fixed_keys(self.about, self.numbers)
+        return tables.fixed_keys(self.about, self.numbers)
 
     @property
     def measured(self) -> str:
         """Write which numbers the table has, with their unit, as "Test accuracy, in percent"."""
-        meant = metric_meaning(arrangement_of(self.about).metric)
+        meant = tables.metric_meaning(tables.arrangement_of(self.about).metric)
         unit = ", in percent" if meant.unit.startswith("share") else ""
         spread = ", mean ± standard deviation over trials" if self.about["trials"] > 1 else ""
         return f"{meant.title[0].upper()}{meant.title[1:]}{unit}{spread}"
 
-    def table(self, printed: Sequence[Row]) -> TextTable:
+    def table(self, printed: Sequence[Row]) -> tables.TextTable:
         """Return the numbers as a table, with the paper's values and verdicts from `printed`."""
         rows = pd.DataFrame(printed).fillna("")  # each with the columns of its own table
         frame = read_csv(csv_text(rows.drop(columns="exhibit"))) if printed else None
-        return table_of(self.about, self.numbers, arrangement_of(self.about), frame)
+        arranged = tables.arrangement_of(self.about)
+        return tables.table_of(self.about, self.numbers, arranged, frame)
 
 
 @dataclass(frozen=True)
@@ -125,18 +107,16 @@ class BoardView:
 
     def seconds_of(self, starts: str) -> dict[str, float]:
         """Return the server's seconds by method; `starts` is "one start" or "different starts"."""
-        rows = self.times[self.times["metric"] == "server_seconds"]
-        own = rows[rows["starts"] == starts].set_index("method")["mean"]
-        return {str(method): float(value) for method, value in own.items()}
+        rows = self.times.query("metric == 'server_seconds' and starts == @starts")
+        return dict(zip(rows["method"], rows["mean"], strict=True))
 
 
 @dataclass(frozen=True)
 class Paper:
     """A paper as the website shows it: figures and tables by name, printed values and claims.
 
-    printed: rows of printed values, also of figures and tables that were not run. claims: for each
-    claim, the rows of its checks. boards: leaderboards, which only the project's own comparison
-    has; it is stored like a paper.
+    printed: rows, also of figures and tables that were not run. claims: for each claim, the rows of
+    its checks. boards: leaderboards, of the project's own comparison, which is stored like a paper.
     """
 
     name: str
@@ -147,7 +127,7 @@ class Paper:
     claims: Sequence[Sequence[Row]] = ()
     boards: Sequence[BoardView] = ()
 
-    @cached_property
+    @property
     def notes(self) -> dict[str, list[str]]:
         """Return {sentence on what the paper leaves open: names of figures and tables}."""
         notes: dict[str, list[str]] = {}
@@ -168,25 +148,15 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder of results, and drawings of partitions (`maps`) and of graphs."""
+    """All papers of a folder of results, and what is `drawn` of their partitions and graphs."""
 
     scale: str
     papers: Sequence[Paper]
-    maps: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    graphs: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-
-    @property
-    def stand_ins(self) -> list[str]:
-        """Return sentences on data that were used in place of the papers' own, each once."""
-        return list(dict.fromkeys(note for paper in self.papers for note in paper.stand_ins))
+    drawn: Sequence[Mapping[str, Any]] = ()
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
-
-    Raises:
-        FedreproError: if files are missing, damaged or of another scale (tiny, quick or paper).
-    """
+    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`."""
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
         files = open_exhibit(folder, key, scale)
@@ -208,36 +178,29 @@ def _rows(text: str) -> csv.DictReader[str]:
 def _paper(folder: Path, name: str, exhibits: Mapping[str, ExhibitView]) -> Paper:
     about = next(iter(exhibits.values())).about["paper"]
     numbers = {shown.name: shown.numbers for shown in exhibits.values()}
-    claims = folder / name / "claims.csv"
-    claim_rows = claims_of(read_claims(claims)) if claims.exists() else []
-    rows = [
-        resolve(row, numbers.get, claim_rows, shown.printed)
-        for shown in exhibits.values()
-        for row in shown.printed
-    ]
+    path = folder / name / "claims.csv"
+    claims = claims_of(read_claims(path)) if path.exists() else []
+    printed = [(row, shown.printed) for shown in exhibits.values() for row in shown.printed]
+    rows = [resolve(row, numbers.get, claims, of_table) for row, of_table in printed]
     values = read_published(published_file(name))
     rows += [_not_run(value) for value in values if value.exhibit not in exhibits]
     boards = []
     for drawn in sorted((folder / name).glob("[1-9]*.groups.svg")):
         base = str(drawn).removesuffix(".groups.svg")
-        described = Path(f"{base}.json")
-        own = read_json(described, {"key": str, "files": dict, "board": dict})
-        tables = (
-            read_csv(read_checked(f"{base}{suffix}", own["files"][suffix], described).decode())
+        own = read_json(f"{base}.json", {"key": str, "files": dict, "board": dict})
+        texts = (
+            read_checked(f"{base}{suffix}", own["files"][suffix], f"{base}.json").decode()
             for suffix in (".csv", ".times.csv", ".scenarios.csv")
         )
-        boards.append(BoardView(own, *tables))
-    return Paper(name, about["title"], about["source"], exhibits, rows, claim_rows, boards)
+        boards.append(BoardView(own, *map(read_csv, texts)))
+    return Paper(name, about["title"], about["source"], exhibits, rows, claims, boards)
 
 
 def _not_run(value: PrintedValue) -> dict[str, str]:
-    absent = dict.fromkeys(("mean", "sd", "trials", "difference", "tolerance", "noise"), "")
-    sd = "" if value.sd is None else f"{value.sd:g}"
-    cell = {"exhibit": value.exhibit, **value.cell}
-    cell |= {key: getattr(value, key) for key in ("method", "metric", "split")}
-    notes = {key: getattr(value, key) for key in ("apart", "set_up", "source", "note")}
-    numbers = {"printed": f"{value.value:g}", "printed_sd": sd, **absent}
-    return {**cell, **numbers, "verdict": "not run", **notes}
+    own = {key: getattr(value, key) for key in AS_PRINTED}
+    own |= {"printed": f"{value.value:g}", "verdict": "not run"}
+    own["printed_sd"] = "" if value.sd is None else f"{value.sd:g}"
+    return {**dict.fromkeys(PRINTED, ""), **value.cell, **own}
 
 
 def claims_of(text: str) -> list[list[dict[str, str]]]:
@@ -245,7 +208,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
     by_claim: dict[str, list[dict[str, str]]] = {}
     for row in _rows(text):
         # records of an earlier form lack some columns
-        by_claim.setdefault(row["claim"], []).append(dict.fromkeys(OF_CLAIMS, "") | row)
+        by_claim.setdefault(row["claim"], []).append(dict.fromkeys(COLUMNS, "") | row)
     return list(by_claim.values())
 
 
@@ -254,3 +217,48 @@ def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]
+
+
+def cost_table(about: Mapping[str, Any], numbers: pd.DataFrame) -> list[dict[str, str]]:
+    """Return what methods cost and need, by the json and the csv of a figure or table.
+
+    For each method that sends bytes there is a dict from column head to text, without columns that
+    are empty for all. Bytes are also multiples of a plain method's, such as FedAvg's, at equal
+    swept parameters. [] if fewer than two methods send bytes, or if all are one method that always
+    sends equally many.
+    """
+    ended = final(numbers)
+    places = [name for name in leading_columns(ended) if name != ROUND]
+    held: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
+    for row in ended.to_dict("records"):
+        place = tuple(str(row[name]) for name in places)
+        held.setdefault((row["method"], row["metric"]), {})[place] = row["mean"]
+    methods = {method["label"]: method for method in about["methods"]}
+    sending = {label: held.get((label, "bytes_up"), {}) for label in methods}
+    sending = {label: sent for label, sent in sending.items() if any(sent.values())}
+    by_name = {methods[label]["name"]: label for label in reversed(sending)}
+    alike = len({tuple(sent.values()) for sent in sending.values()}) == 1
+    if len(sending) < 2 or (alike and len(by_name) == 1):
+        return []
+    plain = next((by_name[name] for name in PLAIN if name in by_name), next(iter(sending)))
+    base, rows = sending[plain], []
+    for label, sent in sending.items():
+        ratios = [value / base[place] for place, value in sent.items() if base.get(place)]
+        cells = {"Method": label, "Clients send": _range(sent.values(), megabytes)}
+        cells[f"Times {plain}"] = _range(ratios, lambda ratio: times(ratio, 1.0))
+        for head, metric in COUNTED.items():
+            cells[head] = _range(held.get((label, metric), {}).values(), _count)
+        took = held.get((label, "seconds"), {}).values()
+        cells["Seconds a trial"] = _range(took, "{:.3g}".format)
+        cells["It sees"] = needs_in_words(methods[label]["needs"], methods[label].get("sends", ""))
+        rows.append(cells)
+    return [{head: one[head] for head in one if any(row[head] for row in rows)} for one in rows]
+
+
+def _count(value: float) -> str:
+    return f"{value:,.4g}" if value < 10_000 else f"{value:,.0f}"
+
+
+def _range(values: Iterable[float], text: Callable[[float], str]) -> str:
+    known = sorted(value for value in values if value == value)
+    return " to ".join(dict.fromkeys(text(end) for end in (*known[:1], *known[-1:])))

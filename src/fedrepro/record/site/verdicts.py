@@ -1,4 +1,4 @@
-"""Prepare verdicts for pages: words with sign and colour, counts, and the deciding numbers.
+"""Prepare for pages verdicts (words with sign and colour, counts, numbers) and leaderboards.
 
 The colours of Okabe and Ito are distinct for people with any colour vision; the sign needs none.
 """
@@ -16,7 +16,8 @@ import yaml
 
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
-from fedrepro.numbers.verdicts.claims import CONFIDENCE, Verdict, whole_verdict
+from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
+from fedrepro.numbers.verdicts.claims import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import (
     BOUND,
@@ -26,12 +27,13 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     standing,
     word_of,
 )
+from fedrepro.record.site.report_data import BoardView
 
 Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
-    """How pages show a verdict: its sign, CSS class of the colour, meaning, and glossary `row`."""
+    """How pages show a verdict: its sign, CSS class of the colour, meaning, glossary `row`."""
 
     sign: str
     colour: str
@@ -40,7 +42,7 @@ class VerdictStyle(NamedTuple):
 
 
 def page_data(name: str) -> dict[str, Any]:
-    """Return the contents of the yaml file `name`, which has texts for pages, as a dict."""
+    """Return the texts for pages in the yaml file `name`."""
     text = (resources.files("fedrepro.record.site") / name).read_text(encoding="utf-8")
     return cast(dict[str, Any], yaml.safe_load(text))
 
@@ -60,6 +62,20 @@ LABELS = {
 DIFFERENCE = re.compile(r"^(change|spread|gain) of | minus ")
 SHARES = ("accuracy", "confusion", "error at")  # beginnings of the names of numbers from 0 to 1
 UNITS = ("hidden units", "forward passes", "rounds", "seconds", "bytes", "clients", "steps")
+# columns of other usual tests, and of one that selects settings in each trial
+OTHERWISE = {
+    "group_wilcoxon": "Wilcoxon's signed ranks with Holm's correction",
+    "group_nemenyi": "Nemenyi's test",
+    "group_settings_chosen_in_each_trial": "this test with settings selected in each trial",
+}
+# words on rows, if entries of others are among them
+COMPUTED = {
+    HERE: "by whoever made this page",
+    VERIFIED: "sent by others; runs of it, drawn at random, were computed again and had the same "
+    "bytes",
+    REPORTED: "sent by others, and nothing of it was computed again: it has no rank",
+}
+LEAST, MOST = -0.25, 1.25  # scores at the ends of a bar
 
 
 def glossary() -> list[tuple[dict[str, VerdictStyle], list[tuple[str, str]]]]:
@@ -98,15 +114,11 @@ def glossary_table() -> str:
 def verdict_counts(verdicts: Iterable[str], known: Mapping[str, VerdictStyle]) -> dict[str, int]:
     """Return {verdict: how often it occurs}, in the order of `known`, without zeros."""
     counts = Counter(verdicts)
-    order = dict.fromkeys((*known, *sorted(counts)))
-    return {word: counts[word] for word in order if counts[word]}
+    return {word: counts[word] for word in (*known, *sorted({*counts} - {*known})) if counts[word]}
 
 
 def of_values(rows: Sequence[Row]) -> dict[str, int]:
-    """Return {verdict: how many of a paper's printed values have it}.
-
-    A value that is printed twice, or judged in another figure or table, counts only once.
-    """
+    """Return {verdict: how many of a paper's printed values have it}, each value counted once."""
     once = (row for row in rows if not row["note"].startswith((AGAIN, ELSEWHERE)))
     return verdict_counts(map(verdict_of, once), PRINTED)
 
@@ -116,10 +128,7 @@ def of_claims(claims: Sequence[Sequence[Row]]) -> dict[str, int]:
 
 
 def verdict_of(row: Row) -> str:
-    """Return the verdict of a printed value, or why the value is shown and not judged.
-
-    `row` is the row of a printed.csv, which has our number next to the paper's.
-    """
+    """Return the verdict in a row of printed.csv, or why the value is shown and not judged."""
     apart = row.get("apart", "").partition(": ")[0]
     shown = standing(row)[1] or row["verdict"]
     return apart if apart in PRINTED and row["verdict"] == "reproduced" else shown
@@ -128,27 +137,20 @@ def verdict_of(row: Row) -> str:
 def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, VerdictStyle, str] | None:
     """Return (verdict on the paper's value in a table cell, its style, sentences for a tooltip).
 
-    The result is None for a cell without a printed value. `notes` are footnotes of the table, and
-    `held` is a sentence on what all cells share: data sets and trials.
+    `notes` are footnotes of the table, and `held` says what all cells share.
     """
-    parts = cell.verdict.split(", ")
-    apart = next((word for word in APART if word in parts), parts[0])
-    word = apart if parts[0] == "reproduced" else parts[0]
+    word, *more = cell.verdict.split(", ")
+    word = next((apart for apart in APART if apart in more), word) if word == "reproduced" else word
     known = PRINTED.get(word, UNKNOWN)
-    sentences = [
-        f"Ours: {cell.number}. Printed: {cell.printed}.",
-        f"{cell.verdict}: {known.means}",
-        held,
-        *(notes[at - 1] for at in cell.notes),
-    ]
-    return (word, known, " — ".join(filter(None, sentences))) if word else None
+    sentences = [f"Ours: {cell.number}. Printed: {cell.printed}.", f"{cell.verdict}: {known.means}"]
+    sentences += filter(None, [held, *(notes[at - 1] for at in cell.notes)])
+    return (word, known, " — ".join(sentences)) if word else None
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return what pages show of a printed value: parameters, method, numbers, verdict, reasons.
+    """Return texts that pages show of a row of printed.csv: place, numbers, verdict, reasons.
 
-    `row` is a row of a printed.csv. The dict has texts by name; "verdict" is a triple (verdict with
-    its remarks, style, verdict alone).
+    "verdict" is a triple (verdict with its remarks, style, verdict alone).
     """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
@@ -174,15 +176,14 @@ def printed_cells(row: Row) -> dict[str, Any]:
 def ratio_dots(rows: Sequence[Row]) -> dict[str, list[tuple[float, str, str]]]:
     """Return {figure or table: dots of a chart of our numbers against the paper's}.
 
-    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict). A
-    value that was not reached is at 2.
+    A dot is (log2 of our number over the paper's, cut to -2 to 2; text; colour of the verdict).
     """
     by_exhibit: dict[str, list[tuple[float, str, str]]] = {}
     for row in rows:
         if row["mean"] and float(row["printed"]) > 0 and row["verdict"] != "taken over":
             share, word = float(row["mean"]) / float(row["printed"]), verdict_of(row)
-            place = min(max(math.log2(share) if share > 0 else -2.0, -2.0), 2.0)
             text = f"{share:.2f} of print" if math.isfinite(share) else "not reached"
+            place = math.log2(min(max(share, 0.25), 4.0))
             dot = (place, f"{text}, {word}", PRINTED.get(word, UNKNOWN).colour)
             by_exhibit.setdefault(row["exhibit"], []).append(dot)
     return by_exhibit
@@ -199,37 +200,34 @@ def remarks(head: Row) -> str:
 
 
 def of_readings(checks: Sequence[Row]) -> dict[str, Row]:
-    """Return the check that decides each meaning of a claim's sentence, by a text with the verdict.
+    """Return {"one start: refuted" for each meaning of a claim's sentence: the deciding check}.
 
-    Such a text is "one start: refuted"; a check is a row of claims.csv. If all meanings have equal
-    verdicts, the only key is "", with the check that decides the claim.
+    A check is a row of claims.csv. If all meanings have equal verdicts, the only key is "".
     """
-
-    def deciding(whole: str, rows: Sequence[Row]) -> Row:
-        agreeing = [row for row in rows if row["check_verdict"] == whole]
-        return (agreeing or [row for row in rows if row["missing"]] or rows)[0]
-
+    readings = by_reading(checks)
+    wholes = {
+        name: whole_verdict(row["check_verdict"] for row in rows) for name, rows in readings.items()
+    }
+    if len({*wholes.values()}) < 2:
+        readings, wholes = {"": [*checks]}, {"": checks[0]["verdict"]}
     found = {}
-    for name, rows in by_reading(checks).items():
-        whole = whole_verdict(cast(Verdict, row["check_verdict"]) for row in rows)
-        found[f"{name}: {whole}"] = whole, deciding(whole, rows)
-    if len({whole for whole, _ in found.values()}) < 2:
-        return {"": deciding(checks[0]["verdict"], checks)}
-    return {name: row for name, (_, row) in found.items()}
+    for name, rows in readings.items():
+        agreeing = [row for row in rows if row["check_verdict"] == wholes[name]]
+        first = (agreeing or [row for row in rows if row["missing"]] or rows)[0]
+        found[f"{name}: {wholes[name]}" if name else ""] = first
+    return found
 
 
-def unit_of(row: Row) -> tuple[float, str]:
+def _unit_of(row: Row) -> tuple[float, str]:
     """Return (factor, unit) to show the numbers of a row of claims.csv, as (100.0, " points")."""
     looked = row["check"].removesuffix(row["bound"])
     if " divided by " in looked:
         return 1.0, " ×"
-    if looked.startswith("correlation"):
-        return 1.0, ""
     number = DIFFERENCE.sub("", looked) if DIFFERENCE.match(looked) else looked
     if number.startswith(SHARES):
         return 100.0, " points" if DIFFERENCE.search(looked) else " %"
-    unit = next((unit for unit in UNITS if unit in number.partition(" of ")[0]), "")
-    return 1.0, f" {unit}" if unit else ""
+    of = "" if looked.startswith("correlation") else number.partition(" of ")[0]
+    return 1.0, next((f" {unit}" for unit in UNITS if unit in of), "")
 
 
 def interval(row: Row) -> str:
@@ -237,12 +235,12 @@ def interval(row: Row) -> str:
     level = ""
     if row["confidence"] not in ("", f"{CONFIDENCE:g}"):
         level = f", at {100 * float(row['confidence']):.4g} %"
-    factor, unit = unit_of(row)
+    factor, unit = _unit_of(row)
     value, low, high = (factor * float(row[end] or "nan") for end in ("value", "low", "high"))
     half = (high - low) / 2
     digits = 2 if math.isnan(half) or half <= 0 else max(1 - math.floor(math.log10(half)), 0)
     # two decimals say enough, unless they hide a scatter or are fewer than those of a bound
-    given = max((len(number.partition(".")[2]) for _, number in _bounds(row)), default=0)
+    given = max((len(number.partition(".")[2]) for number in _bounds(row)), default=0)
     digits = min(digits, max(2, given) if abs(value) > half or half >= 0.005 else 6)
 
     def text(number: float) -> str:
@@ -250,29 +248,148 @@ def interval(row: Row) -> str:
 
     if math.isnan(value):
         return "" if math.isnan(low) else f"more than {low:,.6g}{unit}{level}"
-    told = f"{text(value)}{_one(unit) if text(value) == '1' else unit}"
+    told = _with_unit(text(value), unit)
     if math.isnan(low) and math.isnan(high):
         return f"{told}, error unknown"
     ends = " to ".join("?" if math.isnan(end) else text(end) for end in (low, high))
     return told if half <= 0 else f"{told} ({ends}{level})"
 
 
-def _one(unit: str) -> str:
-    return re.sub(r"(?<=ss)es$|s$", "", unit)
+def _with_unit(text: str, unit: str) -> str:
+    one = text == "1" or text.endswith(" 1")
+    return text + (re.sub(r"(?<=ss)es$|s$", "", unit) if one else unit)
 
 
-def _bounds(row: Row) -> list[tuple[str, str]]:
-    """Return the bounds of a claim's check as pairs of texts, such as ("above", "0.5")."""
-    factor, _ = unit_of(row)
-    return [
-        (word, f"{factor * float(number):,.6g}".replace("-", "−"))
-        for word, number in BOUND.findall(row["bound"])
-    ]
+def _bounds(row: Row) -> list[str]:
+    factor, _ = _unit_of(row)
+    numbers = (float(number) for _, number in BOUND.findall(row["bound"]))
+    return [f"{factor * number:,.6g}".replace("-", "−") for number in numbers]
 
 
 def bound_text(row: Row) -> str:
     """Write the bound of a claims.csv row with its unit, such as "above 0.5 points"."""
     numbers = iter(_bounds(row))
-    text, count = BOUND.subn(lambda match: " ".join(next(numbers)), row["bound"])
-    unit = unit_of(row)[1]
-    return text + (_one(unit) if text.endswith(" 1") else unit) * bool(count)
+    text, count = BOUND.subn(lambda match: f"{match[1]} {next(numbers)}", row["bound"])
+    return _with_unit(text, _unit_of(row)[1]) if count else text
+
+
+# ---------------------------------------------------------------------------------- leaderboards
+
+
+def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
+    """Return the key of the whole leaderboard in `others` that replaces `shown`, or ""."""
+    version = shown.key.partition("/")[2]
+    whole = [other for other in others if not other.about["missing"]]
+    later = (b.key for b in whole if b.about["board"].get("supersedes") == version)
+    return next(later, "")
+
+
+def along(score: Any) -> float:
+    """Return where a score is on a bar, in percent of the bar's length; 0 for a missing score."""
+    inside = LEAST if is_none(score) else min(max(score, LEAST), MOST)
+    return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
+
+
+def score_of(method: str, rows: Any) -> float | None:
+    """Return the score of a method in a leaderboard's table `rows`; None if the table lacks it."""
+    scores = rows[rows["method"] == method]["score"]
+    return float(scores.iloc[0]) if len(scores) else None
+
+
+def answer(shown: BoardView) -> dict[str, Any]:
+    """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
+
+    picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
+    data set, best group, highest score), of the first data set with methods outside its best group,
+    or the first. above: pairs (data set, methods shown to beat `line`). at: the score of `line`.
+    """
+    line = shown.about["board"]["line"]
+    table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
+    rivals = table[table["class"] != "reference"]
+    if rivals["group"].isna().all():
+        return {}
+    columns = [
+        ("all data sets" if data == ALL else str(data), rows)
+        for data, rows in rivals.groupby("data", sort=False)
+    ]
+    better = f"beside_{line.replace(' ', '_')}"
+    leaders = []
+    for kind in rivals["class"].unique():
+        groups = []
+        for data, rows in columns:
+            own = rows[rows["class"] == kind]
+            first = own[own["group"] == 1]
+            names = first["method"].tolist()
+            groups.append((0 < len(names) < len(own), data, names, number(first["score"].max())))
+        _, data, names, score = next((group for group in groups if group[0]), groups[0])
+        leaders += [(kind, data, names, score)] if names else []
+    last = table[table["data"] == table["data"].iloc[-1]]
+    return {
+        "paper": shown.key.partition("/")[0],
+        "data": [data for data, _ in columns],
+        "picture": last[last["class"] != "reference"],
+        "leaders": leaders,
+        "above": [(d, rows[rows[better] == "better"]["method"].tolist()) for d, rows in columns],
+        "line": line,
+        "at": score_of(line, last),
+    }
+
+
+def made_from(about: Mapping[str, Any]) -> str:
+    """Write how many tables a leaderboard's json `about` has, and its scenarios without a score."""
+    whole = len(about["parts"]) + len(about["missing"])
+    text = f"Made from {len(about['parts'])} of {whole} exhibits."
+    if about["without_score"]:
+        names = "; ".join(about["without_score"])
+        text += f" Without a score, since baseline and ceiling are too near: {names}."
+    return text
+
+
+def notes_on(rows: Any) -> str:
+    """Write what the intervals of leaderboard `rows` count as random, and what other tests find.
+
+    Another test is named if its best group in a class of methods differs.
+    """
+    ranges, others = [], []
+    scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
+    for drawn, members in scored.groupby("drawn_again", sort=False):
+        kinds = f" ({', '.join(members['class'].unique())})"
+        ranges.append(f"{drawn} are drawn again" + kinds * (rows["drawn_again"].nunique() > 1))
+    for column, test in OTHERWISE.items():
+        for kind, members in grouped.groupby("class", sort=False):
+            first, other = (members[members[name] == 1]["method"] for name in ("group", column))
+            if set(first) != set(other):
+                others.append(f"{test} gives {joined_names(other.tolist())} ({kind})")
+    text = f"In these intervals {'; '.join(ranges)}." if ranges else ""
+    text += " Fewer than three scenarios make no groups." if ranges and grouped.empty else ""
+    return text + (f" Other first groups: {'; '.join(others)}." if others else "")
+
+
+def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
+    """Return (scenarios, rows of a method with "accuracy (score)" in each) of clients' `starts`."""
+    rows = shown.scenarios.query("starts == @starts and case != @ALL")
+    texts: dict[str, dict[str, str]] = {}
+    for key, own in rows.groupby(["data", "case", "clients", "method"], sort=False):
+        data, case, clients, method = map(str, key)
+        means = own.set_index("metric")["mean"].to_dict()
+        if "accuracy" in means:
+            score = number(means.get("score"))
+            text = f"{100 * means['accuracy']:.1f}" + (f" ({score})" if score else "")
+            texts.setdefault(f"{data}, {case}, {float(clients):g} clients", {})[method] = text
+    order = shown.table[shown.table["starts"] == starts]["method"].unique()
+    return [*texts], [[name, *(own.get(name, "–") for own in texts.values())] for name in order]
+
+
+def joined_names(names: Sequence[str], last: str = "and") -> str:
+    """Join names as in a sentence, such as "A, B and C"."""
+    return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
+def number(value: Any) -> str:
+    """Write a score with two digits and a long minus; "" where the table has no score."""
+    return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
+
+
+def is_none(value: Any) -> bool:
+    """Return whether a cell of a table is empty: None, "" or nan."""
+    return value is None or value == "" or value != value
