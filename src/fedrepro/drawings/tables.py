@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html as entities
 import itertools
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -71,10 +71,9 @@ class TextCell:
         """Return the cell's value with its spread, as "94.12 ± 0.30", or the text in its place."""
         if self.text or self.value is None or not math.isfinite(self.value):
             return self.text or NONE
+        spread = math.nan if self.spread is None else self.spread
         value = self.form.text(self.value)
-        if self.spread is None or not math.isfinite(self.spread):
-            return value
-        return f"{value} ± {self.form.text(self.spread)}"
+        return f"{value} ± {self.form.text(spread)}" if math.isfinite(spread) else value
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -111,10 +110,7 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Return the header rows of the table from the top, as (text, number of columns spanned).
-
-        Neighbouring columns of equal texts are joined.
-        """
+        """Return the header rows from the top, as (text, number of equal neighbours it spans)."""
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
@@ -129,10 +125,6 @@ def plain(text: str) -> str:
     return " ".join(text.translate(blanks).split())
 
 
-def html_text(text: str) -> str:
-    return entities.escape(plain(text), quote=True)
-
-
 @cache
 def environment(*packages: str) -> Environment:
     """Return a jinja2 environment with templates of `packages`, which escapes texts for html.
@@ -145,7 +137,7 @@ def environment(*packages: str) -> Environment:
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=lambda value: Markup(html_text(value)) if type(value) is str else value,
+        finalize=lambda value: Markup(escape(plain(value))) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -215,11 +207,9 @@ def table_of(
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """Arrange the results of one metric as a table of texts.
+    """Arrange the results of one metric, from an exhibit's json and csv, as a table of texts.
 
-    `about` and `numbers` are the json and the csv of a figure or table, `arranged` the layout and
-    the metric. `printed` has the paper's values with their verdicts, as in a printed.csv. `caption`
-    is a text above the table.
+    `printed` has the paper's values with their verdicts, as in a printed.csv.
     """
     last = final(as_shown(numbers))
     methods = {method["label"]: method for method in about["methods"]}
@@ -247,9 +237,9 @@ def table_of(
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
                 value, sd = float(one["printed"]), one["printed_sd"]
-                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
-                words = "not reached" if math.isinf(value) else form.text(value) + spread
-                return {"printed": words, "verdict": word_of(cells), "notes": mark(reasons(cells))}
+                shown = TextCell(value, sd, form, "not reached" if math.isinf(value) else "")
+                verdict = {"verdict": word_of(cells), "notes": mark(reasons(cells))}
+                return {"printed": shown.number, **verdict}
         return {}
 
     def cell(place: Place) -> TextCell:
@@ -260,15 +250,9 @@ def table_of(
         if cell_text(row.get(BESIDE)):
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
-        return TextCell(
-            value=value,
-            spread=None if pd.isna(row["sd"]) else float(row["sd"]),
-            form=form,
-            text="" if math.isfinite(value) else _beyond(row, last),
-            below=_size(numbers, row, arranged.size) if arranged.size else (),
-            best=place in best,
-            **given,
-        )
+        text = "" if math.isfinite(value) else _beyond(row, last)
+        below = _size(numbers, row, arranged.size) if arranged.size else ()
+        return TextCell(value, row["sd"], form, text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     rows = tuple(
@@ -281,11 +265,9 @@ def table_of(
     )
     several = [len({a[at] for a in acrosses}) > 1 for at in range(len(arranged.columns))]
     kept = several if any(several) else [True] * len(several)
-    heads = tuple(
-        tuple(itertools.compress(_heads(arranged.columns, across), kept)) for across in acrosses
-    )
+    heads = (itertools.compress(_heads(arranged.columns, across), kept) for across in acrosses)
     corner = tuple(column_title(key) for key in arranged.rows)
-    return TextTable(caption, corner, heads, rows, tuple(notes))
+    return TextTable(caption, corner, tuple(map(tuple, heads)), rows, tuple(notes))
 
 
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
@@ -295,9 +277,8 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     run is smaller than the paper's. `about` is the json of a figure or table, `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
-    values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
+    values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}
     lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
-    lone.pop(CASE, None)
     trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
     if arrangement_of(about).metric in TIMES:
         trials = f"measured on {' and '.join(machines(about['computed']))}"
@@ -319,19 +300,15 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Return the headings `places` of rows or columns, sorted and without repeats.
+    """Sort headings of rows or columns, a text per key, and leave out repeats.
 
-    A heading has a text per key. Methods come in the order of `labels`, and other values in the
-    order of first appearance.
+    Methods come in the order of `labels`, and other values in the order of first appearance.
     """
-    ranks = []
-    for at, key in enumerate(keys):
-        values = labels if key == METHOD else dict.fromkeys(place[at] for place in places)
-        ranks.append({text: rank for rank, text in enumerate(values)})
-    return sorted(
-        dict.fromkeys(places),
-        key=lambda place: [rank[text] for rank, text in zip(ranks, place, strict=True)],
-    )
+    orders = [
+        list(labels if key == METHOD else dict.fromkeys(place[at] for place in places))
+        for at, key in enumerate(keys)
+    ]
+    return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
@@ -362,10 +339,9 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
-    """Return the positions of the best cells of each column or row, as `arranged` says.
+    """Return the places of the best cells of each column or row, as `arranged` says.
 
-    Ties have none. `found` has results by position, (heading of the row, heading of the column).
-    `bounds` has the labels of references, such as pooled training, which are never marked.
+    Ties have none, and methods in `bounds`, such as pooled training, are left out.
     """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":

@@ -20,17 +20,15 @@ from fedrepro.drawings.canvas import (
     cases,
     close_up,
     draw_lines,
-    line_of,
     lines,
+    lines_of,
     of_case,
     percent,
+    positions,
     rounded,
-    set_x_axis,
-    shade_close_up,
     sheet,
-    size_lines,
 )
-from fedrepro.drawings.style import LineStyle, line_styles, wrapped
+from fedrepro.drawings.style import line_styles, wrapped
 from fedrepro.planning.figure_interface import (
     CASE,
     PANELS,
@@ -75,32 +73,20 @@ class AccuracyCloseUp(Figured):
         if not self.by_rounds:
             yield from one_line_each(shown)
 
-    def draw_pair(
-        self,
-        exhibit: Exhibit,
-        numbers: pd.DataFrame,
-        look: Mapping[str, LineStyle],
-        whole: Axes,
-        close: Axes,
-    ) -> None:
-        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`.
-
-        `numbers` is the scenario's csv, and `look` the style of each method by label.
-        """
-        draw_accuracies(whole, close, exhibit, numbers, look)
+    def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
+        draw_accuracies(exhibit, numbers, whole, close)
         for axes in (whole, close):
             set_x_axis(axes, exhibit, numbers, self.x_label)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, shown = line_styles(exhibit.measures), cases(numbers)
-        if not shown:
-            drawn, ((whole, close),) = sheet(exhibit, look, self.height, 1, 2, **self.sides)
-            self.draw_pair(exhibit, numbers, look, whole, close)
-            title_pair(whole, close)
+        if not (shown := cases(numbers)):
+            drawn, ((whole, close),) = sheet(exhibit, self.height, 1, 2, **self.sides)
+            self.draw_pair(exhibit, numbers, whole, close)
             return drawn
-        drawn, grid = sheet(exhibit, look, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
+        drawn, grid = sheet(exhibit, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
         for letter, case, whole, close in zip(LETTERS, shown, *grid, strict=False):
-            self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
+            self.draw_pair(exhibit, of_case(numbers, case), whole, close)
             whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
             whole.set_xlabel("")
             close.set_title("close-up", loc="left", fontsize=7)
@@ -109,42 +95,40 @@ class AccuracyCloseUp(Figured):
         return drawn
 
 
-def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of two panels of test accuracy: the `whole` range, and the `close`-up."""
-    whole.set_title("a  Test accuracy (%)", loc="left")
-    close.set_title("b  Test accuracy (%), close-up", loc="left")
+def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
+    """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
+    axis = axis_of(exhibit)
+    values = sorted(set(positions(numbers[axis.key])))
+    if len(values) <= 8:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xlabel(label or axis.label)
 
 
-def draw_accuracies(
-    whole: Axes,
-    close: Axes,
-    exhibit: Exhibit,
-    numbers: pd.DataFrame,
-    look: Mapping[str, LineStyle],
-) -> None:
-    """Draw test accuracies against the swept parameter: all on axes `whole`, the best on `close`.
-
-    `numbers` is the csv of the figure, and `look` the style of each method by label.
-    """
-    accuracy = lines(exhibit, numbers, "accuracy", "test")
-    low, high = close_up(exhibit, accuracy)
-    draw_lines(whole, accuracy, look, banded=set(accuracy))
+def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+    """Draw test accuracies of the csv against the swept parameter: all, and close up the best."""
+    accuracy, look = lines(exhibit, numbers, "accuracy", "test"), line_styles(exhibit.measures)
+    limits = close_up(exhibit, accuracy)
+    draw_lines(whole, accuracy, look)
     # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
-    draw_lines(close, accuracy, look, banded=inside)
-    limit_pair(whole, close, (low, high), "" if CASE in numbers else "b")
+    draw_lines(close, accuracy, look, {k for k, x in accuracy.items() if min(x.mean) >= limits[0]})
+    limit_pair(whole, close, limits, titled=CASE not in numbers)
 
 
-def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
+def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled: bool) -> None:
     """Set the vertical axes: `whole` from 0 to 100 %, and `close` to `limits`, shaded in `whole`.
 
-    `name` is the letter of the close-up's panel, written next to the shade.
+    If `titled`, the panels have titles and letters.
     """
     for axes in (whole, close):
         percent(axes)
     whole.set_ylim(0, 1)
     close.set_ylim(*limits)
-    shade_close_up(whole, *limits, name)
+    whole.axhspan(*limits, color="#000000", alpha=0.06, linewidth=0, zorder=0)
+    if titled:
+        place: dict[str, Any] = {"transform": whole.get_yaxis_transform(), "va": "center"}
+        whole.text(1.015, sum(limits) / 2, "b", color=SOFT, **place)
+        whole.set_title("a  Test accuracy (%)", loc="left")
+        close.set_title("b  Test accuracy (%), close-up", loc="left")
 
 
 HEIGHT = 3.5  # inches, with a legend of two rows
@@ -173,14 +157,11 @@ class AccuracyAndSize(Figured):
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
         note = wrapped(text, NOTE, WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
-        foot, bottom = 0.175 + more, 1.0675 + more
-        drawn, ((whole, close, size),) = sheet(
-            exhibit, look, HEIGHT + more, 1, 3, foot=foot, bottom=bottom, **SIDES
-        )
-        draw_accuracies(whole, close, exhibit, numbers, look)
-        title_pair(whole, close)
+        room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
+        drawn, ((whole, close, size),) = sheet(exhibit, HEIGHT + more, 1, 3, **room)
+        draw_accuracies(exhibit, numbers, whole, close)
         for (first, *others), line in groups:
-            draw_lines(size, {first.label: line}, look, banded=[first.label])
+            draw_lines(size, {first.label: line}, look)
             if others:
                 at = (1.0, line.mean[-1])
                 place: dict[str, Any] = {"xycoords": size.get_yaxis_transform(), "va": "center"}
@@ -202,7 +183,9 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[Exhib
     own line, because its size is a result of the run. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    sizes = size_lines(exhibit, numbers)
+    size = exhibit.size
+    scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
+    sizes = lines(exhibit, scaled, size.metric, "")
     groups: list[tuple[list[ExhibitMethod], Line]] = []
     for measure in sorted(exhibit.measures, key=lambda m: not m.reference):
         line = sizes.get(measure.label)
@@ -257,41 +240,27 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         yield from nothing_shown(shown)
         yield from a_rival(shown)
 
-    def draw_pair(
-        self,
-        exhibit: Exhibit,
-        numbers: pd.DataFrame,
-        look: Mapping[str, LineStyle],
-        whole: Axes,
-        close: Axes,
-    ) -> None:
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-        accuracy = round_lines(exhibit, numbers)
+    def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+        accuracy, look = round_lines(exhibit, numbers), line_styles(exhibit.measures)
         if self.best_so_far:
-            accuracy = {
-                label: Line(line.x, list(itertools.accumulate(line.mean, max)), [0.0] * len(line.x))
-                for label, line in accuracy.items()
-            }
-        first = min(min(line.x) for line in accuracy.values())
-        last = max(max(line.x) for line in accuracy.values())
-        measured = max((line.x for line in accuracy.values()), key=len)
-        early = last >= MANY and sum(x <= EARLY * last for x in measured) >= SEEN
-        shortest = min(
-            (x[-1] for x in (line.x for line in accuracy.values()) if len(x) > 1), default=last
-        )
-        early |= last >= FAR * shortest
+            for label, line in accuracy.items():
+                best = [*itertools.accumulate(line.mean, max)]
+                accuracy[label] = Line(line.x, best, [0.0] * len(best))
+        rounds = [line.x for line in accuracy.values()]
+        first, last = min(map(min, rounds)), max(map(max, rounds))
+        early = last >= MANY and sum(x <= EARLY * last for x in max(rounds, key=len)) >= SEEN
+        early |= last >= FAR * min((x[-1] for x in rounds if len(x) > 1), default=last)
         for axes in (whole, close):
-            draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
+            draw_lines(axes, accuracy, look, markers=MARKERS)
             axes.set_xlabel(self.x_label or "communication rounds")
             if early:
                 axes.set_xscale("log")
                 axes.set_xlim(first / 1.15, last * 1.15)
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
-                axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
-        limit_pair(whole, close, ends(exhibit, accuracy), "" if CASE in numbers else "b")
+                axes.locator_params("x", nbins=7, steps=[1, 2, 5, 10], integer=True)
+        limit_pair(whole, close, ends(exhibit, accuracy), titled=CASE not in numbers)
 
 
 @drawing("accuracy-and-bytes")
@@ -310,15 +279,13 @@ class AccuracyAndBytes(Figured):
         yield from nothing_shown(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        from matplotlib.ticker import FuncFormatter
-
         look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
-        drawn, ((left, right),) = sheet(exhibit, look, rounds.height, 1, 2, **rounds.sides)
+        drawn, ((left, right),) = sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
         ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
         values = [value for value in ends if value == value]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
-            draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
+            draw_lines(axes, curves, look, markers=MARKERS)
             percent(axes)
             axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
         left.set_xlabel("communication rounds")
@@ -328,7 +295,7 @@ class AccuracyAndBytes(Figured):
         most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
         if most and max(most) >= FAR * min(most):
             right.set_xscale("log")
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         return drawn
 
 
@@ -337,17 +304,12 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
     Megabytes are those of clients and server. A method without rounds is a single point.
     """
-    lines: dict[str, Line] = {}
-    for measure in exhibit.measures:
-        rows = numbers[numbers["method"] == measure.label]
-        done = rows[rows[ROUND].notna()]
-        done = done if len(done) else rows
-        accuracy = select_series(done, "accuracy", "test")
-        sent = [select_series(done, metric, "")["mean"].tolist() for metric in SENT]
-        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
-            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
-            lines[measure.label] = line_of(accuracy, megabytes)
-    return lines
+    with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
+    rows = numbers[numbers[ROUND].notna() | ~with_rounds]
+    sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
+    megabytes = sent.sum(min_count=len(SENT)).div(1e6).rename("x").dropna().reset_index()
+    accuracy = select_series(rows, "accuracy", "test")
+    return lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -355,18 +317,14 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
-    rows = select_series(numbers, "accuracy", "test")
-    done, level = rows[rows[ROUND].notna()], final(rows)
-    last = float(done[ROUND].max()) if len(done) else 1.0
-    lines: dict[str, Line] = {}
-    for label in (measure.label for measure in exhibit.measures):
-        curve, ended = done[done["method"] == label], level[level["method"] == label]
-        if len(curve):
-            lines[label] = line_of(curve, curve[ROUND].astype(float).tolist())
-        elif len(ended):
-            mean = float(ended["mean"].iloc[0])
-            lines[label] = Line([1.0 if last >= MANY else 0.0, last], [mean, mean], [0.0, 0.0])
-    return lines
+    rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
+    curves = lines_of(exhibit, rows[rows[ROUND].notna()])
+    last = float(rows[ROUND].max()) if curves else 1.0
+    both = [1.0 if last >= MANY else 0.0, last]
+    level = lines_of(exhibit, final(rows))
+    flat = {label: Line(both, 2 * line.mean, [0.0, 0.0]) for label, line in level.items()}
+    found = flat | curves
+    return {m.label: found[m.label] for m in exhibit.measures if m.label in found}
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
@@ -376,8 +334,8 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     known = {label: means for label, means in found.items() if means}  # others failed at once
     if not known:
         return 0.0, 1.0
-    last = [means[-1] for label, means in known.items() if label not in bounds]
-    last = last or [means[-1] for means in known.values()]
-    low = min(value for value in last if max(last) - value <= NEAR)
-    high = max(max(means) for means in known.values())
+    last = {label: means[-1] for label, means in known.items()}
+    rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
+    low = min(mean for mean in rivals if max(rivals) - mean <= NEAR)
+    high = max(map(max, known.values()))
     return rounded(low - max(0.01, 0.1 * (high - low)), high)

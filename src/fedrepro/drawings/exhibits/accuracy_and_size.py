@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,14 +14,13 @@ from fedrepro.drawings.canvas import (
     Line,
     axis_of,
     cases,
-    halo,
     line_of,
     of_case,
     percent,
     rounded,
     sheet,
 )
-from fedrepro.drawings.style import LineStyle, line_styles
+from fedrepro.drawings.style import line_styles
 from fedrepro.planning.figure_interface import (
     Planned,
     drawing,
@@ -46,6 +45,8 @@ ROUND = (10, 20, 50, 100, 200, 500, 1000, 2000)
 CORNER = 0.15  # of a panel's height, in which a corner's text stands
 REACH = 0.25  # accuracy further below the best than this is cut off
 
+Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
+
 
 @drawing("accuracy-against-size")
 class AccuracyAgainstSize(Figured):
@@ -62,20 +63,19 @@ class AccuracyAgainstSize(Figured):
             yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, axis = line_styles(exhibit.measures), axis_of(exhibit)
-        shown = cases(numbers) or [""]
+        axis, shown = axis_of(exhibit), cases(numbers) or [""]
         values = list(dict.fromkeys(numbers[axis.key]))
-        rows, columns, height = len(shown), len(values), 1.52 + len(shown) * (PANEL + 0.45)
-        drawn, grid = sheet(exhibit, look, height, rows, columns, foot=0.06, **PANELS)
+        height = 1.52 + len(shown) * (PANEL + 0.45)
+        drawn, grid = sheet(exhibit, height, len(shown), len(values), foot=0.06, **PANELS)
         for row, case in zip(grid, shown, strict=True):
-            selected = of_case(numbers, case) if case else numbers
+            selected = of_case(numbers, case)
             panels = [paths_of(exhibit, selected[selected[axis.key] == value]) for value in values]
             means = [m for paths in panels for _, line in paths.values() for m in line.mean]
             seen = [m for m in means if max(means) - m <= REACH]
             for axes, value, paths in zip(row, values, panels, strict=True):
                 if seen:  # one scale for a row, so that its panels can be compared
                     axes.set_ylim(*rounded(min(seen), max(seen)))
-                _draw_paths(axes, exhibit, paths, look)
+                _draw_paths(axes, exhibit, paths)
                 place = f"{axis.symbol} = {value}"
                 axes.set_title(f"{case}, {place}" if case else place, loc="left")
             row[0].set_ylabel("test accuracy (%)", labelpad=2)
@@ -85,39 +85,32 @@ class AccuracyAgainstSize(Figured):
         return drawn
 
 
-Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
-
-
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return {label: (parameter values, line of test accuracy against model size)} of methods.
 
     The values are of the method's own parameter that the figure shows, one for each point of the
     line, and [] if it shows none.
     """
-    rows, size = final(numbers), exhibit.size
+    rows, size, keys = final(numbers), exhibit.size, ["method", "setting"]
+    sizes = select_series(rows, size.metric, "").set_index(keys)["mean"] * size.factor
+    accuracy = select_series(rows, "accuracy", "test").join(sizes.rename("x"), on=keys)
     paths: dict[str, Path] = {}
     for measure in exhibit.measures:
-        method_rows = rows[rows["method"] == measure.label]
-        accuracy = select_series(method_rows, "accuracy", "test").set_index("setting")
-        sizes = (
-            select_series(method_rows, size.metric, "").set_index("setting")["mean"] * size.factor
-        )
-        at = accuracy[measure.show[0]].astype(float).tolist() if measure.show else []
-        paths[measure.label] = at, line_of(accuracy, sizes.loc[accuracy.index].tolist())
+        own = accuracy[accuracy["method"] == measure.label]
+        at = own[measure.show[0]].astype(float).tolist() if measure.show else []
+        paths[measure.label] = at, line_of(own)
     return paths
 
 
-def _draw_paths(
-    axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path], look: Mapping[str, LineStyle]
-) -> None:
-    from matplotlib.ticker import FuncFormatter, NullFormatter
+def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
+    from matplotlib.ticker import NullFormatter
     from matplotlib.transforms import ScaledTranslation
 
     measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
     if not measures:
         return
     axes.set_xscale("log")
-    low = axes.get_ylim()[0]
+    low, styles = axes.get_ylim()[0], line_styles(exhibit.measures)
     single = {m.label: paths[m.label][1].mean[0] for m in measures if not m.show}
     lost = {label: mean for label, mean in single.items() if mean < low}
     marks = [m for m in measures if m.label in single.keys() - lost.keys() and not m.reference]
@@ -127,76 +120,68 @@ def _draw_paths(
     # where settings are sizes, by a factor, the axis names them
     asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
     for measure in measures:
-        line, style = paths[measure.label][1], dict(look[measure.label].line)
+        line, style = paths[measure.label][1], styles[measure.label].line
+        x, mean, sd = line.x, line.mean, line.sd
         if measure.show:
-            line = broken(line, asked) if asked else line
-            axes.errorbar(line.x, line.mean, line.sd, elinewidth=0.6, **style)
+            if asked:  # a gap where there is no result
+                points = dict(zip(x, zip(mean, sd, strict=True), strict=True))
+                found = [points.get(size, (math.nan, math.nan)) for size in asked]
+                x, mean, sd = asked, *map(list, zip(*found, strict=True))
+            axes.errorbar(x, mean, sd, elinewidth=0.6, **style)
         elif measure.reference:  # the level of a bound
             plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
-            axes.axhline(line.mean[0], **plain)
+            axes.axhline(mean[0], **plain)
         elif measure in marks:
             # to the left of its point: several of one size would hide each other
             left = -BESIDE * (1 + marks.index(measure)) / 72
             aside = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
             style |= {"transform": axes.transData + aside, "linestyle": "none"}
-            axes.errorbar(line.x, line.mean, line.sd, capsize=2, elinewidth=0.8, **style)
+            axes.errorbar(x, mean, sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + len(marks)))  # room for them
     if len(ratios) > 1:
         _name_values(axes, values, named)
-    _name_lost(axes, lost, paths.values())
+    if lost:
+        _name_lost(axes, lost, paths.values())
     percent(axes)
     # ticks at the sizes that were asked for, or else at round numbers
     left, right = axes.get_xlim()
     axes.set_xticks(asked or [tick for tick in ROUND if left <= tick <= right])
     if asked:
         axes.minorticks_off()
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def broken(line: Line, sizes: Sequence[float]) -> Line:
-    """Return `line` with a point at each of `sizes`, nan where it lacks a result, to show gaps."""
-    means, sds = (dict(zip(line.x, values, strict=True)) for values in (line.mean, line.sd))
-    mean, sd = ([of.get(size, math.nan) for size in sizes] for of in (means, sds))
-    return Line(list(sizes), mean, sd)
+def _write(axes: Axes, text: str, point: tuple[float, float], aside: Any, **look: Any) -> None:
+    """Write a small text at `point`, `aside` by points, with a white outline, over all lines."""
+    from matplotlib.patheffects import withStroke
+
+    look |= {"fontsize": 6.5, "zorder": 8, "textcoords": "offset points"}
+    halo = [withStroke(linewidth=2, foreground="white")]
+    axes.annotate(text, point, aside, path_effects=halo, **look)
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:
     """Write parameter values next to the points of a line, at its ends and where there is room."""
     low, high = axes.get_ylim()
     named: list[float] = []
-    look: dict[str, Any] = {"ha": "center", "fontsize": 6.5, "zorder": 8, "path_effects": halo()}
     for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
         across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
         if all(abs(across - other) >= APART for other in named):
             named.append(across)
             below = line.mean[at] < low  # it is named at the lower edge of the frame
-            text = f"{values[at]:g} ↓" if below else f"{values[at]:g}"
             point = line.x[at], low if below else min(line.mean[at], high)
-            axes.annotate(text, point, (0, 5), textcoords="offset points", **look)
+            _write(axes, f"{values[at]:g}{' ↓' if below else ''}", point, (0, 5), ha="center")
 
 
 def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
     """Write names and accuracies (`lost`) of methods below a panel into a free lower corner."""
-    if not lost:
-        return
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
-    side: Literal["left", "right"] = "left" if taken else "right"
-    axes.annotate(
-        "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()])),
-        (0 if taken else 1, 0),
-        (3 if taken else -3, 3),
-        xycoords="axes fraction",
-        textcoords="offset points",
-        ha=side,
-        multialignment=side,
-        va="bottom",
-        fontsize=6.5,
-        color=SOFT,
-        zorder=8,
-        path_effects=halo(),
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6},
-    )
+    side, x, aside = ("left", 0, 3) if taken else ("right", 1, -3)
+    text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed(lost.items()))
+    look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom", "color": SOFT}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
+    _write(axes, text, (x, 0), (aside, 3), xycoords="axes fraction", **look)
