@@ -66,26 +66,20 @@ class Line:
         return [m + s for m, s in zip(self.mean, self.sd, strict=True)]
 
 
-@dataclass(frozen=True)
-class Axis:
-    """The horizontal axis of a figure: the parameter `key` along it, its label and symbol."""
-
-    key: str
-    label: str
-    symbol: str
-
-
 # ------------------------------------------------------------------------------------- numbers
 
 
-def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the horizontal axis of a figure: the swept parameter that varies, else the first."""
+def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
+    """Return key, label and symbol of the parameter along a figure: the one that varies, or first.
+
+    Several layer widths are at their number of layers.
+    """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
     if key == "hidden":
         deep = len({str(text).count("@") for text in values[key]}) > 1
-        return Axis(key, "hidden layers C" if deep else "hidden units", "C")
-    return Axis(key, parameter_title(key), "J" if key == "clients" else key)
+        return key, "hidden layers C" if deep else "hidden units", "C"
+    return key, parameter_title(key), "J" if key == "clients" else key
 
 
 def positions(column: pd.Series) -> pd.Series:
@@ -125,7 +119,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
     `numbers` is the csv. Methods without `metric` are left out.
     """
     rows = select_series(final(numbers), metric, split)
-    return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit).key])))
+    return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
 
 
 def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:

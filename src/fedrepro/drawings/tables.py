@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -27,24 +27,10 @@ if TYPE_CHECKING:
 NONE = "–"  # in place of a missing number
 
 
-@dataclass(frozen=True)
-class NumberForm:
-    """How numbers are written: multiplied by `factor`, with `digits` decimals.
-
-    If `digits` is None, whole numbers have no decimals and others one.
-    """
-
-    factor: float = 1.0
-    digits: int | None = None
-
-    def text(self, value: float) -> str:
-        scaled = self.factor * value
-        digits = (0 if scaled == round(scaled) else 1) if self.digits is None else self.digits
-        return f"{scaled:,.{digits}f}"
-
-
-PERCENT = NumberForm(100.0, 2)
-COUNT = NumberForm()
+Form = Callable[[float], str]  # how numbers are written
+HeadValues = tuple[str, ...]
+Place = tuple[HeadValues, HeadValues]  # down, across
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,24 +42,12 @@ class TextCell:
     numbers of footnotes, from 1.
     """
 
-    value: float | None = None
-    spread: float | None = None
-    form: NumberForm = COUNT
-    text: str = ""
+    number: str
     below: tuple[str, ...] = ()
     printed: str = ""
     verdict: str = ""
     best: bool = False
     notes: tuple[int, ...] = ()
-
-    @property
-    def number(self) -> str:
-        """Return the cell's value with its spread, as "94.12 ± 0.30", or the text in its place."""
-        if self.text or self.value is None or not math.isfinite(self.value):
-            return self.text or NONE
-        spread = math.nan if self.spread is None else self.spread
-        value = self.form.text(self.value)
-        return f"{value} ± {self.form.text(spread)}" if math.isfinite(spread) else value
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -84,10 +58,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: `heads`, the texts of its leading columns, and its cells.
-
-    soft: True for a reference such as pooled training, which is set apart from methods.
-    """
+    """A row of a table: texts of its leading columns, cells, and whether it is of a reference."""
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -96,11 +67,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts, which `html` writes.
-
-    heads: for each column of numbers, its titles from the top header row down. corner: titles of
-    the leading columns, which name the rows.
-    """
+    """A table of texts: `heads` of each column from the top down, `corner` of the rows' heads."""
 
     caption: str
     corner: tuple[str, ...]
@@ -165,18 +132,14 @@ NAMES = {
     "clusters": "m_ε",
     "points": "p",
 }
-HeadValues = tuple[str, ...]
-Place = tuple[HeadValues, HeadValues]  # down, across
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The layout of a table: which parameters label its `rows`, and which label its `columns`.
+    """Which parameters, also "method" and "case", label a table's rows, and which its columns.
 
-    "method" and "case" (the scenario, such as a data set) may stand among them. best: "column",
-    "row" or "none", in which the best number is marked. size: name of the model size written under
-    each number, or "".
+    best: "column", "row" or "none", in which the best number is marked. size: name of the model
+    size written under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -237,22 +200,26 @@ def table_of(
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
                 value, sd = float(one["printed"]), one["printed_sd"]
-                shown = TextCell(value, sd, form, "not reached" if math.isinf(value) else "")
+                words = "not reached" if math.isinf(value) else number_text(form, value, sd)
                 verdict = {"verdict": word_of(cells), "notes": mark(reasons(cells))}
-                return {"printed": shown.number, **verdict}
+                return {"printed": words, **verdict}
         return {}
 
     def cell(place: Place) -> TextCell:
         row = found.get(place)
         if row is None:
-            return TextCell(text=" ")
+            return TextCell(" ")
         value, given = float(row["mean"]), of_print(row)
         if cell_text(row.get(BESIDE)):
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
-        text = "" if math.isfinite(value) else _beyond(row, last)
-        below = _size(numbers, row, arranged.size) if arranged.size else ()
-        return TextCell(value, row["sd"], form, text, below, best=place in best, **given)
+        text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
+        below: tuple[str, ...] = ()
+        if arranged.size:
+            size = SIZES[arranged.size]
+            means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
+            below = tuple(size_text(float(mean), size) for mean in means[:1])
+        return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     rows = tuple(
@@ -324,10 +291,10 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
     """Return the text shown for a mean that is not finite, such as "> 400" (rounds) or "failed"."""
     if math.isnan(row["mean"]):
-        return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
+        return NONE if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
     most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
-    return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
+    return f"> {number_form('rounds')(most)}" if math.isfinite(most) else "not reached"
 
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
@@ -354,28 +321,30 @@ def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -
     places = set()
     for rivals in lines.values():
         top = max(rivals, key=lambda place: better * rivals[place])
-        texts = [form.text(mean) for mean in rivals.values()]
-        if texts.count(form.text(rivals[top])) == 1 < len(rivals):
+        texts = [*map(form, rivals.values())]
+        if texts.count(form(rivals[top])) == 1 < len(rivals):
             places.add(top)
     return places
 
 
-def number_form(metric: str) -> NumberForm:
+def number_form(metric: str) -> Form:
     """Return how a metric's numbers are written: shares in percent, counts whole, else decimals."""
     unit = metric_meaning(metric).unit
-    return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
+    if unit.startswith("share"):
+        return lambda share: f"{100 * share:,.2f}"
+    if unit in WHOLE:  # a mean of them may not be whole
+        return lambda count: f"{count:,.{0 if count == round(count) else 1}f}"
+    return lambda value: f"{value:,.3f}"
+
+
+def number_text(form: Form, value: float, spread: float) -> str:
+    """Write a number with its spread, as "94.12 ± 0.30"; nan is no spread."""
+    return form(value) if pd.isna(spread) else f"{form(value)} ± {form(spread)}"
 
 
 def metric_meaning(metric: str) -> Metric:
     """Return the metric named `metric`, with title and unit; an unknown metric has no unit."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
-
-
-def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
-    """Return a text with the model size `size` (such as "parameters") of `row`; () if unknown."""
-    wanted = SIZES[size]
-    sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
-    return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
 
 def column_title(key: str) -> str:
