@@ -58,12 +58,10 @@ class Line:
     sd: list[float]
 
     @property
-    def low(self) -> list[float]:
-        return [m - s for m, s in zip(self.mean, self.sd, strict=True)]
-
-    @property
-    def high(self) -> list[float]:
-        return [m + s for m, s in zip(self.mean, self.sd, strict=True)]
+    def band(self) -> tuple[list[float], list[float]]:
+        """Return the lower and the upper end of a band of one sd at each `x`."""
+        ends = [(m - s, m + s) for m, s in zip(self.mean, self.sd, strict=True)]
+        return [low for low, _ in ends], [high for _, high in ends]
 
 
 # ------------------------------------------------------------------------------------- numbers
@@ -110,14 +108,12 @@ def cases(numbers: pd.DataFrame) -> list[str]:
 
 
 def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
+    """Return the csv's rows of a scenario; "" stands for all."""
     return numbers[numbers[CASE] == case] if case else numbers
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return {label of a method: its line of a metric at the end of runs, on a split}.
-
-    `numbers` is the csv. Methods without `metric` are left out.
-    """
+    """Return {label of a method: line of a metric on a split, at the end of runs} from the csv."""
     rows = select_series(final(numbers), metric, split)
     return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
 
@@ -136,13 +132,13 @@ def line_of(rows: pd.DataFrame) -> Line:
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    References, such as pooled training, are in it if they are near; a method far below the best one
-    does not widen it. A single line is shown with its whole band.
+    References are in it if they are near; a method far below the best one does not widen it. A
+    single line is shown with its whole band.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
-        ends = [end for line in known.values() for end in (*line.low, *line.high)]
-        return rounded(min(ends), max(ends)) if ends else (0.0, 1.0)
+        bands = [line.band for line in known.values()]
+        return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     means = {label: np.array(line.mean) for label, line in known.items()}
     rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
@@ -166,7 +162,7 @@ def rounded(low: float, high: float) -> tuple[float, float]:
 
 
 def new_figure(height: float) -> Figure:
-    """Return an empty matplotlib figure of a page's width, and this height in inches."""
+    """Return an empty matplotlib figure of a page's width and a height in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(WIDTH, height))
@@ -204,10 +200,10 @@ def headings(drawn: Figure, exhibit: Exhibit) -> None:
 
     Methods that do not have the usual number of trials are listed with their own.
     """
-    counts: dict[str, tuple[int, ...]] = {}
-    for measure in exhibit.measures:
-        known = {point.trials.get(measure.label) for point in exhibit.points} - {None}
-        counts[measure.label] = tuple(sorted(count for count in known if count is not None))
+    counts = {
+        label: tuple(sorted({p.trials[label] for p in exhibit.points if label in p.trials}))
+        for label in (measure.label for measure in exhibit.measures)
+    }
     usual = max(counts.values(), key=list(counts.values()).count)
     lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
     names = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
@@ -236,8 +232,8 @@ def data_title(exhibit: Exhibit) -> str:
 
 def draw_lines(
     axes: Axes,
-    lines: Mapping[str, Line],
-    look: Mapping[str, LineStyle],
+    lines: Mapping[Any, Line],
+    look: Mapping[Any, LineStyle],
     banded: Collection[str] | None = None,
     markers: int = 0,
 ) -> None:
@@ -249,9 +245,9 @@ def draw_lines(
         style = look[label]
         if any(line.sd) and (banded is None or label in banded):
             band: dict[str, Any] = {"color": style.colour, "alpha": 0.13 if style.marker else 0.07}
-            axes.fill_between(line.x, line.low, line.high, linewidth=0, zorder=1, **band)
+            axes.fill_between(line.x, *line.band, linewidth=0, zorder=1, **band)
         every = math.ceil(len(line.x) / markers) if markers else None
-        axes.plot(line.x, line.mean, label=label, markevery=every, **style.line)
+        axes.plot(line.x, line.mean, label=str(label), markevery=every, **style.line)
 
 
 def percent(axes: Axes) -> None:
@@ -298,10 +294,8 @@ def sheet(
     """Make a figure with headings, axes in rows and columns, and a legend of all methods.
 
     `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
-    for a legend of two rows; a larger one adds to them. `sides` are further lengths for `grid_of`.
-
-    Returns:
-        The figure, and its axes as [row][column].
+    for a legend of two rows; a larger one adds to them. `sides` are further lengths for `grid_of`,
+    which returns the axes.
     """
     names = names_of(exhibit)
     legend_lines = legend_rows(list(names.values()))
@@ -354,10 +348,7 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Draw the results of `exhibit` and return the matplotlib figure; call within `rules()`.
-
-        `numbers` is the csv, in which `as_shown` has put the means and sds that figures show.
-        """
+        """Draw the csv `numbers`, changed by `as_shown`, within `rules()`; return the figure."""
         raise NotImplementedError
 
     def files(

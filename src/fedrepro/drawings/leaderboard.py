@@ -119,8 +119,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
         if named:
             axes.text(-room, at, str(kind), color=look.colour, **heading, **beside)
         at += 1
-        shown = standings.reindex(rows["method"])
-        for method, row in shown.iterrows():
+        for method, row in standings.reindex(rows["method"]).iterrows():
             ticks[at] = str(method) if named else ""
             if row["score"] == row["score"]:
                 if row["group"] % 2 == 1:

@@ -136,10 +136,9 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return {name: number} on the graph; on a long ring that takes seconds.
+        """Return counts, how slowly averages spread, and the extreme weights of nodes in the limit.
 
-        nodes and edges are counts; `second_modulus` and `mixing_sum` measure how slowly averages
-        spread; `least` and `most` are the extreme weights of nodes in the limit of averaging.
+        On a long ring that takes seconds.
         """
         weights, limit = self.weights, stationary(self.weights)
         return {
@@ -219,8 +218,10 @@ def partition_map(
 ) -> PartitionMap:
     """Build the map of a `partition` of `prepared` data, by which clients hold `members`."""
     classes, made = max(1, len(prepared.classes)), members.population
-    of = made.label_counts(classes) if made else None
-    counts = members.label_counts(labels_of(prepared, "train"), classes) if of is None else of
+    if made:
+        counts = made.label_counts(classes)
+    else:
+        counts = members.label_counts(labels_of(prepared, "train"), classes)
     whose = f" of the first {len(counts)} clients" if made else ""
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",

@@ -23,10 +23,7 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The style of a method's line: colour, marker, dash, width and drawing order.
-
-    A reference, such as pooled training, is thin, dashed and without a marker.
-    """
+    """The style of a method's line; a reference is thin, dashed and without a marker."""
 
     colour: str
     marker: str = ""

@@ -201,10 +201,10 @@ FAR = 30  # times as many bytes or rounds from which on their axis is logarithmi
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both panels. The panels are side by side; if
-    there are several scenarios (such as data sets), each has a column. The axis of rounds is
-    logarithmic from 1,000 rounds on, unless few early rounds were measured, and where one method
-    has 30 times as many rounds as another.
+    A method without rounds is a level line. The panels are side by side; if there are several
+    scenarios (such as data sets), each has a column. The axis of rounds is logarithmic from 1,000
+    rounds on, unless few early rounds were measured, and where one method has 30 times as many
+    rounds as another.
     """
 
     height: ClassVar[float] = 3.3
@@ -264,8 +264,8 @@ class AccuracyAndBytes(Figured):
         look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
         drawn, ((left, right),) = canvas.sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
-        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
-        values = [value for value in ends if value == value]
+        bands = [end for line in by_rounds.values() for ends in line.band for end in ends]
+        values = [value for value in bands if value == value]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
             canvas.draw_lines(axes, curves, look, markers=MARKERS)
             canvas.percent(axes)

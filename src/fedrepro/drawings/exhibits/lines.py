@@ -88,19 +88,19 @@ class Panel(Strict):
 
         A reference whose lines are equal in all scenarios has one line, with the scenario "".
         """
-        labels = [measure.label for measure in exhibit.measures]
-        found = self.rows(numbers, self.metric, self.split)
-        found = {key: rows for key, rows in found.items() if rows["x"].is_unique}
-        found = {key: rows for key, rows in found.items() if len(rows) > 1} or found
-        ordered = sorted(found, key=lambda key: labels.index(key[1]))
-        made = {key: canvas.line_of(found[key]) for key in ordered}
-        for label in (measure.label for measure in exhibit.measures if measure.reference):
-            own = {key: line for key, line in made.items() if key[1] == label}
-            first = next(iter(own.values()), None)
-            if first and all(line == first for line in own.values()):
-                made = {key: line for key, line in made.items() if key not in own}
-                made["", label] = first
-        return made
+        rows = self.rows(numbers, self.metric, self.split)
+        found = {key: canvas.line_of(own) for key, own in rows.items() if own["x"].is_unique}
+        found = {key: line for key, line in found.items() if len(line.x) > 1} or found
+        made: dict[Key, canvas.Line] = {}
+        once: dict[Key, canvas.Line] = {}
+        for measure in exhibit.measures:
+            own = {key: line for key, line in found.items() if key[1] == measure.label}
+            alike = [line for line in own.values() if line == next(iter(own.values()))]
+            if measure.reference and 0 < len(alike) == len(own):
+                once["", measure.label] = alike[0]
+            else:
+                made |= own
+        return made | once
 
     def draw(
         self,
@@ -120,11 +120,7 @@ class Panel(Strict):
             axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
         if of_rounds and not log_x:
             axes.locator_params("x", nbins=5, steps=[1, 2, 5, 10], integer=True)
-        names = {key: "/".join(key) for key in lines}
-        styles = {names[key]: look[key] for key in lines}
-        markers = MARKERS if of_rounds and not log_x else 0
-        drawn = {names[key]: line for key, line in lines.items()}
-        canvas.draw_lines(axes, drawn, styles, markers=markers)
+        canvas.draw_lines(axes, lines, look, markers=MARKERS if of_rounds and not log_x else 0)
         if of_rounds and log_x:  # as far apart on each line
             for curve in axes.get_lines():
                 curve.set_markevery(1 / (MARKERS + 1))
