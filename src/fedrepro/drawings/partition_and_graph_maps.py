@@ -93,8 +93,9 @@ class PartitionMap:
         body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
         room = body >= READABLE * clients
         drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
-        sides = {"width_ratios": [3.4, *[1.2] * len(columns)], "height_ratios": [ROW, body]}
-        (whole, *spare, key), (shares, *bars) = drawn.subplots(2, 1 + len(columns), **sides)
+        widths = [3.4, *[1.2] * len(columns)]
+        grid = drawn.subplots(2, len(widths), width_ratios=widths, height_ratios=[ROW, body])
+        (whole, *spare, key), (shares, *bars) = grid
         _heat(whole, counts.sum(axis=0, keepdims=True) / counts.sum())
         whole.set_xticks([])
         whole.set_yticks([0.5], ["all"])

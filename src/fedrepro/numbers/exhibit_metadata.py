@@ -93,7 +93,8 @@ def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
 
 def drawn_of(about: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return git revision and library versions that drew a figure, from its json `about`."""
-    return about.get("drawn", about)  # type: ignore[no-any-return]
+    drawing: Mapping[str, Any] = about.get("drawn", about)
+    return drawing
 
 
 def _data(

@@ -466,7 +466,7 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
     side, x, aside = ("left", 0, 3) if taken else ("right", 1, -3)
-    text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed(lost.items()))
+    text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
     look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
     _write(axes, text, (x, 0), (aside, 3), color=canvas.SOFT, xycoords="axes fraction", **look)

@@ -181,7 +181,8 @@ def _draw(
     held = ", ".join(f"{parameter_title(key)} = {v:g}" for key, v in heat_map.held.items())
     axes.set_title("; ".join(filter(None, (shade.title, held))), loc="left", fontsize=7)
     for (row, column), value in np.ndenumerate(table.to_numpy(float)):
-        more, crossed = below.iat[row, column], failed.iat[row, column]
+        more: Any = below.iat[row, column]
+        crossed = failed.iat[row, column]
         if isinstance(more, list):
             second, small = "" if all(more) else f"{sum(more)} of {len(more)}", 5.5
         else:

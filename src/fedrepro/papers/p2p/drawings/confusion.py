@@ -92,7 +92,7 @@ class Confusion(Figured):
             for trial in range(trials)
         )
         found = pd.DataFrame([shares(of_trial, self.groups, where) for of_trial in counts])
-        return {(CONFUSION, split): values.tolist() for split, values in found.items()}
+        return {(CONFUSION, str(split)): values.tolist() for split, values in found.items()}
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         figure = new_figure(HEIGHT)
