@@ -72,7 +72,7 @@ def test_bands_are_one_sample_sd_of_the_csv(numbers):
     line = lines(plan().exhibit(KEY), numbers, "accuracy", "test")["U-Ens"]
     rows = numbers.query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
     assert line.sd == rows["sd"].tolist()
-    assert line.high == [m + s for m, s in zip(rows["mean"], rows["sd"], strict=True)]
+    assert line.band[1] == [m + s for m, s in zip(rows["mean"], rows["sd"], strict=True)]
 
 
 def test_every_method_has_a_line_of_its_accuracy_and_a_place_in_the_legend():

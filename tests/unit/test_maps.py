@@ -137,7 +137,7 @@ def test_a_picture_has_words_and_numbers_of_what_is_there():
     )
     assert counts.alt.startswith("Title. Map of clients and classes. 2 clients")
     with rules():  # a class that a client lacks has no number
-        assert {t.get_text() for t in counts.figure().axes[0].texts} == {"3", "5"}
+        assert {t.get_text() for t in counts.figure().axes[3].texts} == {"3", "5"}
     graph = drawing(MATRIX, 2)
     assert graph.words == (
         "2 directed edges; in the long run each of 2 nodes counts 0.44 to 0.56. "

@@ -45,34 +45,17 @@ app = typer.Typer(
 app.add_typer(draw_app, name="draw")
 app.add_typer(data_app, name="data")
 app.add_typer(list_app, name="list")
-for command in (run, methods, recommend, combine, evaluate, record, redraw, compare, results):
+COMMANDS = (run, methods, recommend, combine, evaluate, record, redraw, compare, results)
+for command in (*COMMANDS, submit, verify, check_method):
     app.command()(command)
-app.command()(submit)
-app.command()(verify)
-app.command("check-method")(check_method)
 BENCHMARKS = Path("benchmarks")
-# options by command that have another name now; the old one is taken for one release
-RENAMED = {("draw", "partition"): {"--dataset": "--data"}}
-
-
-def with_present_names(words: Sequence[str]) -> list[str]:
-    """Replace old names of options in the command `words` by new ones; print a warning for each."""
-    present = list(words)
-    for command, names in RENAMED.items():
-        for at, word in enumerate(words) if tuple(words[: len(command)]) == command else ():
-            old, sign, value = word.partition("=")
-            if old in names:
-                present[at] = f"{names[old]}{sign}{value}"
-                said = f"{old} of {' '.join(command)} is called {names[old]} now: write that,"
-                print(f"fedrepro: {said} since the next release refuses {old}", file=sys.stderr)
-    return present
 
 
 def run_command(argv: Sequence[str]) -> int:
     """Run the words `argv` of a command, as ["compare", "pfnm/figure-2a"]; return the exit code."""
-    command, words = typer.main.get_command(app), with_present_names(argv)
+    command = typer.main.get_command(app)
     try:
-        result = command.main(args=words, prog_name="fedrepro", standalone_mode=False)
+        result = command.main(args=list(argv), prog_name="fedrepro", standalone_mode=False)
     except (typer.Exit, typer.Abort) as done:
         result = getattr(done, "exit_code", STOPPED)
     except Exception as error:
@@ -111,9 +94,8 @@ def start(
     """Make a folder to compute in, with the configuration and the workflow of this fedrepro."""
     from fedrepro.stages.working_folder import start as begin
 
-    lacks = find_spec("snakemake") is None
     say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
-    if lacks:
+    if find_spec("snakemake") is None:
         say(f"that takes Snakemake, which is not installed here: {installing('workflow')}")
 
 
@@ -130,8 +112,9 @@ def exhibits(
 
     if yaml:
         files = load_exhibits()  # without what `also` of the configuration adds
-        if yaml not in {**files, **files.unread}:
-            raise unknown("paper", yaml, {**files, **files.unread})
+        known = {**files, **files.unread}
+        if yaml not in known:
+            raise unknown("paper", yaml, known)
         print(files[yaml].as_yaml(), end="")
         return
     plan = planned(scale)
@@ -172,14 +155,9 @@ def bench(
 ) -> None:
     """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
     if not BENCHMARKS.is_dir():
-        raise FedreproError(
-            f"the folder {BENCHMARKS} is missing: only a checkout has the benchmarks; start in its "
-            "root"
-        )
-    texts = {path: path.read_text(encoding="utf-8") for path in sorted(BENCHMARKS.glob("*.py"))}
-    scripts = {
-        path.stem: text for path, text in texts.items() if f"fedrepro bench {path.stem}" in text
-    }
+        raise FedreproError("only a checkout has the benchmarks; start in its root")
+    texts = {path.stem: path.read_text("utf-8") for path in sorted(BENCHMARKS.glob("*.py"))}
+    scripts = {stem: text for stem, text in texts.items() if f"fedrepro bench {stem}" in text}
     if name in ("", "-h", "--help"):
         typer.echo("Usage: fedrepro bench NAME [OPTIONS]; bench NAME --help says what it measures.")
         for script, text in scripts.items():
@@ -226,10 +204,9 @@ def plan(
     estimate = forecast(whole, key)
     table = table_of("stage", "jobs to run", "hours of one core")
     for stage, jobs in estimate.jobs.items():
-        hours = estimate.seconds.get(stage)
-        table.add_row(stage, str(jobs), "–" if hours is None else f"{hours / 3600:.2f}")
+        seconds = estimate.seconds.get(stage)
+        table.add_row(stage, str(jobs), "–" if seconds is None else f"{seconds / 3600:.2f}")
     show(table)
-    total = sum(estimate.jobs.values())
     long, short = (
         f"{hours:.2f} hours" if hours >= 1 else f"{60 * hours:.1f} minutes"
         for hours in (estimate.hours, estimate.hours / cores)
@@ -237,10 +214,8 @@ def plan(
     took = f"{long} of one core or {short} on {cores}"
     if estimate.unknown:
         took = f"at least {took}" if estimate.hours else "a time that is not known"
-    say(
-        f"{total} jobs at scale {scale}, {took}, "
-        f"and {estimate.bytes / 2**30:.2f} GiB of local models"
-    )
+    local = f"{estimate.bytes / 2**30:.2f} GiB of local models"
+    say(f"{sum(estimate.jobs.values())} jobs at scale {scale}, {took}, and {local}")
     for source, jobs in estimate.sources.items():
         say(f"estimated from {source}: {jobs} jobs")
     for what, jobs in estimate.unknown.items():

@@ -33,7 +33,7 @@ Out = Annotated[Path | None, typer.Option(help="svg or png; by default named aft
 @draw_app.command("partition")
 def draw_partition(
     token: Annotated[str, typer.Argument(help="such as dirichlet+alpha~0.5+clients~10")],
-    data: Annotated[str, typer.Option(help="token of the data set")] = "digits",
+    data: Annotated[str, typer.Option("--data", "--dataset", help="data set's token")] = "digits",
     trial: Trial = 0,
     seed: Seed = 0,
     raw: Annotated[Path | None, typer.Option(help="folder of the data set's own files")] = None,
@@ -87,7 +87,7 @@ def drawn_partition(
 ) -> PartitionMap:
     """Divide a data set among clients as the workflow would, and return the map to draw.
 
-    `raw` is the folder with the data set's raw files; None: the folder that the workflow uses.
+    Data that an earlier run prepared are taken, unless `raw` is a folder with the raw files.
 
     Raises:
         FedreproError: if the raw files of the data set are missing.
@@ -107,11 +107,6 @@ def drawn_partition(
 
 
 def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
-    """Load a data set as an earlier run prepared it, or prepare it in `folder` from raw files.
-
-    If `raw` is a folder, its raw files are used in any case. Raises FedreproError if files are
-    missing.
-    """
     from fedrepro.core.provenance import provenance
     from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
     from fedrepro.data.raw_files import raw_files
@@ -122,12 +117,12 @@ def _prepared(dataset: Spec, raw: Path | None, folder: Path) -> Prepared:
         if raw is None and (path / "dataset.json").exists():
             return load_prepared(path)
     source = raw or Path("resources") / dataset.name
-    missing = [name for name in raw_files(dataset) if not (source / name).exists()]
-    if missing:
-        raise FedreproError(
-            f"data set '{dataset.name}' is not here: {source / missing[0]} is missing; get it "
-            f"with: fedrepro data fetch {dataset.name}, or give the folder of its files with --raw"
-        )
+    for path in (source / name for name in raw_files(dataset)):
+        if not path.exists():
+            raise FedreproError(
+                f"data set '{dataset.name}' is not here: {path} is missing; get it with: fedrepro "
+                f"data fetch {dataset.name}, or give the folder of its files with --raw"
+            )
     arrays = dataset.component.make(Arrays, source, **dataset.values)
     write_prepared(folder, arrays, dataset, provenance())
     return load_prepared(folder)

@@ -99,20 +99,18 @@ def run(
         print("\r\x1b[K", end="", file=sys.stderr)
     for warning in failed:
         print(f"fedrepro: {warning.message}", file=sys.stderr)
-    shown = table_of(
-        *(column for column in table.columns if column not in COLUMNS),
-        *("method", "test accuracy (%)", "trials", "megabytes", "seconds of a trial"),
-    )
+    parameters = [column for column in table.columns if column not in COLUMNS]
+    heads = ("method", "test accuracy (%)", "trials", "megabytes", "seconds of a trial")
+    shown = table_of(*parameters, *heads)
     for row in table.to_dict("records"):
         half = 100 * (row["high"] - row["accuracy"])
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
         numbers = [f"{100 * row['accuracy']:.2f}{spread}", str(row["trials"])]
         numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
-        leading = [str(value) for name, value in row.items() if name not in COLUMNS]
-        shown.add_row(*leading, row["method"], *numbers)
+        shown.add_row(*(str(row[name]) for name in parameters), row["method"], *numbers)
     show(shown)
     say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials; seconds are those of one core")
-    for name, words in {"file": "picture", "csv": "numbers", "yaml": "exhibit"}.items():
+    for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
     prefix = f"{NAMED}={shlex.quote(named_files)} " if named_files else ""
     say(f"again: {prefix}{table.attrs['command']}")
@@ -132,7 +130,7 @@ def _progress() -> Callable[[str], None]:
     return write
 
 
-@list_app.command("models")
+@list_app.command()
 def models() -> None:
     """List every network, with its parameters."""
     _list("model")
@@ -144,7 +142,7 @@ def data_sets() -> None:
     _list("dataset")
 
 
-@list_app.command("partitions")
+@list_app.command()
 def partitions() -> None:
     """List every way to divide data among clients, with its parameters."""
     _list("partition")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.drawings.style import RULES, TEXT, LineStyle, text_width, trials_text
+from fedrepro.drawings.style import RULES, TEXT, LineStyle, line_styles, text_width, trials_text
 from fedrepro.planning.figure_interface import CASE, Drawing, final, select_series
 from fedrepro.planning.plan import Exhibit
 
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.lines import Line2D
-
-    from fedrepro.planning.exhibit import Exhibit
-
 
 WIDTH = 7.0  # inches; the text width of a paper
 LEGEND_ROW = 0.15  # inches that each row of the legend takes
@@ -46,7 +42,6 @@ SYMBOLS = {
     "clients": "clients J",
     "hidden": "hidden units",
     "popularity": "factor on popularity",
-    "class_weights": "class weights",
     "count_cap": "cap on counts",
     "epsilon": "ε",
     "epsilon_first": "ε of the first client",
@@ -63,44 +58,35 @@ class Line:
     sd: list[float]
 
     @property
-    def low(self) -> list[float]:
-        return [m - s for m, s in zip(self.mean, self.sd, strict=True)]
-
-    @property
-    def high(self) -> list[float]:
-        return [m + s for m, s in zip(self.mean, self.sd, strict=True)]
-
-
-@dataclass(frozen=True)
-class Axis:
-    """The horizontal axis of a figure: the parameter `key` along it, its label and symbol."""
-
-    key: str
-    label: str
-    symbol: str
-    depth: bool = False  # a list of widths stands for its length
-
-    def positions(self, column: pd.Series) -> list[float]:
-        """Return the position on the axis of each parameter value in `column`.
-
-        A number is its own position; a list of layer widths (50@50) is at its number of layers.
-        """
-        if self.depth:
-            return [float(str(value).count("@") + 1) for value in column]
-        return [float(value) for value in column]
+    def band(self) -> tuple[list[float], list[float]]:
+        """Return the lower and the upper end of a band of one sd at each `x`."""
+        ends = [(m - s, m + s) for m, s in zip(self.mean, self.sd, strict=True)]
+        return [low for low, _ in ends], [high for _, high in ends]
 
 
 # ------------------------------------------------------------------------------------- numbers
 
 
-def axis_of(exhibit: Exhibit) -> Axis:
-    """Return the horizontal axis of a figure: the swept parameter that varies, else the first."""
+def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
+    """Return key, label and symbol of the parameter along a figure: the one that varies, or first.
+
+    Several layer widths are at their number of layers.
+    """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
     if key == "hidden":
         deep = len({str(text).count("@") for text in values[key]}) > 1
-        return Axis(key, "hidden layers C" if deep else "hidden units", "C", deep)
-    return Axis(key, parameter_title(key), "J" if key == "clients" else key)
+        return key, "hidden layers C" if deep else "hidden units", "C"
+    return key, parameter_title(key), "J" if key == "clients" else key
+
+
+def positions(column: pd.Series) -> pd.Series:
+    """Return where the values of a parameter are on an axis: numbers at themselves.
+
+    Lists of layer widths, such as 50@50, are at their numbers of layers if these differ.
+    """
+    layers = column.astype(str).str.count("@") + 1
+    return (layers if layers.max() > 1 else column).astype(float)
 
 
 def swept_values(exhibit: Exhibit) -> dict[str, list[Any]]:
@@ -122,55 +108,45 @@ def cases(numbers: pd.DataFrame) -> list[str]:
 
 
 def of_case(numbers: pd.DataFrame, case: str) -> pd.DataFrame:
-    return numbers[numbers[CASE] == case]
+    """Return the csv's rows of a scenario; "" stands for all."""
+    return numbers[numbers[CASE] == case] if case else numbers
 
 
 def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> dict[str, Line]:
-    """Return {label of a method: its line in a figure}, of a metric on a split, such as test.
-
-    Values are from the end of runs; `numbers` is the csv. Methods without `metric` are left out.
-    """
-    axis = axis_of(exhibit)
+    """Return {label of a method: line of a metric on a split, at the end of runs} from the csv."""
     rows = select_series(final(numbers), metric, split)
-    by_label: dict[str, Line] = {}
-    for measure in exhibit.measures:
-        method_rows = rows[rows["method"] == measure.label]
-        if len(method_rows):
-            by_label[measure.label] = line_of(method_rows, axis.positions(method_rows[axis.key]))
-    return by_label
+    return lines_of(exhibit, rows.assign(x=positions(rows[axis_of(exhibit)[0]])))
 
 
-def size_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: its line of model size, in the figure's unit} from the csv."""
-    size = exhibit.size
-    scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
-    return lines(exhibit, scaled, size.metric, "")
+def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
+    """Return {label of a method: line through its `rows` of the csv}, whose places are `x`."""
+    groups = {str(label): line_of(own) for label, own in rows.groupby("method")}
+    return {m.label: groups[m.label] for m in exhibit.measures if m.label in groups}
 
 
-def line_of(rows: pd.DataFrame, x: list[float]) -> Line:
-    return Line(x, rows["mean"].tolist(), rows["sd"].fillna(0.0).astype(float).tolist())
+def line_of(rows: pd.DataFrame) -> Line:
+    x, mean, sd = rows["x"], rows["mean"], rows["sd"].fillna(0.0)
+    return Line(*(list(map(float, column)) for column in (x, mean, sd)))
 
 
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    `accuracy` has lines by method label. References, such as pooled training, are in it if they are
-    near; a method far below the best one does not widen it. A single line is shown with its whole
-    band.
+    References are in it if they are near; a method far below the best one does not widen it. A
+    single line is shown with its whole band.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
-        ends = [end for line in known.values() for end in (*line.low, *line.high)]
-        return rounded(min(ends), max(ends)) if ends else (0.0, 1.0)
+        bands = [line.band for line in known.values()]
+        return rounded(min(bands[0][0]), max(bands[0][1])) if bands else (0.0, 1.0)
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
-    rivals = [line.mean for label, line in known.items() if label not in bounds]
-    rivals = rivals or [line.mean for line in known.values()]
-    best = [max(values) for values in zip(*rivals, strict=True)]
-    good = [x for x in rivals if all(b - m <= COLLAPSE for b, m in zip(best, x, strict=True))]
-    low = min(map(min, good or rivals))
-    controls = [min(line.mean) for label, line in known.items() if label in bounds]
+    means = {label: np.array(line.mean) for label, line in known.items()}
+    rivals = [mean for label, mean in means.items() if label not in bounds] or [*means.values()]
+    good = [mean for mean in rivals if (np.max(rivals, axis=0) - mean <= COLLAPSE).all()]
+    low = np.min(good or rivals)
+    controls = [mean.min() for label, mean in means.items() if label in bounds]
     low = min([low, *(least for least in controls if least >= low - CONTROL)])
-    return rounded(low, max(max(line.mean) for line in known.values()))
+    return rounded(float(low), float(np.max([*means.values()])))
 
 
 def rounded(low: float, high: float) -> tuple[float, float]:
@@ -185,11 +161,11 @@ def rounded(low: float, high: float) -> tuple[float, float]:
 # ------------------------------------------------------------------------------------- drawing
 
 
-def new_figure(height: float, width: float = WIDTH) -> Figure:
-    """Return an empty matplotlib figure of this height and width in inches."""
+def new_figure(height: float) -> Figure:
+    """Return an empty matplotlib figure of a page's width and a height in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height))
+    return Figure(figsize=(WIDTH, height))
 
 
 def grid_of(
@@ -220,37 +196,32 @@ def grid_of(
 
 
 def headings(drawn: Figure, exhibit: Exhibit) -> None:
-    """Write a figure's title at the top, and below it its data sets and numbers of trials."""
-    write_headings(drawn, exhibit.settings.title, subtitle(exhibit))
+    """Write a figure's title at the top; below it data sets, fixed parameters and trials.
+
+    Methods that do not have the usual number of trials are listed with their own.
+    """
+    counts = {
+        label: tuple(sorted({p.trials[label] for p in exhibit.points if label in p.trials}))
+        for label in (measure.label for measure in exhibit.measures)
+    }
+    usual = max(counts.values(), key=list(counts.values()).count)
+    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
+    names = {key: "J" if key == "clients" else parameter_title(key) for key in lone}
+    fixed = [f"{v}" if key == CASE else f"{names[key]} = {v}" for key, v in lone.items()]
+    others = {label: trials for label, trials in counts.items() if trials != usual}
+    each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
+    if len(each) > FEW:  # more than a line holds; the csv has every number
+        each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
+    below = [data_title(exhibit), *fixed, trials_text(*usual), *each]
+    write_headings(drawn, exhibit.settings.title, " · ".join(below))
 
 
 def write_headings(drawn: Figure, title: str, below: str) -> None:
     """Write `title` at the top of a figure, and the smaller line `below` under it."""
     height = drawn.get_figheight()
-    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, va="center")
-    drawn.text(LEFT, 1 - 0.32 / height, below, va="center", color=SOFT)
-
-
-def subtitle(exhibit: Exhibit) -> str:
-    """Return a figure's second heading: data sets, constant parameters, and numbers of trials.
-
-    Methods that do not have the usual number of trials are listed with their own.
-    """
-    counts: dict[str, tuple[int, ...]] = {}
-    for measure in exhibit.measures:
-        known = {point.trials.get(measure.label) for point in exhibit.points} - {None}
-        counts[measure.label] = tuple(sorted(count for count in known if count is not None))
-    usual = max(counts.values(), key=list(counts.values()).count)
-    lone = {key: values[0] for key, values in swept_values(exhibit).items() if len(values) == 1}
-    fixed = [
-        str(v) if k == CASE else f"{'J' if k == 'clients' else parameter_title(k)} = {v}"
-        for k, v in lone.items()
-    ]
-    others = {label: trials for label, trials in counts.items() if trials != usual}
-    each = [f"{label}: {trials_text(*trials)}" for label, trials in others.items()]
-    if len(each) > FEW:  # more than a line holds; the csv has every number
-        each = [f"others: {trials_text(*sorted(set().union(*others.values())))}"]
-    return " · ".join([data_title(exhibit), *fixed, trials_text(*usual), *each])
+    look: dict[str, Any] = {"va": "center", "parse_math": False}
+    drawn.text(LEFT, 1 - 0.15 / height, title, fontsize=9, **look)
+    drawn.text(LEFT, 1 - 0.32 / height, below, color=SOFT, **look)
 
 
 def data_title(exhibit: Exhibit) -> str:
@@ -261,58 +232,35 @@ def data_title(exhibit: Exhibit) -> str:
 
 def draw_lines(
     axes: Axes,
-    lines: Mapping[str, Line],
-    look: Mapping[str, LineStyle],
-    banded: Collection[str],
+    lines: Mapping[Any, Line],
+    look: Mapping[Any, LineStyle],
+    banded: Collection[str] | None = None,
     markers: int = 0,
 ) -> None:
-    """Draw a figure's lines on `axes`, some with bands of one standard deviation.
+    """Draw `lines`, by label, in the style `look`, all or those `banded` with a band of one sd.
 
-    `lines` are by label of their method, `look` has colour, marker and dash by label, and `banded`
-    the labels of lines with a band. `markers` is the most markers on a line; 0 draws one at each
-    value.
+    `markers` is the most markers on a line; 0 draws one at each value.
     """
     for label, line in lines.items():
         style = look[label]
-        if label in banded and any(line.sd):
+        if any(line.sd) and (banded is None or label in banded):
             band: dict[str, Any] = {"color": style.colour, "alpha": 0.13 if style.marker else 0.07}
-            axes.fill_between(line.x, line.low, line.high, linewidth=0, zorder=1, **band)
+            axes.fill_between(line.x, *line.band, linewidth=0, zorder=1, **band)
         every = math.ceil(len(line.x) / markers) if markers else None
-        axes.plot(line.x, line.mean, label=label, markevery=every, **style.line)
-
-
-def halo() -> list[Any]:
-    """Return the matplotlib effect that outlines letters in white, to be readable on lines."""
-    from matplotlib.patheffects import withStroke
-
-    return [withStroke(linewidth=2, foreground="white")]
+        axes.plot(line.x, line.mean, label=str(label), markevery=every, **style.line)
 
 
 def percent(axes: Axes) -> None:
     """Label the vertical axis in percent; its values are shares from 0 to 1, such as accuracies."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}"))
+    axes.yaxis.set_major_formatter(percents)
 
 
-def shade_close_up(axes: Axes, low: float, high: float, name: str = "b") -> None:
-    """Shade on `axes` the range that a close-up shows, from `low` to `high`.
-
-    `axes` are those of the whole range. `name` is the letter of the close-up's panel, at the right.
-    """
-    axes.axhspan(low, high, color="#000000", alpha=0.06, linewidth=0, zorder=0)
-    look: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center", "color": SOFT}
-    axes.text(1.015, (low + high) / 2, name, **look)
-
-
-def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
-    """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
-    axis = axis_of(exhibit)
-    values = sorted(set(axis.positions(numbers[axis.key])))
-    if len(values) <= 8:
-        axes.set_xticks(values, [f"{value:g}" for value in values])
-    axes.set_xlabel(label or axis.label)
+def percents(share: float, place: object = None) -> str:
+    """Write a share as percent without the sign; `place` is of no use, but matplotlib gives it."""
+    return f"{100 * share:.6g}"
 
 
 def legend_rows(labels: Sequence[str], least: int = 2) -> int:
@@ -333,21 +281,8 @@ def names_of(exhibit: Exhibit) -> dict[str, str]:
     return names | {label: pair.name for label, pair in exhibit.pairs.items()}
 
 
-def handles_of(
-    look: Mapping[str, LineStyle], names: Mapping[str, str] | None = None
-) -> list[Line2D]:
-    """Return legend entries, one per style in `look`, named by its label or by `names[label]`."""
-    from matplotlib.lines import Line2D
-
-    return [
-        Line2D([], [], label=(names or {}).get(label, label), **style.line)
-        for label, style in look.items()
-    ]
-
-
 def sheet(
     exhibit: Exhibit,
-    look: Mapping[str, LineStyle],
     height: float,
     rows: int,
     columns: int,
@@ -358,35 +293,29 @@ def sheet(
 ) -> tuple[Figure, list[list[Axes]]]:
     """Make a figure with headings, axes in rows and columns, and a legend of all methods.
 
-    Args:
-        exhibit: the figure to draw, with its title and methods.
-        look: colour, marker and dash of each method by label.
-        height: inches, for a legend of two rows; a larger legend adds to it.
-        rows: rows of axes.
-        columns: columns of axes.
-        foot: inches from the lower edge to the legend.
-        bottom: inches below the axes, for a legend of two rows.
-        sides: further lengths for `grid_of`, in inches.
-
-    Returns:
-        The figure, and its axes by row and column.
+    `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
+    for a legend of two rows; a larger one adds to them. `sides` are further lengths for `grid_of`,
+    which returns the axes.
     """
     names = names_of(exhibit)
     legend_lines = legend_rows(list(names.values()))
     added = LEGEND_ROW * (legend_lines - 2)
     drawn = new_figure(height + added)
-    legend(drawn, handles_of(look, names), foot, legend_lines)
+    look = line_styles(exhibit.measures)
+    legend(drawn, {names[label]: style for label, style in look.items()}, foot, legend_lines)
     headings(drawn, exhibit)
     return drawn, grid_of(drawn, rows, columns, bottom=bottom + added, **sides)
 
 
-def legend(drawn: Figure, handles: Sequence[Line2D], bottom: float, rows: int) -> None:
-    """Draw a legend of `handles` in `rows` rows, `bottom` inches above a figure's lower edge."""
+def legend(drawn: Figure, look: Mapping[str, LineStyle], bottom: float, rows: int) -> None:
+    """Draw a legend of styles by name in `rows` rows, `bottom` inches above the lower edge."""
+    from matplotlib.lines import Line2D
+
     drawn.legend(
-        handles=list(handles),
+        handles=[Line2D([], [], label=label, **style.line) for label, style in look.items()],
         loc="lower center",
         bbox_to_anchor=(0.5, bottom / drawn.get_figheight()),
-        ncols=math.ceil(len(handles) / rows),
+        ncols=math.ceil(len(look) / rows),
         handlelength=3.4,
         columnspacing=1.6,
         labelspacing=0.4,
@@ -419,10 +348,7 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Draw the results of `exhibit` and return the matplotlib figure; call within `rules()`.
-
-        `numbers` is the csv, in which `as_shown` has put the means and sds that figures show.
-        """
+        """Draw the csv `numbers`, changed by `as_shown`, within `rules()`; return the figure."""
         raise NotImplementedError
 
     def files(

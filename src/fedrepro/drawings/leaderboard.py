@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,56 +42,51 @@ def pictures(board: Mapping[str, Any], table: Frame) -> dict[str, bytes]:
     return images
 
 
-def _starts(table: Frame) -> list[str]:
-    return [starts for starts in STARTS if (table["starts"] == starts).any()]
-
-
 def _axis(board: Mapping[str, Any]) -> str:
     return f"score: 0 is {board['baseline']}, 1 is {board['ceiling']}"
 
 
-def _by_data(table: Frame, starts: str) -> dict[str, Frame]:
-    """Return {data set: leaderboard rows} for one start of clients; "all", if there, is last."""
-    rows = table[table["starts"] == starts]
-    return {str(data): own for data, own in rows.groupby("data", sort=False)}
+def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
+    """Return for each start of clients its rows by data set, and the ranked methods' over all.
 
-
-def _ranked(table: Frame, starts: str) -> Frame:
-    """Return the rows over all data sets of methods with a score, without bounds (references)."""
-    rows = [*_by_data(table, starts).values()][-1]
-    return rows[(rows["class"] != "reference") & rows["score"].notna()]
+    "all", if there, is the last data set. References and methods without a score have no rank.
+    """
+    families = []
+    for starts in STARTS:
+        rows = table[table["starts"] == starts]
+        by_data = {str(data): own for data, own in rows.groupby("data", sort=False)}
+        for last in [*by_data.values()][-1:]:
+            ranked = last[(last["class"] != "reference") & last["score"].notna()]
+            families.append((starts, by_data, ranked))
+    return families
 
 
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    Methods of one group are those that a test does not separate from its best. `board` has the
-    title and names of `baseline`, `ceiling` and `line` (the method to beat), `table` is the csv.
+    Methods of one group are those that a test does not separate from its best. `board` and `table`
+    are as in `pictures`.
     """
-    present = _starts(table)
-    families = [(starts, _ranked(table, starts)) for starts in present]
-    heights = [ROW * (len(rows) + rows["class"].nunique()) for _, rows in families]
+    families = _families(table)
+    heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
     top, left, beside = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
     # all intervals and both bounds, but nothing below LEAST
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
-    for (starts, order), height in zip(families, heights, strict=True):
-        columns = _by_data(table, starts)
+    for (starts, columns, order), height in zip(families, heights, strict=True):
         wide = (WIDTH - left) / len(columns)
         drawn.text(LEFT, 1 - (top - 0.28) / drawn.get_figheight(), f"clients of {starts}")
         for at, (data, rows) in enumerate(columns.items()):
-            axes = _axes(
-                drawn, left + at * wide, WIDTH - left - (at + 1) * wide + beside, top, height
-            )
+            right = WIDTH - left - (at + 1) * wide + beside
+            axes = _axes(drawn, left + at * wide, right, top, height)
             _groups_of(axes, order, rows.set_index("method"), named=at == 0)
             _lines(axes, board, rows)
             axes.set_xlim(max(LEAST, low) - 0.06, high + 0.06)
             title = f"all {len(columns) - 1} data sets" if data == ALL else data
             axes.set_title(title, loc="left", fontsize=7.5, pad=11)
         top += height + 0.8
-    axis = _axis(board)
-    drawn.text(LEFT, 0.12 / drawn.get_figheight(), axis, color=SOFT)
+    drawn.text(LEFT, 0.12 / drawn.get_figheight(), _axis(board), color=SOFT)
     below = (
         "95 % intervals of each score by itself. Bands: a group, not told apart from its best. "
         "At the right: group, ranks."
@@ -115,27 +110,26 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     `order` has the methods from top to bottom, and `standings` the data set's rows of the
     leaderboard, by method. If `named`, the methods' names are written at the left.
     """
-    at, ticks = 0.0, []
-    beside, room = axes.get_yaxis_transform(), 0.0033 / axes.get_position().width
+    at, ticks = 0, {}
+    room = 0.0033 / axes.get_position().width
+    beside: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
     for kind, rows in order.groupby("class", sort=False):
         look = MARKS[str(kind)]
         heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
-        heading |= {"color": look.colour, "transform": beside, "va": "center"}
         if named:
-            axes.text(-room, at, str(kind), **heading)
+            axes.text(-room, at, str(kind), color=look.colour, **heading, **beside)
         at += 1
-        for method in rows["method"]:
-            ticks.append((at, str(method) if named else ""))
-            row: Any = standings.loc[method] if method in standings.index else {"score": math.nan}
+        for method, row in standings.reindex(rows["method"]).iterrows():
+            ticks[at] = str(method) if named else ""
             if row["score"] == row["score"]:
-                if row["group"] == row["group"] and int(row["group"]) % 2 == 1:
+                if row["group"] % 2 == 1:
                     axes.axhspan(at - 0.5, at + 0.5, color=look.colour, alpha=0.09, linewidth=0)
                 ends = [row["score_low"], row["score_high"]]
                 axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
                 axes.plot(row["score"], at, look.marker, color=look.colour, zorder=4, **DOT)
-                axes.text(1 + room, at, _place(row), transform=beside, va="center", fontsize=6)
+                axes.text(1 + room, at, _place(row), fontsize=6, **beside)
             at += 1
-    axes.set_yticks([y for y, _ in ticks], [name for _, name in ticks])
+    axes.set_yticks([*ticks], [*ticks.values()])
     axes.set_ylim(at - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
@@ -145,18 +139,15 @@ def _place(standing: pd.Series) -> str:
     """Return a method's group and range of ranks as text, such as "2, 3–5"; "" without a group."""
     if standing["group"] != standing["group"]:
         return ""
-    low, high = int(standing["rank_low"]), int(standing["rank_high"])
-    ranks = f"{low}" if low == high else f"{low}–{high}"
-    return f"{int(standing['group'])}, {ranks}"
+    group, *ranks = (f"{standing[name]:.0f}" for name in ("group", "rank_low", "rank_high"))
+    return f"{group}, {'–'.join(dict.fromkeys(ranks))}"
 
 
 def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
     """Draw vertical lines at the scores of baseline (0), ceiling (1), and the method to beat."""
     axes.axvline(0, color=BOUND, linewidth=0.8, zorder=2)
     axes.axvline(1, color=BOUND, linewidth=0.8, linestyle=(0, (7, 2)), zorder=2)
-    line = rows[(rows["method"] == board["line"]) & rows["score"].notna()]
-    if len(line):
-        score = float(line["score"].iloc[0])
+    for score in rows.loc[rows["method"] == board["line"], "score"].dropna():
         axes.axvline(score, color=BEAT, linewidth=1.0, linestyle=(0, (3, 1.5)), zorder=2)
         where: dict[str, Any] = {"ha": "center", "va": "bottom", "color": BEAT, "fontsize": 6.5}
         axes.text(score, 1.0, board["line"], transform=axes.get_xaxis_transform(), **where)
@@ -165,32 +156,24 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
 
-    `board` has the title and names of the methods `baseline` and `ceiling`, `table` is the csv.
+    `board` and `table` are as in `pictures`.
     """
     from matplotlib.lines import Line2D
 
-    families = _starts(table)
+    families = _families(table)
     drawn = new_figure(0.85 + 3.1 * len(families))
-    axis = _axis(board)
     fewest = np.nanmin(table["parameters"].to_numpy(float))
-    for at, starts in enumerate(families):
+    for at, (starts, _, rows) in enumerate(families):
         axes = _axes(drawn, 0.55, 0.2, 0.62 + 3.1 * at, 2.5)
-        rows = _ranked(table, starts)
         rows = rows[rows["score"] > LEAST]
         rows = rows.assign(points=np.sqrt(22 * np.sqrt(rows["parameters"] / fewest)))
         best = rows.sort_values(["bytes_up", "score"], ascending=[True, False])
         best = best[best["score"] > best["score"].cummax().shift(fill_value=-math.inf)]
         axes.step(best["bytes_up"], best["score"], where="post", color="#9AA0A8", linewidth=1.0)
         for row in rows.to_dict("records"):
-            look, size = MARKS[str(row["class"])], {"markersize": row["points"]}
-            axes.plot(
-                row["bytes_up"],
-                row["score"],
-                look.marker,
-                color=look.colour,
-                zorder=4,
-                **DOT | size,
-            )
+            mark = MARKS[str(row["class"])]
+            look = DOT | {"markersize": row["points"], "color": mark.colour, "zorder": 4}
+            axes.plot(row["bytes_up"], row["score"], mark.marker, **look)
         _names(axes, rows)
         low, high = axes.get_ylim()
         room = (high - low) * float(rows["points"].max()) / (2.5 * 72)  # of a mark at an edge
@@ -205,7 +188,7 @@ def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
         axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_title(f"clients of {starts}", loc="left", fontsize=8)
-        axes.set_ylabel(axis)
+        axes.set_ylabel(_axis(board))
     axes.set_xlabel("bytes that clients send, as multiples of their models")
     handles = [
         Line2D([], [], linestyle="", marker=look.marker, color=look.colour, label=kind)
@@ -227,22 +210,19 @@ def _names(axes: Axes, own: Frame) -> None:
     from matplotlib.transforms import offset_copy
 
     gap = 0.062 * max(0.5, float(own["score"].max() - own["score"].min()))
-    rows = own.sort_values("score", ascending=False)
     # values within a fifth of each other share a column of names
-    ordered = sorted(set(rows["bytes_up"].tolist()))
-    starts = [v for at, v in enumerate(ordered) if at == 0 or v > 1.2 * ordered[at - 1]]
-    places = [sum(value >= start for start in starts) - 1 for value in rows["bytes_up"]]
-    for column in range(max(places, default=-1) + 1):
-        column_rows = rows[[place == column for place in places]].to_dict("records")
-        heights = spread([float(row["score"]) for row in column_rows], gap)
+    ordered = own["bytes_up"].sort_values()
+    columns = (ordered > 1.2 * ordered.shift()).cumsum()
+    rows = own.assign(column=columns).sort_values("score", ascending=False)
+    for column, of_column in rows.groupby("column"):
+        heights = spread(of_column["score"].to_numpy(float), gap)
         # names of the first column have the room to the left of it
-        ends = [float(row["bytes_up"]) for row in column_rows]
-        aside = 2.5 + 0.7 * max(float(row["points"]) for row in column_rows)
-        side, end, aside = ("left", max(ends), aside) if column else ("right", min(ends), -aside)
+        ends, aside = of_column["bytes_up"], 2.5 + 0.7 * of_column["points"].max()
+        side, end, aside = ("left", ends.max(), aside) if column else ("right", ends.min(), -aside)
         moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
-        for row, height in zip(column_rows, heights, strict=True):
+        for row, height in zip(of_column.to_dict("records"), heights, strict=True):
             line: dict[str, Any] = {"arrowstyle": "-", "color": "#B5BAC2", "linewidth": 0.5}
             line |= {"shrinkA": 0, "shrinkB": 0.7 * row["points"]}
             look: dict[str, Any] = {"arrowprops": line, "zorder": 5}
@@ -251,19 +231,9 @@ def _names(axes: Axes, own: Frame) -> None:
             axes.annotate(str(row["method"]), at, (end, height), textcoords=moved, **look)
 
 
-def spread(heights: Sequence[float], gap: float) -> list[float]:
-    """Return the `heights` of labels, moved at least `gap` apart by as little as possible.
+def spread(heights: np.ndarray, gap: float) -> np.ndarray:
+    """Return the `heights` of labels, from the highest down, moved least to be `gap` apart."""
+    from scipy.optimize import isotonic_regression
 
-    `heights` go from the highest down. Labels that would touch are stacked around their mean.
-    """
-
-    def end(block: Sequence[float], side: int) -> float:
-        return sum(block) / len(block) + side * (gap * (len(block) - 1) / 2)
-
-    blocks: list[list[float]] = []
-    for height in heights:
-        blocks.append([height])
-        while len(blocks) > 1 and end(blocks[-2], -1) - gap < end(blocks[-1], 1):
-            last = blocks.pop()
-            blocks[-1] = blocks[-1] + last
-    return [end(block, 1) - gap * at for block in blocks for at in range(len(block))]
+    below = gap * np.arange(len(heights))
+    return np.asarray(isotonic_regression(heights + below, increasing=False).x) - below

@@ -13,7 +13,7 @@ import numpy as np
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import Skew, distances, skew_of
 from fedrepro.data.partition_table import PartitionIndices, labels_of
-from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, rules
+from fedrepro.drawings.canvas import image_of, new_figure, percents, rules, write_headings
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training.mixing_matrices import (
     PLACES,
@@ -42,7 +42,7 @@ EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 
 @dataclass(frozen=True)
 class PartitionMap:
-    """A drawing of how a partition divides a data set among clients, in one trial.
+    """How a partition divides a data set among clients, in one trial.
 
     counts: examples by client and class, int64 (J, K). noise: variance of each client's added
     noise, float64 (J,), or None.
@@ -85,52 +85,46 @@ class PartitionMap:
         counts = self.counts[order]
         clients, classes = counts.shape
         columns = [
-            ("examples", self.counts.sum(axis=1), BAR, "{:.0f}"),
-            ("distance from all", distances(self.counts), FAR, "{:.2f}"),
+            ("examples", counts.sum(axis=1), BAR, "{:.0f}"),
+            ("distance from all", distances(counts), FAR, "{:.2f}"),
         ]
-        columns += [] if self.noise is None else [("noise variance", self.noise, NOISE, "{:.2g}")]
+        if self.noise is not None:
+            columns.append(("noise variance", self.noise[order], NOISE, "{:.2g}"))
         body = min(max(ROW * clients, 0.5), MOST_HEIGHT)
         room = body >= READABLE * clients
         drawn = _titled(self.title, self.subtitle, HEAD + ROW + body + 0.4)
         widths = [3.4, *[1.2] * len(columns)]
-        grid = drawn.add_gridspec(2, len(widths), width_ratios=widths, height_ratios=[ROW, body])
-        shares = drawn.add_subplot(grid[1, 0])
-        whole = drawn.add_subplot(grid[0, 0], sharex=shares)
+        grid = drawn.subplots(2, len(widths), width_ratios=widths, height_ratios=[ROW, body])
+        (whole, *spare, key), (shares, *bars) = grid
         _heat(whole, counts.sum(axis=0, keepdims=True) / counts.sum())
+        whole.set_xticks([])
         whole.set_yticks([0.5], ["all"])
-        whole.tick_params("x", labelbottom=False)
         written = counts if room and classes <= WRITTEN else None
         cells = _heat(shares, counts / counts.sum(axis=1, keepdims=True), written)
-        texts = [n if n.strip() and n.isprintable() else repr(n) for n in self.classes]
-        shown, turned = slice(0, classes, -(-classes // NAMED)), max(map(len, texts)) > 3
-        ticks = np.arange(classes)[shown] + 0.5
-        shares.set_xticks(ticks, texts[shown], rotation=90 if turned else 0, parse_math=False)
+        named = np.arange(0, classes, -(-classes // NAMED))
+        names = [n if n.strip() and n.isprintable() else repr(n) for n in self.classes]
+        look: dict[str, Any] = {"rotation": 90 if max(map(len, names)) > 3 else 0}
+        shares.set_xticks(named + 0.5, [names[at] for at in named], parse_math=False, **look)
         rows = np.arange(clients if clients <= FEW else 0)
         shares.set_yticks(rows + 0.5, rows.astype(str))
         label = "client" if clients <= FEW else f"{clients} clients, by main class"
         shares.set(xlabel="class", ylabel=label)
-        for at, (name, values, colour, form) in enumerate(columns, start=1):
-            axes = drawn.add_subplot(grid[1, at], sharey=shares)
+        for axes, (name, values, colour, form) in zip(bars, columns, strict=True):
             axes.set_title(name, loc="left", fontsize=7.5)
-            _bars(axes, values[order], colour, form if room else "")
-        spare = drawn.add_subplot(grid[0, 1:])
-        spare.set_axis_off()
-        key = drawn.colorbar(
-            cells,
-            spare.inset_axes((0.55, 0.1, 0.45, 0.5)),
-            orientation="horizontal",
-            ticks=[0, 0.05, 0.2, 0.5, 1],
-            format=lambda share, _: f"{100 * share:g}",
-        )
-        key.ax.xaxis.set_ticks_position("top")
-        key.ax.tick_params(length=0, pad=1)
-        spare.text(0.52, 0.35, "% of a client's examples", ha="right", va="center", fontsize=7)
+            _bars(axes, values, colour, form if room else "")
+        for axes in spare:
+            axes.set_axis_off()
+        shown = [0, 0.05, 0.2, 0.5, 1]
+        drawn.colorbar(cells, key, orientation="horizontal", ticks=shown, format=percents)
+        key.tick_params(top=True, labeltop=True, bottom=False, labelbottom=False, length=0, pad=1)
+        words = {"s": "% of a client's examples", "ha": "right", "va": "center", "fontsize": 7}
+        key.text(-0.05, 0.5, in_layout=False, **words)
         return drawn
 
 
 @dataclass(frozen=True)
 class GraphMap:
-    """A drawing of a communication graph, whose nodes are clients.
+    """A communication graph, whose nodes are clients.
 
     weights: float64 (N, N); row i has the weights by which node i averages what it receives.
     places: float64 (N, 2), positions of the nodes in the unit square.
@@ -143,10 +137,9 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return numbers that describe the graph, by name; on a long ring that takes seconds.
+        """Return counts, how slowly averages spread, and the extreme weights of nodes in the limit.
 
-        nodes and edges are counts; `second_modulus` and `mixing_sum` measure how slowly averages
-        spread; `least` and `most` are the extreme weights of nodes in the limit of averaging.
+        On a long ring that takes seconds.
         """
         weights, limit = self.weights, stationary(self.weights)
         return {
@@ -161,15 +154,12 @@ class GraphMap:
     @property
     def words(self) -> str:
         """Describe the graph in two sentences: edges, nodes' limit weights, speed of averaging."""
-        found = self.numbers
-        second, mixing = (
-            f"{found[name]:.4g}" if found[name] > 1e-9 else "0"  # below is rounding
-            for name in ("second_modulus", "mixing_sum")
-        )
-        least, most = (float(f"{found[name]:.3g}") for name in ("least", "most"))
+        nodes, edges, *speeds, least, most = self.numbers.values()
+        second, mixing = (f"{x:.4g}" if x > 1e-9 else "0" for x in speeds)  # below is rounding
         return (
-            f"{found['edges']} directed edges; in the long run each of {found['nodes']} nodes "
-            f"counts {_span(least, most)}. Second modulus {second}, S_W {mixing}."
+            f"{edges} directed edges; in the long run each of {nodes} nodes counts "
+            f"{_span(float(f'{least:.3g}'), float(f'{most:.3g}'))}. "
+            f"Second modulus {second}, S_W {mixing}."
         )
 
     @property
@@ -177,20 +167,15 @@ class GraphMap:
         return f"{self.title}. Nodes and edges, and the matrix of weights. {self.words}"
 
     def figure(self) -> Figure:
-        """Draw the graph, edges as wide as their weights, and the weight matrix.
-
-        Call it in the context `canvas.rules()`, which sets matplotlib's style.
-        """
+        """Draw edges as wide as their weights, and the weight matrix; call within `rules()`."""
         count = len(self.weights)
         drawn = _titled(self.title, self.subtitle, GRAPH_HEIGHT)
-        nodes, matrix = drawn.subplots(1, 2, width_ratios=[1, 1])
+        nodes, matrix = drawn.subplots(1, 2)
         self._draw_edges(nodes)
-        net = nx.empty_graph(count)
-        limit = stationary(self.weights)
+        net, limit = nx.empty_graph(count), stationary(self.weights)
         sizes = min(260.0, 2600.0 / count) * (0.6 + 0.4 * limit / limit.max())
-        nx.draw_networkx_nodes(
-            net, self.places, node_size=sizes, node_color=BAR, edgecolors=LIGHT, ax=nodes
-        )
+        look: dict[str, Any] = {"node_color": BAR, "edgecolors": LIGHT, "ax": nodes}
+        nx.draw_networkx_nodes(net, self.places, node_size=sizes, **look)
         if count <= NAMED:
             places = dict(enumerate(self.places))
             nx.draw_networkx_labels(net, places, ax=nodes, font_size=7, font_color=LIGHT)
@@ -212,24 +197,17 @@ class GraphMap:
         # W_ij is what i makes of what j says, so messages go from j to i
         edges = [(int(j), int(i)) for i, j in np.argwhere(apart > 0)]
         wide = min(2.2, 60 / max(1, len(edges)))
-        bent = [arrows or self._passes_a_node(i, j) for j, i in edges]
+        bent = {edge for edge in edges if arrows or self._passes_a_node(*edge)}
         arrow: dict[str, Any] = {"arrowstyle": "-|>" if arrows else "-", "node_size": 180}
         for curved, look in ((False, {}), (True, {"connectionstyle": "arc3,rad=0.2", **arrow})):
-            some = [edge for edge, is_bent in zip(edges, bent, strict=True) if is_bent == curved]
-            lines: Any = nx.draw_networkx_edges(
-                nx.DiGraph(edges),
-                self.places,
-                edgelist=some,
-                ax=axes,
-                arrows=curved,
-                edge_color=EDGE,
-                width=[0.15 + wide * apart[i, j] / apart.max() for j, i in some],
-                **look,
-            )
+            some = [edge for edge in edges if (edge in bent) == curved]
+            look |= {"width": [0.15 + wide * apart[i, j] / apart.max() for j, i in some]}
+            look |= {"edgelist": some, "edge_color": EDGE, "arrows": curved, "ax": axes}
+            lines: Any = nx.draw_networkx_edges(nx.DiGraph(edges), self.places, **look)
             if some and not curved:
                 lines.set_rasterized(len(some) > PIXELS)
 
-    def _passes_a_node(self, i: int, j: int) -> bool:
+    def _passes_a_node(self, j: int, i: int) -> bool:
         way, others = self.places[j] - self.places[i], self.places - self.places[i]
         along = others @ way / (way @ way)
         off = np.abs(others[:, 0] * way[1] - others[:, 1] * way[0])
@@ -239,17 +217,12 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the drawing of one trial of a partition: counts of examples, noise and headings.
-
-    `prepared` is the data set, `partition` the rule with its parameters, and `members` says which
-    examples each client holds. `seed` and `trial` are for the heading.
-    """
+    """Build the map of a `partition` of `prepared` data, by which clients hold `members`."""
     classes, made = max(1, len(prepared.classes)), members.population
-    counts = (
-        made.label_counts(classes)
-        if made
-        else members.label_counts(labels_of(prepared, "train"), classes)
-    )
+    if made:
+        counts = made.label_counts(classes)
+    else:
+        counts = members.label_counts(labels_of(prepared, "train"), classes)
     whose = f" of the first {len(counts)} clients" if made else ""
     return PartitionMap(
         f"{partition.component.meta['title']}: {prepared.info['title']}",
@@ -261,7 +234,7 @@ def partition_map(
 
 
 def graph_map(graph: Spec, clients: int, seed: int, trial: int) -> GraphMap:
-    """Build the drawing of a graph of `clients` nodes; a random one depends on seed and trial."""
+    """Build the map of a graph of `clients` nodes; a random one depends on seed and trial."""
     meta = graph.component.meta
     drawn = f" · seed {seed}, trial {trial}" if meta.get("random") else ""
     return GraphMap(
@@ -290,21 +263,18 @@ def _span(low: float, high: float) -> str:
 
 
 def _titled(title: str, subtitle: str, height: float) -> Figure:
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(WIDTH, height), layout="constrained")
-    engine: Any = drawn.get_layout_engine()
-    engine.set(rect=(0.01, 0.01, 0.98, 1 - 0.48 / height), h_pad=0.02, hspace=0)
-    for text, y, size, colour in ((title, 0.15, 9, DARK), (subtitle, 0.35, 7.5, SOFT)):
-        look: dict[str, Any] = {"va": "center", "fontsize": size, "color": colour}
-        drawn.text(LEFT, 1 - y / height, text, parse_math=False, **look)
+    drawn = new_figure(height)
+    drawn.set_layout_engine(
+        "constrained", rect=(0.01, 0.01, 0.98, 1 - 0.48 / height), h_pad=0.02, hspace=0
+    )
+    write_headings(drawn, title, subtitle)
     return drawn
 
 
 def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> Any:
-    """Draw a matrix of shares in [0, 1] on `axes` as coloured cells; return matplotlib's mesh.
+    """Draw a matrix of shares in [0, 1] as coloured cells, and the numbers `written` into them.
 
-    A square-root scale keeps small shares visible; `written` has numbers to write into the cells.
+    A square-root scale keeps small shares visible. Return matplotlib's mesh.
     """
     from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 
@@ -321,21 +291,21 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
     axes.set_ylim(rows, 0)
     axes.grid(False)
     axes.tick_params(length=0)
-    numbers = np.zeros(shares.shape) if written is None else written
-    for row, column in np.argwhere(numbers > 0):
-        ink = LIGHT if shares[row, column] > 0.3 else DARK
-        number = numbers[row, column]
-        text = f"{number:.3g}" if numbers.dtype.kind == "f" else f"{number}"
-        look: dict[str, Any] = {"color": ink, "fontsize": 7, "ha": "center", "va": "center"}
-        axes.text(column + 0.5, row + 0.52, text, **look)
+    for (row, column), number in np.ndenumerate(() if written is None else written):
+        if number > 0:
+            text = f"{number:.3g}" if isinstance(number, float) else f"{number}"
+            look: dict[str, Any] = {"fontsize": 7, "ha": "center", "va": "center"}
+            look["color"] = LIGHT if shares[row, column] > 0.3 else DARK
+            axes.text(column + 0.5, row + 0.52, text, **look)
     return cells
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
     """Draw a bar per client, with its number written by `form`, such as "{:.2f}", or not by ""."""
     axes.grid(False, axis="y")
-    axes.tick_params("y", left=False, labelleft=False)
+    axes.set_yticks([])
     most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)
+    axes.set_ylim(values.size, 0)
     axes.set_xlim(0, (1.45 if form else 1.05) * most)
     if not form:  # one outline of all: a bar each would be a large file
         axes.set_xticks([0, 10.0 ** np.floor(np.log10(most))])

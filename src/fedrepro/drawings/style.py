@@ -6,6 +6,7 @@ identify methods without any colour.
 
 from __future__ import annotations
 
+import itertools
 import math
 import zlib
 from collections.abc import Collection, Sequence
@@ -22,10 +23,7 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The style of a method's line: colour, marker, dash, width and drawing order.
-
-    A reference, such as pooled training, is thin, dashed and without a marker.
-    """
+    """The style of a method's line; a reference is thin, dashed and without a marker."""
 
     colour: str
     marker: str = ""
@@ -130,7 +128,9 @@ TEXT: dict[str, Any] = {
     "legend.fontsize": 7.5,
     "figure.titlesize": 9,
 }
+TICKS = {"color": "#444444", "labelcolor": "black", "major.width": 0.6, "major.size": 2.5}
 RULES: dict[Any, Any] = TEXT | {
+    **{f"{axis}tick.{key}": value for axis in "xy" for key, value in TICKS.items()},
     "axes.edgecolor": "#444444",
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
@@ -139,22 +139,10 @@ RULES: dict[Any, Any] = TEXT | {
     "axes.axisbelow": True,
     "grid.color": "#E3E3E3",
     "grid.linewidth": 0.5,
-    "xtick.color": "#444444",
-    "ytick.color": "#444444",
-    "xtick.labelcolor": "black",
-    "ytick.labelcolor": "black",
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
     "legend.frameon": False,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
     "svg.fonttype": "path",
     "svg.hashsalt": "fedrepro",
 }
-
-
 ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neural": "gems_convex"}
 
 
@@ -167,16 +155,14 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
     colour farthest from the others.
     """
     by_label: dict[str, LineStyle] = {}
-    later: list[ExhibitMethod] = []
     for measure in measures:
         look = _look(measure)
-        if look in by_label.values():
-            later.append(measure)
-        else:
+        if look not in by_label.values():
             by_label[measure.label] = look
+    later = [measure for measure in measures if measure.label not in by_label]
     for measure in sorted(later, key=lambda measure: (_number(measure.label), measure.label)):
         spare = FALLBACK_REFERENCES if measure.reference else FALLBACK_STYLES
-        look = _free(_number(measure.label), spare, by_label.values())
+        look = _free(measure.label, spare, by_label.values())
         colours = {other.colour for other in by_label.values()}
         free = [other for other in spare if other.colour not in colours]
         if look.colour in colours and free:
@@ -186,29 +172,24 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return a method's line style; a line of a single node's numbers has the node's colour."""
-    if measure.node is None or measure.reference:
-        return line_style_of(measure.spec.name, reference=measure.reference)
-    look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
-    return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
+    """Return a method's fixed line style, or a spare one that no other method has.
 
-
-def line_style_of(method: str, *, reference: bool = False) -> LineStyle:
-    """Return the line style of a method: a fixed style, or a spare one that no other method has.
-
-    `reference` is whether the method is drawn as a bound, such as pooled training.
+    A line of a single node's numbers has the node's colour.
     """
+    if measure.node is not None and not measure.reference:
+        look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
+        return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
     known, spare = (
-        (REFERENCES, FALLBACK_REFERENCES) if reference else (LINE_STYLES, FALLBACK_STYLES)
+        (REFERENCES, FALLBACK_REFERENCES) if measure.reference else (LINE_STYLES, FALLBACK_STYLES)
     )
-    name = family_of(method)
+    name = family_of(measure.spec.name)
     if name in known:
         return known[name]
-    names = {family_of(other) for other in (*components("method"), method)} - set(known)
-    # bounds come last: as rivals they are rare
+    names = {family_of(other) for other in (*components("method"), name)} - set(known)
     by_name: dict[str, LineStyle] = {}
+    # bounds come last: as rivals they are rare
     for other in sorted(names, key=lambda other: (other in REFERENCES, _number(other))):
-        by_name[other] = _free(_number(other), spare, by_name.values())
+        by_name[other] = _free(other, spare, by_name.values())
     return by_name[name]
 
 
@@ -221,16 +202,15 @@ def _number(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def _free(number: int, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first unused style of `spare` from `number` on, or else a new combination."""
-    for turn in range(len(spare)):
-        for step in range(len(spare)):
-            at = (number + step) % len(spare)
-            other = spare[(at + turn) % len(spare)]
-            look = replace(spare[at], marker=other.marker, dash=other.dash)
-            if look not in taken:
-                return look
-    return spare[number % len(spare)]
+def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
+    """Return the first unused style of `spare` from a place for `text` on, or a new combination."""
+    first, count = _number(text), len(spare)
+    for turn, step in itertools.product(range(count), repeat=2):
+        other = spare[(first + step + turn) % count]
+        look = replace(spare[(first + step) % count], marker=other.marker, dash=other.dash)
+        if look not in taken:
+            return look
+    return spare[first % count]
 
 
 def _apart(one: str, other: str) -> float:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html as entities
 import itertools
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -27,24 +27,10 @@ if TYPE_CHECKING:
 NONE = "–"  # in place of a missing number
 
 
-@dataclass(frozen=True)
-class NumberForm:
-    """How numbers are written: multiplied by `factor`, with `digits` decimals.
-
-    If `digits` is None, whole numbers have no decimals and others one.
-    """
-
-    factor: float = 1.0
-    digits: int | None = None
-
-    def text(self, value: float) -> str:
-        scaled = self.factor * value
-        digits = (0 if scaled == round(scaled) else 1) if self.digits is None else self.digits
-        return f"{scaled:,.{digits}f}"
-
-
-PERCENT = NumberForm(100.0, 2)
-COUNT = NumberForm()
+Form = Callable[[float], str]  # how numbers are written
+HeadValues = tuple[str, ...]
+Place = tuple[HeadValues, HeadValues]  # down, across
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,25 +42,12 @@ class TextCell:
     numbers of footnotes, from 1.
     """
 
-    value: float | None = None
-    spread: float | None = None
-    form: NumberForm = COUNT
-    text: str = ""
+    number: str
     below: tuple[str, ...] = ()
     printed: str = ""
     verdict: str = ""
     best: bool = False
     notes: tuple[int, ...] = ()
-
-    @property
-    def number(self) -> str:
-        """Return the cell's value with its spread, as "94.12 ± 0.30", or the text in its place."""
-        if self.text or self.value is None or not math.isfinite(self.value):
-            return self.text or NONE
-        value = self.form.text(self.value)
-        if self.spread is None or not math.isfinite(self.spread):
-            return value
-        return f"{value} ± {self.form.text(self.spread)}"
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -85,10 +58,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: `heads`, the texts of its leading columns, and its cells.
-
-    soft: True for a reference such as pooled training, which is set apart from methods.
-    """
+    """A row of a table: texts of its leading columns, cells, and whether it is of a reference."""
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -97,11 +67,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts, which `html` writes.
-
-    heads: for each column of numbers, its titles from the top header row down. corner: titles of
-    the leading columns, which name the rows.
-    """
+    """A table of texts: `heads` of each column from the top down, `corner` of the rows' heads."""
 
     caption: str
     corner: tuple[str, ...]
@@ -111,10 +77,7 @@ class TextTable:
 
     @property
     def levels(self) -> list[list[tuple[str, int]]]:
-        """Return the header rows of the table from the top, as (text, number of columns spanned).
-
-        Neighbouring columns of equal texts are joined.
-        """
+        """Return the header rows from the top, as (text, number of equal neighbours it spans)."""
         levels = []
         for depth in range(max((len(head) for head in self.heads), default=0)):
             # a text spans no further than the one above it
@@ -129,10 +92,6 @@ def plain(text: str) -> str:
     return " ".join(text.translate(blanks).split())
 
 
-def html_text(text: str) -> str:
-    return entities.escape(plain(text), quote=True)
-
-
 @cache
 def environment(*packages: str) -> Environment:
     """Return a jinja2 environment with templates of `packages`, which escapes texts for html.
@@ -145,7 +104,7 @@ def environment(*packages: str) -> Environment:
     return Environment(
         loader=ChoiceLoader([PackageLoader(package) for package in packages]),
         autoescape=True,
-        finalize=lambda value: Markup(html_text(value)) if type(value) is str else value,
+        finalize=lambda value: Markup(escape(plain(value))) if type(value) is str else value,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -173,18 +132,14 @@ NAMES = {
     "clusters": "m_ε",
     "points": "p",
 }
-HeadValues = tuple[str, ...]
-Place = tuple[HeadValues, HeadValues]  # down, across
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """The layout of a table: which parameters label its `rows`, and which label its `columns`.
+    """Which parameters, also "method" and "case", label a table's rows, and which its columns.
 
-    "method" and "case" (the scenario, such as a data set) may stand among them. best: "column",
-    "row" or "none", in which the best number is marked. size: name of the model size written under
-    each number, or "".
+    best: "column", "row" or "none", in which the best number is marked. size: name of the model
+    size written under each number, or "".
     """
 
     rows: tuple[str, ...]
@@ -215,11 +170,9 @@ def table_of(
     printed: pd.DataFrame | None = None,
     caption: str = "",
 ) -> TextTable:
-    """Arrange the results of one metric as a table of texts.
+    """Arrange the results of one metric, from an exhibit's json and csv, as a table of texts.
 
-    `about` and `numbers` are the json and the csv of a figure or table, `arranged` the layout and
-    the metric. `printed` has the paper's values with their verdicts, as in a printed.csv. `caption`
-    is a text above the table.
+    `printed` has the paper's values with their verdicts, as in a printed.csv.
     """
     last = final(as_shown(numbers))
     methods = {method["label"]: method for method in about["methods"]}
@@ -247,28 +200,26 @@ def table_of(
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}
                 value, sd = float(one["printed"]), one["printed_sd"]
-                spread = "" if pd.isna(sd) else f" ± {form.text(float(sd))}"
-                words = "not reached" if math.isinf(value) else form.text(value) + spread
-                return {"printed": words, "verdict": word_of(cells), "notes": mark(reasons(cells))}
+                words = "not reached" if math.isinf(value) else number_text(form, value, sd)
+                verdict = {"verdict": word_of(cells), "notes": mark(reasons(cells))}
+                return {"printed": words, **verdict}
         return {}
 
     def cell(place: Place) -> TextCell:
         row = found.get(place)
         if row is None:
-            return TextCell(text=" ")
+            return TextCell(" ")
         value, given = float(row["mean"]), of_print(row)
         if cell_text(row.get(BESIDE)):
             paired = mark(about.get("pairs", {}).get(row[METHOD], ""))
             given["notes"] = (*given.get("notes", ()), *paired)
-        return TextCell(
-            value=value,
-            spread=None if pd.isna(row["sd"]) else float(row["sd"]),
-            form=form,
-            text="" if math.isfinite(value) else _beyond(row, last),
-            below=_size(numbers, row, arranged.size) if arranged.size else (),
-            best=place in best,
-            **given,
-        )
+        text = number_text(form, value, row["sd"]) if math.isfinite(value) else _beyond(row, last)
+        below: tuple[str, ...] = ()
+        if arranged.size:
+            size = SIZES[arranged.size]
+            means = row_values(select_series(numbers, size.metric, ""), row)["mean"]
+            below = tuple(size_text(float(mean), size) for mean in means[:1])
+        return TextCell(text, below, best=place in best, **given)
 
     soft = {down for (down, _), row in found.items() if row[METHOD] in bounds}
     rows = tuple(
@@ -281,11 +232,9 @@ def table_of(
     )
     several = [len({a[at] for a in acrosses}) > 1 for at in range(len(arranged.columns))]
     kept = several if any(several) else [True] * len(several)
-    heads = tuple(
-        tuple(itertools.compress(_heads(arranged.columns, across), kept)) for across in acrosses
-    )
+    heads = (itertools.compress(_heads(arranged.columns, across), kept) for across in acrosses)
     corner = tuple(column_title(key) for key in arranged.rows)
-    return TextTable(caption, corner, heads, rows, tuple(notes))
+    return TextTable(caption, corner, tuple(map(tuple, heads)), rows, tuple(notes))
 
 
 def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
@@ -295,9 +244,8 @@ def fixed_keys(about: Mapping[str, Any], numbers: pd.DataFrame) -> str:
     run is smaller than the paper's. `about` is the json of a figure or table, `numbers` its csv.
     """
     titles = ", ".join(dict.fromkeys(data["title"] for data in about["data"]))
-    values = {key: list(dict.fromkeys(numbers[key])) for key in about["columns"]["points"]}
+    values = {key: numbers[key].unique() for key in about["columns"]["points"] if key != CASE}
     lone = {key: cell_text(distinct[0]) for key, distinct in values.items() if len(distinct) == 1}
-    lone.pop(CASE, None)
     trials = trials_text(*sorted(set(numbers["trials"].astype(int))))
     if arrangement_of(about).metric in TIMES:
         trials = f"measured on {' and '.join(machines(about['computed']))}"
@@ -319,19 +267,15 @@ def machines(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 def _ordered(
     places: Sequence[HeadValues], keys: Sequence[str], labels: Iterable[str]
 ) -> list[HeadValues]:
-    """Return the headings `places` of rows or columns, sorted and without repeats.
+    """Sort headings of rows or columns, a text per key, and leave out repeats.
 
-    A heading has a text per key. Methods come in the order of `labels`, and other values in the
-    order of first appearance.
+    Methods come in the order of `labels`, and other values in the order of first appearance.
     """
-    ranks = []
-    for at, key in enumerate(keys):
-        values = labels if key == METHOD else dict.fromkeys(place[at] for place in places)
-        ranks.append({text: rank for rank, text in enumerate(values)})
-    return sorted(
-        dict.fromkeys(places),
-        key=lambda place: [rank[text] for rank, text in zip(ranks, place, strict=True)],
-    )
+    orders = [
+        list(labels if key == METHOD else dict.fromkeys(place[at] for place in places))
+        for at, key in enumerate(keys)
+    ]
+    return sorted(dict.fromkeys(places), key=lambda place: [*map(list.index, orders, place)])
 
 
 def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tuple[str, ...]:
@@ -347,10 +291,10 @@ def _heads(keys: Sequence[str], place: HeadValues, *, plain: bool = False) -> tu
 def _beyond(row: Row, numbers: pd.DataFrame) -> str:
     """Return the text shown for a mean that is not finite, such as "> 400" (rounds) or "failed"."""
     if math.isnan(row["mean"]):
-        return "" if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
+        return NONE if row_values(select_series(numbers, FAILED, ""), row).empty else FAILED
     done = row_values(select_series(numbers, "rounds", ""), row)
     most = max((float(v) for text in done["by_trial"] for v in text.split()), default=math.nan)
-    return f"> {COUNT.text(most)}" if math.isfinite(most) else "not reached"
+    return f"> {number_form('rounds')(most)}" if math.isfinite(most) else "not reached"
 
 
 def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
@@ -362,10 +306,9 @@ def row_values(numbers: pd.DataFrame, row: Row) -> pd.DataFrame:
 
 
 def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -> set[Place]:
-    """Return the positions of the best cells of each column or row, as `arranged` says.
+    """Return the places of the best cells of each column or row, as `arranged` says.
 
-    Ties have none. `found` has results by position, (heading of the row, heading of the column).
-    `bounds` has the labels of references, such as pooled training, which are never marked.
+    Ties have none, and methods in `bounds`, such as pooled training, are left out.
     """
     better, form = metric_meaning(arranged.metric).better, number_form(arranged.metric)
     if not better or arranged.best == "none":
@@ -378,28 +321,30 @@ def _best(found: Mapping[Place, Row], arranged: Arrangement, bounds: set[str]) -
     places = set()
     for rivals in lines.values():
         top = max(rivals, key=lambda place: better * rivals[place])
-        texts = [form.text(mean) for mean in rivals.values()]
-        if texts.count(form.text(rivals[top])) == 1 < len(rivals):
+        texts = [*map(form, rivals.values())]
+        if texts.count(form(rivals[top])) == 1 < len(rivals):
             places.add(top)
     return places
 
 
-def number_form(metric: str) -> NumberForm:
+def number_form(metric: str) -> Form:
     """Return how a metric's numbers are written: shares in percent, counts whole, else decimals."""
     unit = metric_meaning(metric).unit
-    return PERCENT if unit.startswith("share") else NumberForm(digits=None if unit in WHOLE else 3)
+    if unit.startswith("share"):
+        return lambda share: f"{100 * share:,.2f}"
+    if unit in WHOLE:  # a mean of them may not be whole
+        return lambda count: f"{count:,.{0 if count == round(count) else 1}f}"
+    return lambda value: f"{value:,.3f}"
+
+
+def number_text(form: Form, value: float, spread: float) -> str:
+    """Write a number with its spread, as "94.12 ± 0.30"; nan is no spread."""
+    return form(value) if pd.isna(spread) else f"{form(value)} ± {form(spread)}"
 
 
 def metric_meaning(metric: str) -> Metric:
     """Return the metric named `metric`, with title and unit; an unknown metric has no unit."""
     return all_metrics().get(metric) or Metric(metric, "", None, None, 0)
-
-
-def _size(numbers: pd.DataFrame, row: Row, size: str) -> tuple[str, ...]:
-    """Return a text with the model size `size` (such as "parameters") of `row`; () if unknown."""
-    wanted = SIZES[size]
-    sizes = row_values(select_series(numbers, wanted.metric, ""), row)["mean"]
-    return (size_text(float(sizes.iloc[0]), wanted),) if len(sizes) else ()
 
 
 def column_title(key: str) -> str:

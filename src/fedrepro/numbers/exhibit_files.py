@@ -41,11 +41,10 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 
 @dataclass(frozen=True)
 class ExhibitFiles:
-    """The files on disk of one exhibit (a figure or table of a paper), with their checksums.
+    """The files of one figure or table, with their checksums.
 
-    base: the files' common path without suffix. about: the content of the exhibit's json file. run:
-    where, when and how long the exhibit was computed, if it is from the record (results kept in
-    the repository); else empty.
+    base: the files' common path without suffix. about: the content of its json. run: where and how
+    long it was computed, if it is from the record; else empty.
     """
 
     base: str
@@ -63,7 +62,7 @@ class ExhibitFiles:
         return ".svg" not in self.about["files"]
 
     def read(self, suffix: str) -> bytes:
-        """Return the bytes of the file with `suffix`, such as .csv, after verifying its checksum.
+        """Return the bytes of a file after verifying its checksum.
 
         Raises:
             FedreproError: the file is missing, or its checksum is not the one in the json.
@@ -81,11 +80,7 @@ class ExhibitFiles:
             raise (_altered(path, self.base) if self.run else error) from error
 
     def table(self, suffix: str) -> pd.DataFrame:
-        """Read one csv file of the figure or table as a data frame.
-
-        The file with `suffix` .csv has the numbers that are shown; .choice.csv has all parameter
-        values that were tried for each method.
-        """
+        """Read a csv: .csv has the numbers shown, .choice.csv all settings that were tried."""
         try:
             return read_csv(self.read(suffix).decode())
         except ValueError as error:
@@ -112,10 +107,10 @@ class ExhibitFiles:
 def write_files(
     base: str, about: Mapping[str, Any], contents: Mapping[str, bytes], *there: str
 ) -> list[Path]:
-    """Write files to `base` + suffix, then a json with their checksums; return all paths.
+    """Write `contents`, by suffix, to `base` + suffix, then a json; return all paths.
 
-    `contents` maps suffix to bytes, and `about` is the other content of the json. `there` has the
-    suffixes of files that exist already, such as .metrics.parquet; their checksums are added.
+    The json has `about`, and checksums of these files and of those with suffixes `there`, which
+    exist already.
     """
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
     checksums |= {suffix: checksum_of_file(f"{base}{suffix}") for suffix in there}
@@ -126,9 +121,7 @@ def write_files(
 
 
 def open_exhibit(folder: Path, key: str, scale: str) -> ExhibitFiles:
-    """Read the json of the figure or table `key` (paper/name) in `folder`, to open its files.
-
-    `folder` has the results of one `scale`: tiny, quick or paper.
+    """Open the files of the figure or table `key` in `folder`, the results of one `scale`.
 
     Raises:
         FedreproError: the json is missing, damaged, of an older version or of another figure.

@@ -37,10 +37,7 @@ def command(scale: str, key: str, suffix: str = ".csv") -> str:
 
 
 def command_of(exhibit: Exhibit, scale: str) -> str:
-    """Return the shell command that draws a figure's picture, or writes a table as html.
-
-    `scale` is the size of its experiments: tiny, quick or paper.
-    """
+    """Return the shell command that draws a figure's picture, or writes a table as html."""
     return command(scale, exhibit.key, exhibit.suffix)
 
 
@@ -49,9 +46,7 @@ def exhibit_metadata(
 ) -> dict[str, Any]:
     """Return the content of a figure's or table's json: methods, scenario, data sets, versions.
 
-    `plan` has all runs of one size (tiny, quick or paper), `file` is the paper's configuration.
-    `sources` has for each run (a method on one data set, partition and model) the provenance of the
-    files with its metrics.
+    `file` is the paper's configuration; `sources` has the provenance of each run's metrics.
     """
     all_sources = [source for run_sources in sources.values() for source in run_sources]
     return {
@@ -64,10 +59,7 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return the part of a figure's or table's json that configuration alone determines.
-
-    It includes the git revision and library versions of the present code, which draws the figure.
-    """
+    """Return what configuration and the present code, which draws, determine of the json."""
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -119,20 +111,17 @@ def _data(
         meta = spec.component.meta
         # all may hold: other data than the paper's, other features, a reduced form
         notes = stand_in(exhibit, file, spec), of_features(spec), source.get("stand_in")
-        entry = entries.setdefault(
-            spec,
-            {
-                "name": spec.name,
-                "token": spec.token,
-                "title": meta["title"],
-                "about": spec.component.doc,
-                "licence": meta["licence"],
-                "citation": meta["citation"],
-                "sha256": source["data"],
-                "stand_in": " ".join(filter(None, notes)),
-            },
-        )
-        if entry["sha256"] != source["data"]:
+        entry = {
+            "name": spec.name,
+            "token": spec.token,
+            "title": meta["title"],
+            "about": spec.component.doc,
+            "licence": meta["licence"],
+            "citation": meta["citation"],
+            "sha256": source["data"],
+            "stand_in": " ".join(filter(None, notes)),
+        }
+        if entries.setdefault(spec, entry)["sha256"] != source["data"]:
             raise FedreproError(
                 f"{exhibit.key}: its runs were computed on different data called {spec.token}; "
                 "delete their metrics and start again"
@@ -147,20 +136,17 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a sentence if `dataset` replaces the paper's data set in a figure or table, else "".
-
-    `file` is the paper's configuration, which names the paper's own data set (at scale "paper").
-    """
-    exhibit_settings, paper_settings = exhibit.settings, file.settings(exhibit.name, "paper")
-    paper_names = {
-        paper_settings.component("dataset", case).name
-        for case in (exhibit_settings.cases or (None,))
-        if exhibit_settings.component("dataset", case).name == dataset.name
-        and (case is None or case in paper_settings.cases)
+    """Return a sentence if `dataset` replaces that of the paper, as at scale "paper", else ""."""
+    ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
+    names = {
+        papers.component("dataset", case).name
+        for case in (ours.cases or (None,))
+        if ours.component("dataset", case).name == dataset.name
+        and (case is None or case in papers.cases)
     }
-    if not paper_names or dataset.name in paper_names:
+    if not names or dataset.name in names:
         return ""
-    titles = [components("dataset")[name].meta["title"] for name in sorted(paper_names)]
+    titles = [components("dataset")[name].meta["title"] for name in sorted(names)]
     title = dataset.component.meta["title"]
     return f"{title} stand in for {' and '.join(titles)}, the paper's data."
 
@@ -169,18 +155,16 @@ def _scenario(exhibit: Exhibit) -> dict[str, dict[str, Any]]:
     """Return {"dataset", "partition" and so on: {"name": name, "values": parameters as texts}}."""
     by_kind: dict[str, dict[str, Any]] = {}
     for kind in SCENARIO:
-        per_point = (getattr(point.scenario, kind, None) for point in exhibit.points)
-        specs = [spec for spec in per_point if spec is not None]
-        if not specs:
-            continue
-        values = {
-            key: dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
-            for key in sorted({key for spec in specs for key in spec.recorded_values})
-        }
-        by_kind[kind] = {
-            "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
-            "values": {key: ", ".join(texts) for key, texts in values.items()},
-        }
+        specs = [spec for p in exhibit.points if (spec := getattr(p.scenario, kind, None))]
+        if specs:
+            values = {
+                key: dict.fromkeys(render(spec.values[key]) for spec in specs if key in spec.values)
+                for key in sorted({key for spec in specs for key in spec.recorded_values})
+            }
+            by_kind[kind] = {
+                "name": ", ".join(dict.fromkeys(spec.name for spec in specs)),
+                "values": {key: ", ".join(texts) for key, texts in values.items()},
+            }
     return by_kind
 
 
@@ -223,15 +207,12 @@ def _method(exhibit: Exhibit, measure: ExhibitMethod) -> dict[str, Any]:
 
 def _components(exhibit: Exhibit, sources: Sequence[Source]) -> dict[str, list[str]]:
     """List what runs used: {kind, such as "method": names with version and parameters}."""
-    listings = [source["resolved"] for source in sources if "resolved" in source]
-    if len(listings) < len(sources):
-        listings += [
-            {spec.kind: [spec.resolved]}
-            for run in exhibit.runs
-            for spec in (*specs_of(run.scenario), run.method)
-        ]
     by_kind: dict[str, set[str]] = {}
-    for listing in listings:
+    for listing in (source["resolved"] for source in sources if "resolved" in source):
         for kind, resolved in listing.items():
             by_kind.setdefault(kind, set()).update(resolved)
+    if not all("resolved" in source for source in sources):
+        for run in exhibit.runs:
+            for spec in (*specs_of(run.scenario), run.method):
+                by_kind.setdefault(spec.kind, set()).add(spec.resolved)
     return {kind: sorted(resolved) for kind, resolved in by_kind.items()}

@@ -1,36 +1,18 @@
-"""Draw test accuracy with close-ups: against a swept parameter, sizes, rounds or bytes."""
+"""Draw test accuracy: with close-ups, against rounds or bytes, and against model size."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic import Field
 
-from fedrepro.drawings.canvas import (
-    LETTERS,
-    SOFT,
-    WIDTH,
-    Axis,
-    Figured,
-    Line,
-    axis_of,
-    cases,
-    close_up,
-    draw_lines,
-    line_of,
-    lines,
-    of_case,
-    percent,
-    rounded,
-    set_x_axis,
-    shade_close_up,
-    sheet,
-    size_lines,
-)
-from fedrepro.drawings.style import LineStyle, line_styles, wrapped
+from fedrepro.drawings import canvas
+from fedrepro.drawings.canvas import Figured, Line
+from fedrepro.drawings.style import line_styles, wrapped
 from fedrepro.planning.figure_interface import (
     CASE,
     PANELS,
@@ -40,11 +22,13 @@ from fedrepro.planning.figure_interface import (
     drawing,
     final,
     nothing_shown,
+    numbers_shown,
+    one_axis,
     one_line_each,
     one_scenario,
     select_series,
 )
-from fedrepro.planning.plan import Exhibit, ExhibitMethod
+from fedrepro.planning.plan import Exhibit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,32 +59,20 @@ class AccuracyCloseUp(Figured):
         if not self.by_rounds:
             yield from one_line_each(shown)
 
-    def draw_pair(
-        self,
-        exhibit: Exhibit,
-        numbers: pd.DataFrame,
-        look: Mapping[str, LineStyle],
-        whole: Axes,
-        close: Axes,
-    ) -> None:
-        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`.
-
-        `numbers` is the scenario's csv, and `look` the style of each method by label.
-        """
-        draw_accuracies(whole, close, exhibit, numbers, look)
+    def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+        """Draw one scenario's test accuracies: all on axes `whole`, the best on axes `close`."""
+        draw_accuracies(exhibit, numbers, whole, close)
         for axes in (whole, close):
             set_x_axis(axes, exhibit, numbers, self.x_label)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, shown = line_styles(exhibit.measures), cases(numbers)
-        if not shown:
-            drawn, ((whole, close),) = sheet(exhibit, look, self.height, 1, 2, **self.sides)
-            self.draw_pair(exhibit, numbers, look, whole, close)
-            title_pair(whole, close)
+        if not (shown := canvas.cases(numbers)):
+            drawn, ((whole, close),) = canvas.sheet(exhibit, self.height, 1, 2, **self.sides)
+            self.draw_pair(exhibit, numbers, whole, close)
             return drawn
-        drawn, grid = sheet(exhibit, look, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
-        for letter, case, whole, close in zip(LETTERS, shown, *grid, strict=False):
-            self.draw_pair(exhibit, of_case(numbers, case), look, whole, close)
+        drawn, grid = canvas.sheet(exhibit, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
+        for letter, case, whole, close in zip(canvas.LETTERS, shown, *grid, strict=False):
+            self.draw_pair(exhibit, canvas.of_case(numbers, case), whole, close)
             whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
             whole.set_xlabel("")
             close.set_title("close-up", loc="left", fontsize=7)
@@ -109,42 +81,41 @@ class AccuracyCloseUp(Figured):
         return drawn
 
 
-def title_pair(whole: Axes, close: Axes) -> None:
-    """Write the titles of two panels of test accuracy: the `whole` range, and the `close`-up."""
-    whole.set_title("a  Test accuracy (%)", loc="left")
-    close.set_title("b  Test accuracy (%), close-up", loc="left")
+def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
+    """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
+    key, title, _ = canvas.axis_of(exhibit)
+    values = sorted(set(canvas.positions(numbers[key])))
+    if len(values) <= 8:
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.set_xlabel(label or title)
 
 
-def draw_accuracies(
-    whole: Axes,
-    close: Axes,
-    exhibit: Exhibit,
-    numbers: pd.DataFrame,
-    look: Mapping[str, LineStyle],
-) -> None:
-    """Draw test accuracies against the swept parameter: all on axes `whole`, the best on `close`.
-
-    `numbers` is the csv of the figure, and `look` the style of each method by label.
-    """
-    accuracy = lines(exhibit, numbers, "accuracy", "test")
-    low, high = close_up(exhibit, accuracy)
-    draw_lines(whole, accuracy, look, banded=set(accuracy))
+def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+    """Draw test accuracies of the csv against the swept parameter: all, and close up the best."""
+    accuracy = canvas.lines(exhibit, numbers, "accuracy", "test")
+    limits, look = canvas.close_up(exhibit, accuracy), line_styles(exhibit.measures)
     # in the close-up a band whose line is mostly outside would only be in the way
-    inside = {k for k, x in accuracy.items() if min(x.mean) >= low}
-    draw_lines(close, accuracy, look, banded=inside)
-    limit_pair(whole, close, (low, high), "" if CASE in numbers else "b")
+    inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
+    canvas.draw_lines(whole, accuracy, look)
+    canvas.draw_lines(close, accuracy, look, inside)
+    limit_pair(whole, close, limits, titled=CASE not in numbers)
 
 
-def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], name: str = "b") -> None:
+def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled: bool) -> None:
     """Set the vertical axes: `whole` from 0 to 100 %, and `close` to `limits`, shaded in `whole`.
 
-    `name` is the letter of the close-up's panel, written next to the shade.
+    If `titled`, the panels have titles and letters.
     """
     for axes in (whole, close):
-        percent(axes)
+        canvas.percent(axes)
     whole.set_ylim(0, 1)
     close.set_ylim(*limits)
-    shade_close_up(whole, *limits, name)
+    whole.axhspan(*limits, color="#000000", alpha=0.06, linewidth=0, zorder=0)
+    if titled:
+        place: dict[str, Any] = {"transform": whole.get_yaxis_transform(), "va": "center"}
+        whole.text(1.015, sum(limits) / 2, "b", color=canvas.SOFT, **place)
+        whole.set_title("a  Test accuracy (%)", loc="left")
+        close.set_title("b  Test accuracy (%), close-up", loc="left")
 
 
 HEIGHT = 3.5  # inches, with a legend of two rows
@@ -163,65 +134,59 @@ class AccuracyAndSize(Figured):
         yield from one_scenario(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, axis = line_styles(exhibit.measures), axis_of(exhibit)
-        groups = _groups_of(exhibit, numbers)
-        shared = [
-            f"{size_name(line, axis)}: {', '.join(measure.label for measure in members)}"
-            for members, line in groups
-            if len(members) > 1
-        ]
+        look, (*_, symbol) = line_styles(exhibit.measures), canvas.axis_of(exhibit)
+        groups = [(*group, size_name(group[1], symbol)) for group in _groups_of(exhibit, numbers)]
+        shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = wrapped(text, NOTE, WIDTH - 0.2)
+        note = wrapped(text, NOTE, canvas.WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
-        foot, bottom = 0.175 + more, 1.0675 + more
-        drawn, ((whole, close, size),) = sheet(
-            exhibit, look, HEIGHT + more, 1, 3, foot=foot, bottom=bottom, **SIDES
-        )
-        draw_accuracies(whole, close, exhibit, numbers, look)
-        title_pair(whole, close)
-        for (first, *others), line in groups:
-            draw_lines(size, {first.label: line}, look, banded=[first.label])
+        room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
+        drawn, ((whole, close, size),) = canvas.sheet(exhibit, HEIGHT + more, 1, 3, **room)
+        draw_accuracies(exhibit, numbers, whole, close)
+        for (first, *others), line, name in groups:
+            canvas.draw_lines(size, {first: line}, look)
             if others:
-                at = (1.0, line.mean[-1])
                 place: dict[str, Any] = {"xycoords": size.get_yaxis_transform(), "va": "center"}
                 place |= {"textcoords": "offset points", "annotation_clip": False}
-                size.annotate(size_name(line, axis), at, (3, 0), **place)
+                size.annotate(name, (1.0, line.mean[-1]), (3, 0), **place)
         size.set_ylim(bottom=0)
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
             set_x_axis(axes, exhibit, numbers)
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": NOTE, "color": SOFT}
-        drawn.text(0.5, (0.105 + more / 2) / drawn.get_figheight(), "\n".join(note), **middle)
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": canvas.SOFT}
+        up = (0.105 + more / 2) / drawn.get_figheight()
+        drawn.text(0.5, up, "\n".join(note), fontsize=NOTE, **middle)
         return drawn
 
 
-def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[ExhibitMethod], Line]]:
+def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line]]:
     """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns pairs (methods, line), references first. A method that matches hidden units keeps its
-    own line, because its size is a result of the run. Methods of size zero are left out.
+    Returns pairs (labels, line), references first. A method that matches hidden units keeps its own
+    line, because its size is a result of the run. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
-    sizes = size_lines(exhibit, numbers)
-    groups: list[tuple[list[ExhibitMethod], Line]] = []
-    for measure in sorted(exhibit.measures, key=lambda m: not m.reference):
-        line = sizes.get(measure.label)
-        if line is None or not any(line.mean):
+    size = exhibit.size
+    scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
+    sizes = canvas.lines(exhibit, scaled, size.metric, "")
+    groups: list[tuple[list[str], Line]] = []
+    for label in (m.label for m in sorted(exhibit.measures, key=lambda m: not m.reference)):
+        if label not in sizes or not any(sizes[label].mean):
             continue
-        same = [g for g in groups if g[1] == line and g[0][0].label not in matching]
-        if same and measure.label not in matching:
-            same[0][0].append(measure)
+        same = [g for g in groups if g[1] == sizes[label] and matching.isdisjoint((g[0][0], label))]
+        if same:
+            same[0][0].append(label)
         else:
-            groups.append(([measure], line))
+            groups.append(([label], sizes[label]))
     return groups
 
 
-def size_name(line: Line, axis: Axis) -> str:
+def size_name(line: Line, symbol: str) -> str:
     """Return a label for a line of sizes: "500" if constant, "50·J" if 50 times J, else "same"."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
-    return f"{min(ratios):g}·{axis.symbol}" if len(ratios) == 1 else "same"
+    return f"{min(ratios):g}·{symbol}" if len(ratios) == 1 else "same"
 
 
 MARKERS = 10
@@ -236,10 +201,10 @@ FAR = 30  # times as many bytes or rounds from which on their axis is logarithmi
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line across both panels. The panels are side by side; if
-    there are several scenarios (such as data sets), each has a column. The axis of rounds is
-    logarithmic from 1,000 rounds on, unless few early rounds were measured, and where one method
-    has 30 times as many rounds as another.
+    A method without rounds is a level line. The panels are side by side; if there are several
+    scenarios (such as data sets), each has a column. The axis of rounds is logarithmic from 1,000
+    rounds on, unless few early rounds were measured, and where one method has 30 times as many
+    rounds as another.
     """
 
     height: ClassVar[float] = 3.3
@@ -257,41 +222,27 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         yield from nothing_shown(shown)
         yield from a_rival(shown)
 
-    def draw_pair(
-        self,
-        exhibit: Exhibit,
-        numbers: pd.DataFrame,
-        look: Mapping[str, LineStyle],
-        whole: Axes,
-        close: Axes,
-    ) -> None:
-        from matplotlib.ticker import FuncFormatter, MaxNLocator
-
-        accuracy = round_lines(exhibit, numbers)
+    def draw_pair(self, exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
+        accuracy, look = round_lines(exhibit, numbers), line_styles(exhibit.measures)
         if self.best_so_far:
-            accuracy = {
-                label: Line(line.x, list(itertools.accumulate(line.mean, max)), [0.0] * len(line.x))
-                for label, line in accuracy.items()
-            }
-        first = min(min(line.x) for line in accuracy.values())
-        last = max(max(line.x) for line in accuracy.values())
-        measured = max((line.x for line in accuracy.values()), key=len)
-        early = last >= MANY and sum(x <= EARLY * last for x in measured) >= SEEN
-        shortest = min(
-            (x[-1] for x in (line.x for line in accuracy.values()) if len(x) > 1), default=last
-        )
-        early |= last >= FAR * shortest
+            for label, line in accuracy.items():
+                best = [*itertools.accumulate(line.mean, max)]
+                accuracy[label] = Line(line.x, best, [0.0] * len(best))
+        rounds = [line.x for line in accuracy.values()]
+        first, last = min(map(min, rounds)), max(map(max, rounds))
+        early = last >= MANY and sum(x <= EARLY * last for x in max(rounds, key=len)) >= SEEN
+        early |= last >= FAR * min((x[-1] for x in rounds if len(x) > 1), default=last)
         for axes in (whole, close):
-            draw_lines(axes, accuracy, look, banded=set(accuracy), markers=MARKERS)
+            canvas.draw_lines(axes, accuracy, look, markers=MARKERS)
             axes.set_xlabel(self.x_label or "communication rounds")
             if early:
                 axes.set_xscale("log")
                 axes.set_xlim(first / 1.15, last * 1.15)
-                axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             else:
                 axes.set_xlim(first - 0.02 * (last - first), last + 0.02 * (last - first))
-                axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10], integer=True))
-        limit_pair(whole, close, ends(exhibit, accuracy), "" if CASE in numbers else "b")
+                axes.locator_params("x", nbins=7, steps=[1, 2, 5, 10], integer=True)
+        limit_pair(whole, close, ends(exhibit, accuracy), titled=CASE not in numbers)
 
 
 @drawing("accuracy-and-bytes")
@@ -310,17 +261,15 @@ class AccuracyAndBytes(Figured):
         yield from nothing_shown(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        from matplotlib.ticker import FuncFormatter
-
         look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
-        drawn, ((left, right),) = sheet(exhibit, look, rounds.height, 1, 2, **rounds.sides)
+        drawn, ((left, right),) = canvas.sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
-        ends = [end for line in by_rounds.values() for end in (*line.low, *line.high)]
-        values = [value for value in ends if value == value]
+        bands = [end for line in by_rounds.values() for ends in line.band for end in ends]
+        values = [value for value in bands if value == value]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
-            draw_lines(axes, curves, look, banded=set(curves), markers=MARKERS)
-            percent(axes)
-            axes.set_ylim(*rounded(min(values, default=0.0), max(values, default=1.0)))
+            canvas.draw_lines(axes, curves, look, markers=MARKERS)
+            canvas.percent(axes)
+            axes.set_ylim(*canvas.rounded(min(values, default=0.0), max(values, default=1.0)))
         left.set_xlabel("communication rounds")
         left.set_title("a  Test accuracy (%)", loc="left")
         right.set_xlabel("megabytes that clients and server sent")
@@ -328,7 +277,7 @@ class AccuracyAndBytes(Figured):
         most = [line.x[-1] for line in by_bytes.values() if line.x[-1] > 0]
         if most and max(most) >= FAR * min(most):
             right.set_xscale("log")
-        right.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        right.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         return drawn
 
 
@@ -337,17 +286,12 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
     Megabytes are those of clients and server. A method without rounds is a single point.
     """
-    lines: dict[str, Line] = {}
-    for measure in exhibit.measures:
-        rows = numbers[numbers["method"] == measure.label]
-        done = rows[rows[ROUND].notna()]
-        done = done if len(done) else rows
-        accuracy = select_series(done, "accuracy", "test")
-        sent = [select_series(done, metric, "")["mean"].tolist() for metric in SENT]
-        if len(accuracy) and all(len(one) == len(accuracy) for one in sent):
-            megabytes = [sum(both) / 1e6 for both in zip(*sent, strict=True)]
-            lines[measure.label] = line_of(accuracy, megabytes)
-    return lines
+    with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
+    rows = numbers[numbers[ROUND].notna() | ~with_rounds]
+    sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
+    megabytes = sent.sum(min_count=len(SENT)).div(1e6).rename("x").dropna().reset_index()
+    accuracy = select_series(rows, "accuracy", "test")
+    return canvas.lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -355,18 +299,12 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
-    rows = select_series(numbers, "accuracy", "test")
-    done, level = rows[rows[ROUND].notna()], final(rows)
-    last = float(done[ROUND].max()) if len(done) else 1.0
-    lines: dict[str, Line] = {}
-    for label in (measure.label for measure in exhibit.measures):
-        curve, ended = done[done["method"] == label], level[level["method"] == label]
-        if len(curve):
-            lines[label] = line_of(curve, curve[ROUND].astype(float).tolist())
-        elif len(ended):
-            mean = float(ended["mean"].iloc[0])
-            lines[label] = Line([1.0 if last >= MANY else 0.0, last], [mean, mean], [0.0, 0.0])
-    return lines
+    rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
+    curves = canvas.lines_of(exhibit, rows[rows[ROUND].notna()])
+    last = float(rows[ROUND].max()) if curves else 1.0
+    both, level = [1.0 if last >= MANY else 0.0, last], canvas.lines_of(exhibit, final(rows))
+    found = {k: Line(both, 2 * line.mean, [0.0, 0.0]) for k, line in level.items()} | curves
+    return {m.label: found[m.label] for m in exhibit.measures if m.label in found}
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
@@ -376,8 +314,159 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     known = {label: means for label, means in found.items() if means}  # others failed at once
     if not known:
         return 0.0, 1.0
-    last = [means[-1] for label, means in known.items() if label not in bounds]
-    last = last or [means[-1] for means in known.values()]
-    low = min(value for value in last if max(last) - value <= NEAR)
-    high = max(max(means) for means in known.values())
-    return rounded(low - max(0.01, 0.1 * (high - low)), high)
+    last = {label: means[-1] for label, means in known.items()}
+    rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
+    low = min(mean for mean in rivals if max(rivals) - mean <= NEAR)
+    high = max(map(max, known.values()))
+    return canvas.rounded(low - max(0.01, 0.1 * (high - low)), high)
+
+
+PANEL = 1.75  # inches, height of a panel of accuracy against size
+GRID = {"left": 0.45, "right": 0.1, "top": 0.78, "bottom": 0.92, "across": 0.38, "between": 0.42}
+WIDE_PANELS = 3  # of a row, above which a panel is too narrow for a long label
+APART = 16  # points between two named settings of a path
+BESIDE = 5  # points between marks of one size
+TICKS = (10, 20, 50, 100, 200, 500, 1000, 2000)
+CORNER = 0.15  # of a panel's height, in which a corner's text stands
+REACH = 0.25  # accuracy further below the best than this is cut off
+
+Path = tuple[list[float], Line]  # values of the shown parameter, and (size, accuracy) at each
+
+
+@drawing("accuracy-against-size")
+class AccuracyAgainstSize(Figured):
+    """A figure of test accuracy against model size, a panel per scenario and swept parameter value.
+
+    A method that is run with several values of a parameter is a line through their results.
+    """
+
+    def reasons(self, shown: Planned) -> Iterator[str]:
+        yield from one_axis(shown)
+        for measure in shown.measures:
+            if len(measure.show) > 1:
+                yield f"method '{measure.spec.name}' shows more than one parameter along its path"
+            yield from numbers_shown(measure)
+
+    def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
+        (key, _, symbol), shown = canvas.axis_of(exhibit), canvas.cases(numbers) or [""]
+        values = list(dict.fromkeys(numbers[key]))
+        height = 1.52 + len(shown) * (PANEL + 0.45)
+        drawn, grid = canvas.sheet(exhibit, height, len(shown), len(values), foot=0.06, **GRID)
+        for row, case in zip(grid, shown, strict=True):
+            selected = canvas.of_case(numbers, case)
+            panels = [paths_of(exhibit, selected[selected[key] == value]) for value in values]
+            means = [m for paths in panels for _, line in paths.values() for m in line.mean]
+            seen = [m for m in means if max(means) - m <= REACH]
+            for axes, value, paths in zip(row, values, panels, strict=True):
+                if seen:  # one scale for a row, so that its panels can be compared
+                    axes.set_ylim(*canvas.rounded(min(seen), max(seen)))
+                _draw_paths(axes, exhibit, paths)
+                place = f"{symbol} = {value}"
+                axes.set_title(f"{case}, {place}" if case else place, loc="left")
+            row[0].set_ylabel("test accuracy (%)", labelpad=2)
+        whose = " of the global model" if len(values) <= WIDE_PANELS else ""
+        for axes in grid[-1]:
+            axes.set_xlabel(exhibit.size.title.lower() + whose)
+        return drawn
+
+
+def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
+    """Return {label: (parameter values, line of test accuracy against model size)} of methods.
+
+    The values are of the method's own parameter that the figure shows, one for each point of the
+    line, and [] if it shows none.
+    """
+    rows, size, keys = final(numbers), exhibit.size, ["method", "setting"]
+    sizes = select_series(rows, size.metric, "").set_index(keys)["mean"] * size.factor
+    accuracy = select_series(rows, "accuracy", "test").join(sizes.rename("x"), on=keys)
+    paths: dict[str, Path] = {}
+    for measure in exhibit.measures:
+        own = accuracy[accuracy["method"] == measure.label]
+        at = own[measure.show[0]].astype(float).tolist() if measure.show else []
+        paths[measure.label] = at, canvas.line_of(own)
+    return paths
+
+
+def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None:
+    from matplotlib.ticker import NullFormatter
+    from matplotlib.transforms import ScaledTranslation
+
+    measures = [measure for measure in exhibit.measures if paths[measure.label][1].mean]
+    if not measures:
+        return
+    axes.set_xscale("log")
+    low, styles = axes.get_ylim()[0], line_styles(exhibit.measures)
+    single = {m.label: paths[m.label][1].mean[0] for m in measures if not m.show}
+    lost = {label: mean for label, mean in single.items() if mean < low}
+    marks = [m for m in measures if m.label in single.keys() - lost.keys() and not m.reference]
+    shown = [paths[measure.label] for measure in measures if measure.show]
+    values, named = shown[0] if shown else ([], Line([], [], []))
+    ratios = {size / value for size, value in zip(named.x, values, strict=True)}
+    # where settings are sizes, by a factor, the axis names them
+    asked = sorted({x * min(ratios) for at, _ in shown for x in at} if len(ratios) == 1 else ())
+    for measure in measures:
+        line, style = paths[measure.label][1], styles[measure.label].line
+        x, mean, sd = line.x, line.mean, line.sd
+        if measure.show:
+            if asked:  # a gap where there is no result
+                points = dict(zip(x, zip(mean, sd, strict=True), strict=True))
+                found = [points.get(size, (math.nan, math.nan)) for size in asked]
+                x, mean, sd = asked, *map(list, zip(*found, strict=True))
+            axes.errorbar(x, mean, sd, elinewidth=0.6, **style)
+        elif measure.reference:  # the level of a bound
+            plain = {k: style[k] for k in ("color", "linestyle", "linewidth", "zorder")}
+            axes.axhline(mean[0], **plain)
+        elif measure in marks:
+            # to the left of its point: several of one size would hide each other
+            left = -BESIDE * (1 + marks.index(measure)) / 72
+            aside = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
+            style |= {"transform": axes.transData + aside, "linestyle": "none"}
+            axes.errorbar(x, mean, sd, capsize=2, elinewidth=0.8, **style)
+    if marks:
+        axes.margins(x=0.06 * (1 + len(marks)))  # room for them
+    if len(ratios) > 1:
+        _name_values(axes, values, named)
+    if lost:
+        _name_lost(axes, lost, paths.values())
+    canvas.percent(axes)
+    # ticks at the sizes that were asked for, or else at round numbers
+    left, right = axes.get_xlim()
+    axes.set_xticks(asked or [tick for tick in TICKS if left <= tick <= right])
+    if asked:
+        axes.minorticks_off()
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _write(axes: Axes, text: str, point: tuple[float, float], aside: Any, **look: Any) -> None:
+    """Write a small text at `point`, `aside` by points, with a white outline, over all lines."""
+    from matplotlib.patheffects import withStroke
+
+    look |= {"fontsize": 6.5, "zorder": 8, "textcoords": "offset points"}
+    halo = [withStroke(linewidth=2, foreground="white")]
+    axes.annotate(text, point, aside, path_effects=halo, **look)
+
+
+def _name_values(axes: Axes, values: list[float], line: Line) -> None:
+    """Write parameter values next to the points of a line, at its ends and where there is room."""
+    low, high = axes.get_ylim()
+    named: list[float] = []
+    for at in sorted(range(len(values)), key=lambda at: at not in (len(values) - 1, 0)):
+        across = axes.transData.transform((line.x[at], low))[0] * 72 / axes.figure.dpi
+        if all(abs(across - other) >= APART for other in named):
+            named.append(across)
+            below = line.mean[at] < low  # it is named at the lower edge of the frame
+            point = line.x[at], low if below else min(line.mean[at], high)
+            _write(axes, f"{values[at]:g}{' ↓' if below else ''}", point, (0, 5), ha="center")
+
+
+def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
+    """Write names and accuracies (`lost`) of methods below a panel into a free lower corner."""
+    points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
+    across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
+    taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
+    side, x, aside = ("left", 0, 3) if taken else ("right", 1, -3)
+    text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
+    look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
+    _write(axes, text, (x, 0), (aside, 3), color=canvas.SOFT, xycoords="axes fraction", **look)

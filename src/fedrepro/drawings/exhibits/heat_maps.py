@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from fedrepro.core.metrics import Size, metrics_of
+from fedrepro.core.metrics import metrics_of
 from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title
 from fedrepro.planning.figure_interface import (
     MetricName,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-TRIALS = "by_trial"
 CROSS = "#D55E00"
 CELL, TALL = 0.27, 0.36  # inches, height of a row: a mean, and below it the sd over trials
 COLOURS = "cividis"  # one order of lightness, made for any colour vision
@@ -53,12 +52,6 @@ class Shade:
         return self.form.format(self.scale * value)
 
 
-def shade_of(size: Size) -> Shade:
-    """Return the model size `size` as a metric that heat maps show."""
-    form = "{:.0f}" if size.factor == 1 else "{:.2g}"
-    return Shade(size.metric, "", size.title.lower(), size.factor, form)
-
-
 @dataclass(frozen=True)
 class Map:
     """One heat map: the parameters on its axes (`across`, `up`), and constant others (`held`)."""
@@ -67,9 +60,12 @@ class Map:
     up: str
     held: dict[str, float]
 
-    @property
-    def heading(self) -> str:
-        return ", ".join(f"{parameter_title(key)} = {value:g}" for key, value in self.held.items())
+    def table(self, rows: pd.DataFrame, shade: Shade, what: str = "mean") -> pd.DataFrame:
+        """Return the column `what` of a method's csv: a row per value of `up`, across `across`."""
+        cells = select_series(rows, shade.metric, shade.split)
+        for key, value in self.held.items():
+            cells = cells[cells[key].astype(float) == value]
+        return cells.pivot(index=self.up, columns=self.across, values=what)
 
 
 @drawing("heat-maps")
@@ -107,27 +103,29 @@ class HeatMaps(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         measure, rows = varied(exhibit, numbers)
-        maps, name = maps_of(exhibit, measure, rows), {"train": "training"}.get(self.split, "test")
+        maps, size = maps_of(exhibit, measure, rows), exhibit.size
+        name = "training" if self.split == "train" else "test"
         shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
-        shades += [shade_of(exhibit.size)] if self.sizes else []
+        if self.sizes:
+            form = "{:.0f}" if size.factor == 1 else "{:.2g}"
+            shades.append(Shade(size.metric, "", size.title.lower(), size.factor, form))
         columns = len(maps) if len(maps) > 1 else len(shades)
         tall = max(rows[panel.up].nunique() for panel in maps)
         lines = len(maps) * len(shades) // columns
-        drawn = new_figure(
-            0.85 + lines * (max((TALL if self.where else CELL) * tall, 1.0) + 0.55) + 0.05
-        )
-        margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42}
-        axes = itertools.chain(*grid_of(drawn, lines, columns, across=0.5, between=0.62, **margins))
+        high = max((TALL if self.where else CELL) * tall, 1.0)
+        drawn = new_figure(0.85 + lines * (high + 0.55) + 0.05)
+        margins = {"left": 0.55, "right": 0.1, "top": 0.85, "bottom": 0.42, "between": 0.62}
+        axes = itertools.chain(*grid_of(drawn, lines, columns, **margins))
         for shade in shades:
-            means = [table_of(rows, shade, panel) for panel in maps]
+            means = [panel.table(rows, shade) for panel in maps]
             # one colour scale for all maps of a metric, a point wide at least against noise
             low = min(float(table.to_numpy(float).min()) for table in means)
             high = max(float(table.to_numpy(float).max()) for table in means)
             low -= max(0.0, (0.01 if shade.metric == "accuracy" else 1.0) - (high - low))
             for panel, table in zip(maps, means, strict=True):
-                below = table_of(rows, shade, panel, "sd")
+                below = panel.table(rows, shade, "sd")
                 if self.where:
-                    met = table_of(rows, replace(shade, metric=self.where, split=""), panel, TRIALS)
+                    met = panel.table(rows, replace(shade, metric=self.where, split=""), "by_trial")
                     below = met.map(lambda trials: [value == "1" for value in str(trials).split()])
                 _draw(next(axes), table, below, shade, panel, (low, high))
         headings(drawn, exhibit)
@@ -158,17 +156,6 @@ def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> lis
     ]
 
 
-def table_of(rows: pd.DataFrame, shade: Shade, heat_map: Map, what: str = "mean") -> pd.DataFrame:
-    """Return the values of a heat map: a row per value of `up`, a column per value of `across`.
-
-    `rows` is the method's csv, `shade` the metric, and `what` the column: mean, sd or by_trial.
-    """
-    cells = select_series(rows, shade.metric, shade.split)
-    for key, value in heat_map.held.items():
-        cells = cells[cells[key].astype(float) == value]
-    return cells.pivot(index=heat_map.up, columns=heat_map.across, values=what)
-
-
 def _draw(
     axes: Axes,
     table: pd.DataFrame,
@@ -177,45 +164,34 @@ def _draw(
     heat_map: Map,
     limits: tuple[float, float],
 ) -> None:
-    """Draw a heat map of the values in `table` on `axes`, with colours between `limits`.
+    """Draw the values in `table` as cells on `axes`, with colours between `limits`.
 
-    `shade` is the metric. `below` has what is written under each value: an sd, or whether each
-    trial succeeded.
+    `below` has what is written under each value: an sd, or whether each trial succeeded.
     """
     failed = below.map(lambda one: isinstance(one, list) and not any(one))
     colours = table.astype(float).mask(failed)
     axes.pcolormesh(colours.to_numpy(), cmap=COLOURS, vmin=limits[0], vmax=limits[1])
-    name_axes(axes, table, heat_map)
-    title = f"{shade.title}; {heat_map.heading}" if heat_map.heading else shade.title
-    axes.set_title(title, loc="left", fontsize=7)
-    for (row, column), value in np.ndenumerate(table.to_numpy(float)):
-        look: dict[str, Any] = {"ha": "center", "va": "center"}
-        dark = value - limits[0] < 0.55 * (limits[1] - limits[0])
-        look["color"] = "white" if dark and not failed.iat[row, column] else "black"
-        number, more = shade.text(value), _second(below.iat[row, column], shade)
-        if failed.iat[row, column]:
-            axes.plot(column + 0.5, row + 0.66, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
-            axes.text(column + 0.5, row + 0.25, number, fontsize=5.5, **look)
-            continue
-        axes.text(column + 0.5, row + (0.68 if more else 0.5), number, fontsize=6.5, **look)
-        if more:
-            small = 5.5 if isinstance(below.iat[row, column], list) else 4.8
-            axes.text(column + 0.5, row + 0.25, more, fontsize=small, **look)
-
-
-def _second(below: Any, shade: Shade) -> str:
-    """Return the small text in a heat map's cell: an sd, or how many of the trials succeeded."""
-    if isinstance(below, list):
-        return "" if all(below) else f"{sum(below)} of {len(below)}"
-    return "" if math.isnan(below) else f"± {shade.text(below)}"
-
-
-def name_axes(axes: Axes, table: pd.DataFrame, heat_map: Map) -> None:
-    """Write the parameters' names along the axes of a heat map, and values at rows and columns."""
     axes.grid(False)
-    axes.set_xticks([at + 0.5 for at in range(table.shape[1])], [f"{v:g}" for v in table.columns])
-    axes.set_yticks([at + 0.5 for at in range(table.shape[0])], [f"{v:g}" for v in table.index])
+    axes.set_xticks(np.arange(table.shape[1]) + 0.5, [f"{v:g}" for v in table.columns])
+    axes.set_yticks(np.arange(table.shape[0]) + 0.5, [f"{v:g}" for v in table.index])
     axes.tick_params(length=0)
     axes.set_xlabel(parameter_title(heat_map.across), labelpad=1)
     others = " of the other clients" if heat_map.across == f"{heat_map.up}_first" else ""
     axes.set_ylabel(parameter_title(heat_map.up) + others, labelpad=2)
+    held = ", ".join(f"{parameter_title(key)} = {v:g}" for key, v in heat_map.held.items())
+    axes.set_title("; ".join(filter(None, (shade.title, held))), loc="left", fontsize=7)
+    for (row, column), value in np.ndenumerate(table.to_numpy(float)):
+        more: Any = below.iat[row, column]
+        crossed = failed.iat[row, column]
+        if isinstance(more, list):
+            second, small = "" if all(more) else f"{sum(more)} of {len(more)}", 5.5
+        else:
+            second, small = "" if math.isnan(more) else f"± {shade.text(more)}", 4.8
+        texts = [(0.68 if second else 0.5, 6.5, shade.text(value)), (0.25, small, second)]
+        if crossed:
+            axes.plot(column + 0.5, row + 0.66, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
+            texts = [(0.25, 5.5, shade.text(value))]
+        dark = value - limits[0] < 0.55 * (limits[1] - limits[0]) and not crossed
+        look: dict[str, Any] = {"color": "white" if dark else "black", "va": "center"}
+        for up, points, text in texts:
+            axes.text(column + 0.5, row + up, text, fontsize=points, ha="center", **look)

@@ -75,8 +75,7 @@ class Panel(Strict):
         x = rows.get(self.along, case)
         if self.along == CASE:
             case, x = (case.str.extract(NUMBER)[part] for part in (0, 1))
-        layers = x.astype(str).str.count("@") + 1  # of a list of widths
-        rows = rows.assign(x=layers if layers.max() > 1 else x.astype(float), line=case)
+        rows = rows.assign(x=canvas.positions(x), line=case)
         if self.of:
             whole = rows[rows["method"] == self.of].set_index(["line", "x"])["mean"]
             base = whole.reindex(rows.set_index(["line", "x"]).index).to_numpy()
@@ -89,18 +88,19 @@ class Panel(Strict):
 
         A reference whose lines are equal in all scenarios has one line, with the scenario "".
         """
-        labels = [measure.label for measure in exhibit.measures]
-        found = self.rows(numbers, self.metric, self.split)
-        found = {key: rows for key, rows in found.items() if rows["x"].is_unique}
-        found = {key: rows for key, rows in found.items() if len(rows) > 1} or found
-        ordered = sorted(found, key=lambda key: labels.index(key[1]))
-        made = {key: canvas.line_of(found[key], found[key]["x"].tolist()) for key in ordered}
-        for label in (measure.label for measure in exhibit.measures if measure.reference):
-            own = [key for key in made if key[1] == label]
-            if own and all(made[key] == made[own[0]] for key in own):
-                once = {("", label): made[own[0]]}
-                made = {key: line for key, line in made.items() if key not in own} | once
-        return made
+        rows = self.rows(numbers, self.metric, self.split)
+        found = {key: canvas.line_of(own) for key, own in rows.items() if own["x"].is_unique}
+        found = {key: line for key, line in found.items() if len(line.x) > 1} or found
+        made: dict[Key, canvas.Line] = {}
+        once: dict[Key, canvas.Line] = {}
+        for measure in exhibit.measures:
+            own = {key: line for key, line in found.items() if key[1] == measure.label}
+            alike = [line for line in own.values() if line == next(iter(own.values()))]
+            if measure.reference and 0 < len(alike) == len(own):
+                once["", measure.label] = alike[0]
+            else:
+                made |= own
+        return made | once
 
     def draw(
         self,
@@ -109,26 +109,21 @@ class Panel(Strict):
         lines: Mapping[Key, canvas.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw the panel on `axes`: its `lines`, dots for trials, vertical lines and the bound.
+        """Draw `lines` on `axes` in the style `look`, dots for trials, upright lines, the bound."""
+        from matplotlib.ticker import LogLocator
 
-        `numbers` is the figure's csv, and `look` the style of each line.
-        """
-        from matplotlib.ticker import FixedLocator, LogLocator, MaxNLocator, NullLocator
-
+        of_rounds, log_x = self.along == ROUND, "x" in self.log
         for side in self.log:
             axes.set(**{f"{side}scale": "log"})
             axis: Any = axes.xaxis if side == "x" else axes.yaxis
-            axis.set_major_locator(LogLocator(subs=(1,) if self.along == ROUND else (1, 2, 5)))
+            axis.set_major_locator(LogLocator(subs=(1,) if of_rounds else (1, 2, 5)))
             axis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        if self.along == ROUND and "x" not in self.log:
-            axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10], integer=True))
-        markers = 0 if self.along != ROUND or "x" in self.log else MARKERS
-        bare = {"/".join(key): key for key in lines}
-        styles = {name: look[key] for name, key in bare.items()}
-        canvas.draw_lines(axes, {n: lines[k] for n, k in bare.items()}, styles, bare, markers)
-        if self.along == ROUND and "x" in self.log:  # as far apart on each line
-            for drawn in axes.get_lines():
-                drawn.set_markevery(1 / (MARKERS + 1))
+        if of_rounds and not log_x:
+            axes.locator_params("x", nbins=5, steps=[1, 2, 5, 10], integer=True)
+        canvas.draw_lines(axes, lines, look, markers=MARKERS if of_rounds and not log_x else 0)
+        if of_rounds and log_x:  # as far apart on each line
+            for curve in axes.get_lines():
+                curve.set_markevery(1 / (MARKERS + 1))
         dotted: set[float] = set()
         by_line = self.rows(numbers, self.dots) if self.dots else {}
         for key in filter(by_line.__contains__, lines):
@@ -140,9 +135,8 @@ class Panel(Strict):
         along = {x for line in lines.values() for x in line.x}
         for axis, values in ((axes.xaxis, along), (axes.yaxis, dotted)):
             if 0 < len(values) <= FEW:
-                axis.set_major_locator(FixedLocator(sorted(values)))
-                axis.set_major_formatter(lambda value, _: f"{value:g}")
-                axis.set_minor_locator(NullLocator())
+                axis.set_ticks(sorted(values), [f"{value:g}" for value in sorted(values)])
+                axis.set_ticks([], minor=True)
         thin: dict[str, Any] = {"linewidth": 1.0, "zorder": 0}
         for metric, style in zip(self.upright, UPRIGHT, strict=False):
             for key, rows in self.rows(numbers, metric).items():
@@ -187,7 +181,10 @@ class Lines(canvas.Figured):
             elif panel.along not in (ROUND, *shown.axis, *settings):
                 yield f"it is drawn along '{panel.along}', which it neither sweeps nor shows"
             elif panel.along != ROUND:
-                values = [*shown.values(panel.along), *_settings(shown, panel.along)]
+                values = shown.values(panel.along)
+                for measure in shown.measures:
+                    if panel.along in measure.show:
+                        values += [setting[panel.along] for setting in measure.settings]
                 deep = panel.along == "hidden" and len({str(x).count("@") for x in values}) > 1
                 if not deep and not all(is_number(str(value)) for value in values):
                     yield f"it is drawn along '{panel.along}', whose values are not all numbers"
@@ -206,13 +203,12 @@ class Lines(canvas.Figured):
 
         lines = [panel.lines(exhibit, numbers) for panel in self.panels]
         look = _looks(exhibit, list(dict.fromkeys(key for found in lines for key in found)))
-        names = {key: _name(exhibit, key) for key in look}
-        handles = canvas.handles_of({names[key]: style for key, style in look.items()})
+        named = {_name(exhibit, key): style for key, style in look.items()}
         columns = 2 if len(lines) in (2, 4) else min(len(lines), ACROSS)
-        rows, high = canvas.legend_rows([*names.values()], least=1), -(-len(lines) // columns)
+        rows, high = canvas.legend_rows([*named], least=1), -(-len(lines) // columns)
         bottom = 0.6 + canvas.LEGEND_ROW * rows
         figure = canvas.new_figure((AROUND + HIGH) * high + bottom)
-        canvas.legend(figure, handles, 0.08, rows)
+        canvas.legend(figure, named, 0.08, rows)
         canvas.headings(figure, exhibit)
         sides = {"left": 0.5, "right": 0.12, "top": AROUND, "bottom": bottom, "between": AROUND}
         every = [*itertools.chain(*canvas.grid_of(figure, high, columns, **sides))]
@@ -244,11 +240,6 @@ class Lines(canvas.Figured):
         return figure
 
 
-def _settings(shown: Planned, key: str) -> Iterator[Any]:
-    for measure in shown.measures:
-        yield from (setting[key] for setting in measure.settings if key in measure.show)
-
-
 def _name(exhibit: Exhibit, key: Key) -> str:
     """Return a line's name in the legend: its scenario, and its method unless that is the first."""
     case, method = key
@@ -257,13 +248,11 @@ def _name(exhibit: Exhibit, key: Key) -> str:
 
 def _looks(exhibit: Exhibit, keys: Sequence[Key]) -> dict[Key, LineStyle]:
     """Return the style of each line: a colour per scenario; thin for methods after the first."""
+    looks = line_styles(exhibit.measures)
     by_case = dict(zip(dict.fromkeys(case for case, _ in keys if case), CASES, strict=False))
-    by_label = line_styles(exhibit.measures)
-
-    def look(case: str, method: str) -> LineStyle:
-        if not case:
-            return by_label[method]
-        first = method == exhibit.measures[0].label
-        return by_case[case] if first else replace(by_case[case], dash=HEARD, width=0.9)
-
-    return {key: look(*key) for key in keys}
+    later = {case: replace(style, dash=HEARD, width=0.9) for case, style in by_case.items()}
+    first = exhibit.measures[0].label
+    return {
+        (case, method): (by_case if method == first else later).get(case, looks[method])
+        for case, method in keys
+    }

@@ -159,8 +159,8 @@ def printed_cells(row: Row) -> dict[str, Any]:
     def told(value: str, spread: str) -> str:
         if not value or math.isinf(float(value)):
             return value and "not reached"
-        around = f" ± {form.text(float(spread))}" if spread not in ("", "nan") else ""
-        return form.text(float(value)) + around
+        around = f" ± {form(float(spread))}" if spread not in ("", "nan") else ""
+        return form(float(value)) + around
 
     return {
         "cell": ", ".join(text if key == "case" else f"{key} {text}" for key, text in places),

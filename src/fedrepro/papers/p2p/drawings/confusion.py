@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from fedrepro.planning.exhibit_methods import ExhibitMethod
 
 CONFUSION, FILE = "confusion", "confusion.parquet"
-CLASSES = re.compile(r"(\d+) as (\d+)")
+CLASSES = re.compile(r"^(\d+) as (\d+)$")
 HEIGHT = 3.9  # inches, with two maps
 LEAST = 0.005  # shares above half a percent are written into the matrix
 DARK = 0.5  # from this share on, letters are white
@@ -66,11 +66,9 @@ class Confusion(Figured):
         trials: int,
         where: str,
     ) -> dict[tuple[str, str], list[float]]:
-        """Read a method's confusion matrix from its runs, as shares for the figure's csv.
+        """Read the confusion matrix of a method's node from files next to `metrics`.
 
-        `metrics` are the runs' files, `setting` the method's parameter values, `measure` the method
-        with the node to show; `where` names the figure in errors. The result maps ("confusion",
-        split) to a share per trial; a split is as `6 as 0`.
+        The result maps ("confusion", split), with a split as `6 as 0`, to a share per trial.
 
         Raises:
             FedreproError: a trial is missing, or a group has an unknown class.
@@ -79,33 +77,30 @@ class Confusion(Figured):
 
         # a row for each trial, setting, belief, node (client, from 0), class and predicted class
         paths = [Path(path).with_name(FILE) for path in metrics]
-        confusions = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
-        selected = confusions[
-            (confusions["setting"] == setting) & (confusions["belief"] == measure.belief)
-        ]
-        selected = selected[selected["client"] + 1 == measure.node]
-        by_trial = []
-        for trial in range(trials):
-            rows = selected[selected["trial"] == trial]
-            if rows.empty:
-                raise FedreproError(
-                    f"{where}: {setting} should have what node {measure.node} confuses in each "
-                    f"of {trials} trials, but lacks it in trial {trial}; delete its metrics and "
-                    "start again"
-                )
-            counts = rows.pivot(index="label", columns="predicted", values="count").to_numpy()
-            by_trial.append(shares(counts, self.groups, where))
-        return {
-            (CONFUSION, split): [by_split[split] for by_split in by_trial] for split in by_trial[0]
-        }
+        rows = pd.concat([read_table(path, CONFUSION).to_pandas() for path in paths])
+        rows = rows[(rows["setting"] == setting) & (rows["belief"] == measure.belief)]
+        by_trial = dict(tuple(rows[rows["client"] + 1 == measure.node].groupby("trial")))
+        lacking = next((trial for trial in range(trials) if trial not in by_trial), None)
+        if lacking is not None:
+            raise FedreproError(
+                f"{where}: {setting} should have what node {measure.node} confuses in each of "
+                f"{trials} trials, but lacks it in trial {lacking}; delete its metrics and start "
+                "again"
+            )
+        counts = (
+            by_trial[trial].pivot(index="label", columns="predicted", values="count").to_numpy()
+            for trial in range(trials)
+        )
+        found = pd.DataFrame([shares(of_trial, self.groups, where) for of_trial in counts])
+        return {(CONFUSION, str(split)): values.tolist() for split, values in found.items()}
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         figure = new_figure(HEIGHT)
         margins = {"left": 0.45, "right": 0.12, "top": 0.78, "bottom": 0.42}
         (panels,) = grid_of(figure, 1, len(exhibit.measures), across=0.45, **margins)
-        for index, (axes, measure) in enumerate(zip(panels, exhibit.measures, strict=True)):
+        for letter, axes, measure in zip(LETTERS, panels, exhibit.measures, strict=False):
             _draw(axes, map_of(numbers, measure.label, exhibit.key))
-            axes.set_title(f"{LETTERS[index]}  {measure.label}", loc="left")
+            axes.set_title(f"{letter}  {measure.label}", loc="left")
         panels[0].set_ylabel("class")
         headings(figure, exhibit)
         return figure
@@ -120,40 +115,35 @@ def shares(counts: np.ndarray, groups: Mapping[str, Sequence[int]], where: str) 
     classes = len(counts)
     sets = {str(label): [label] for label in range(classes)}
     for name, members in groups.items():
-        strange = [label for label in members if label >= classes]
-        if strange:
+        if max(members) >= classes:
             raise FedreproError(
-                f"{where}: group '{name}' has class {strange[0]}, but there are the classes 0 to "
+                f"{where}: group '{name}' has class {max(members)}, but there are the classes 0 to "
                 f"{classes - 1}"
             )
         sets[name] = list(members)
     by_split: dict[str, float] = {}
     for true, rows in sets.items():
-        class_counts = counts[rows]
-        total = max(1, int(class_counts.sum()))
+        total = max(1, int(counts[rows].sum()))
         for taken, columns in sets.items():
-            by_split[f"{true} as {taken}"] = float(class_counts[:, columns].sum() / total)
+            by_split[f"{true} as {taken}"] = float(counts[np.ix_(rows, columns)].sum() / total)
         by_split[f"{true} right"] = float(counts[rows, rows].sum() / total)
     return by_split
 
 
 def map_of(numbers: pd.DataFrame, label: str, where: str) -> np.ndarray:
-    """Return the confusion matrix of method `label` from a figure's numbers: mean shares (K, K).
+    """Return the confusion matrix of method `label` from a figure's csv: mean shares (K, K).
 
     Rows are classes and columns predicted classes; groups of classes are left out. `where` names
     the figure in errors.
     """
     rows = final(numbers)
     rows = rows[(rows["method"] == label) & (rows["metric"] == CONFUSION)]
-    entries = {}
-    for split, mean in zip(rows["split"], rows["mean"], strict=True):
-        pair = CLASSES.fullmatch(split)
-        if pair:
-            entries[int(pair[1]), int(pair[2])] = float(mean)
-    if not entries:
+    pairs = rows["split"].str.extract(CLASSES).dropna().astype(int)
+    if pairs.empty:
         raise FedreproError(f"{where}: there is nothing of what '{label}' confuses")
-    classes = 1 + max(label for label, _ in entries)
-    return np.array([[entries[i, j] for j in range(classes)] for i in range(classes)])
+    return (
+        rows.assign(true=pairs[0], taken=pairs[1]).pivot_table("mean", "true", "taken").to_numpy()
+    )
 
 
 def _draw(axes: Axes, shares: np.ndarray) -> None:
@@ -163,12 +153,10 @@ def _draw(axes: Axes, shares: np.ndarray) -> None:
     axes.imshow(shares, cmap=colours, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
     for (row, column), share in np.ndenumerate(shares):
         if share > LEAST + 1e-9:
-            colour = "white" if share > DARK else "black"
-            text = f"{100 * share:.0f}"
-            axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=7)
-    classes = range(len(shares))
-    axes.set_xticks(list(classes), [str(label) for label in classes])
-    axes.set_yticks(list(classes), [str(label) for label in classes])
+            look: dict[str, Any] = {"color": "white" if share > DARK else "black", "fontsize": 7}
+            axes.text(column, row, f"{100 * share:.0f}", ha="center", va="center", **look)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_ticks(range(len(shares)), map(str, range(len(shares))))
     axes.set_xlabel("taken for class, % of those of a class")
     axes.grid(visible=False)
     axes.tick_params(length=0)
