@@ -255,7 +255,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Regenerate config/README.md, the JSON schemas, and the numbers in docs and findings."""
+    """Regenerate config/README.md, and the numbers in docs and findings."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 

@@ -1,7 +1,6 @@
 """The typed configuration: config/config.yaml, and the definitions of papers' figures and tables.
 
-The JSON schemas in workflow/schemas and the tables of config/README.md are generated from the
-classes here; a test compares both with the classes.
+The tables of config/README.md are generated from the classes here; a test compares them.
 """
 
 from __future__ import annotations
