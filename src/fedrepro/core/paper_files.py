@@ -1,7 +1,6 @@
-"""Find the files of papers, and the modules that belong to one paper.
+"""Find the files of papers, which lie in `fedrepro/papers/<paper>`, and their modules.
 
-The files of a paper lie in `fedrepro/papers/<paper>`. A file in the working folder is preferred to
-the one in the package, so that users can change a copy or add a paper of their own.
+A file in the working folder is preferred, so that users can change a copy or add a paper.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    The texts are NAME and LINK of the paper, PICTURE (the figure that represents it), SENTENCE (its
-    result, if the first sentence of its results page does not state it) and PART (the part run).
+    These are NAME and LINK of the paper, PICTURE, the figure that represents it, SENTENCE, its
+    result if its page does not begin with it, and PART, the part that is run.
     """
     if paper not in paper_names():
         return ""
@@ -71,10 +70,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the short names of papers that have one of the files `names` or a user's file, sorted.
-
-    A user's file is `own`/<paper><suffix>, such as config/exhibits/mine.yaml.
-    """
+    """Return the papers, sorted, that have one of the files `names` or a file `own`/*<suffix>."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -94,8 +90,8 @@ def with_check() -> list[str]:
 def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
     """Return the function `run_check` of a paper's check.py, which compares with the authors' code.
 
-    The function has two arguments, a file of outputs of the authors' code and a function that
-    prints. It returns 0 if all numbers agree with ours, 1 if not, 2 if they cannot be compared.
+    Its arguments are a file of outputs of that code and a function that prints; it returns 0 if all
+    numbers agree with ours, 1 if not, 2 if they cannot be compared.
     """
     return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
 
