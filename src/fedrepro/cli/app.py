@@ -155,11 +155,12 @@ def check(
 
     Exit 0 if all agree, 1 if not, 2 if it cannot be checked.
     """
-    from fedrepro.core.paper_files import authors_check, with_check
+    from fedrepro.core.paper_files import attributes_of_papers
 
-    if paper not in with_check():
-        raise unknown("paper with a check", paper, with_check())
-    raise typer.Exit(authors_check(paper)(file, typer.echo))
+    checks = attributes_of_papers("check", "run_check")
+    if paper not in checks:
+        raise unknown("paper with a check", paper, checks)
+    raise typer.Exit(checks[paper](file, typer.echo))
 
 
 @app.command(

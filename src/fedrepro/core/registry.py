@@ -20,7 +20,7 @@ from fedrepro.core import plugins
 from fedrepro.core.component_tokens import parse, read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.paper_files import by_own_name, modules_in, modules_of_papers
+from fedrepro.core.paper_files import modules_in, modules_of_papers
 from fedrepro.core.params import Param
 from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
@@ -125,8 +125,8 @@ def components(kind: str) -> dict[str, Component]:
     """Return all components of a kind (such as method) by name; first import their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
-        papers = modules_of_papers(f"{kind}s")
-        for module in by_own_name([*modules_in(PACKAGES[kind]), *papers]):
+        modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
+        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]

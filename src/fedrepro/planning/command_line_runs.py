@@ -64,11 +64,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file of one figure, of a paper of this name.
-
-    Raises:
-        FedreproError: a name is unknown, or a value does not fit.
-    """
+    """Turn the options of `fedrepro run` into a file of one figure, of a paper of this name."""
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):

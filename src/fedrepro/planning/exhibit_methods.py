@@ -62,21 +62,10 @@ class Setting:
 class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
-    Attributes:
-        trials: the number of trials of this method; None: as many as the figure has.
-        choose: the rule that selects one of the settings (values of hyper-parameters).
-        reference: whether the method is drawn as a bound and not ranked.
-        paired_with: the method with more trials relative to which this one is shown.
-        show: the parameters that are not selected: a table has a row for each value.
-        measuring: at which rounds to evaluate.
-        training: changes of the local training.
-        race: the rounds over which successive halving runs, 0 for all rounds.
-        tune: how models are fine-tuned, or None.
-        over_clients: whether the spread shown is that over clients.
-        node: the node of a graph whose numbers are shown, from 1; None for all nodes.
-        belief: which network of the node: before or after it averaged with neighbours.
-        shown_on: held-out examples (validation, test, …) that a table shows numbers on.
-        last_rounds: the number of last evaluated rounds to average over.
+    Fields are as in `MethodEntry`, where the user wrote them. trials: None for as many as the
+    figure has. choose: the rule that selects one of the settings. race: the rounds over which
+    successive halving runs, 0 for all. shown_on: held-out examples (validation, test, …) that a
+    table shows numbers on. last_rounds: how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -189,15 +178,9 @@ def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str,
 def exhibit_methods(
     settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure or table, or of one of its scenarios, in their order.
+    """Return the methods of a figure or table, or of the scenario `case` of it, in their order.
 
-    Args:
-        settings: the configuration of the figure or table.
-        case: the key of one of several scenarios that the figure compares, or None.
-        at: values of swept parameters of fine-tuning.
-
-    Raises:
-        FedreproError: the configuration of a method is wrong.
+    `at` are values of swept parameters of fine-tuning. Raises FedreproError for a mistake.
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
@@ -412,16 +395,9 @@ def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
 def spec_of(
     kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return a component (data set, model, …) with its parameters, from the configuration.
+    """Return a component, such as a data set, with parameters of its `entry` and `extra` ones.
 
-    Args:
-        kind: the kind of the component, such as dataset.
-        entry: the name and parameters.
-        extra: further parameters.
-        sweep: whether a parameter may list several values.
-
-    Raises:
-        FedreproError: the component is unknown, or a value does not fit.
+    Raises FedreproError for unknown or unfit values, and for lists of several unless `sweep`.
     """
     spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
     return spec if sweep else spec.single()

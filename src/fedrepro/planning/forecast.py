@@ -49,7 +49,7 @@ class Forecast:
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     bytes: float = 0.0
     sources: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
@@ -77,7 +77,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
             known = rates.get((job.stage, _model(job)), rates.get((job.stage, "")))
             work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
             if known and work:
-                total.seconds[job.stage] += known[0] * work  # type: ignore[assignment]
+                total.seconds[job.stage] += known[0] * work
                 total.sources[known[1]] += 1
             else:
                 total.unknown[job.stage] += 1

@@ -129,11 +129,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
-
-    Raises:
-        FedreproError: the method does not name one known data set.
-    """
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
     if PUBLIC_INPUTS not in method.component.meta["needs"]:
         return None
     name, known = method[DATA], components("dataset")
@@ -181,13 +177,10 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    Attributes:
-        specs: the components (data set, method, …) that the stage depends on, by kind.
-        evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
-            change the folder's name.
-        raw, data, public: folders of the data set's raw files, its arrays, and the public data set.
-        members: the file of the partition: which client has which examples.
-        local: files of local models, as texts that `folders_of` expands.
+    evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
+    change the folder's name. raw, data, public: folders of raw files, of arrays, and of the public
+    data set. members: the file of the partition. local: files of local models, as texts that
+    `folders_of` expands.
     """
 
     stage: str
@@ -242,11 +235,7 @@ class Job:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component from its part `data` of a job's json; `where` is for errors.
-
-    Raises:
-        FedreproError: the component or one of its parameters is unknown.
-    """
+    """Build a component from its part `data` of a job's json; raise FedreproError if unfit."""
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
     values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
@@ -277,11 +266,7 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; `where` names it in errors.
-
-    Raises:
-        FedreproError: a key or value is not one of a job.
-    """
+    """Build a job from the content of its json; raise FedreproError if it is not one."""
     known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}

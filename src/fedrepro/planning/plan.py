@@ -133,11 +133,7 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that are to be drawn according to config/config.yaml.
-
-        Raises:
-            FedreproError: the definition of one has a mistake, or a file cannot be read.
-        """
+        """Return the figures and tables that config/config.yaml asks for; raise for a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for error in self.files.unread.values():
