@@ -242,14 +242,13 @@ def exhibit_settings(wildcards):
     return f"{settings} {digest}" if digest else settings
 
 
-def with_timings(exhibits, plan):
-    """Return the files of metrics and of times that these exhibits are drawn from, each once."""
-    metrics = dict.fromkeys(path for e in exhibits for path in plan.metrics_files(e))
-    return [*metrics, *(path.replace(METRICS, TIMINGS) for path in metrics)]
+def timings_of(metrics):
+    return [path.replace(METRICS, TIMINGS) for path in metrics]
 
 
 def read_by_exhibit(wildcards):
-    return with_timings([exhibit_of(wildcards)], plan_of(wildcards.scale))
+    metrics = plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
+    return [*metrics, *timings_of(metrics)]
 
 
 def read_by_models(wildcards):
@@ -367,12 +366,13 @@ def read_by_maps(wildcards):
 
 def read_by_site(wildcards):
     plan = plan_of(wildcards.scale)
+    runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
     return [
         *(plan.exhibit_file(e.key, e.suffix) for e in plan.selected),
         f"reports/{wildcards.scale}/partitions",
         *graph_maps_of_selected(wildcards),
         *pages_of_selected(wildcards),
-        *with_timings(plan.selected, plan),
+        *timings_of(runs),
     ]
 
 

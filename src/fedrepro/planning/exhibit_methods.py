@@ -266,7 +266,7 @@ def _exhibit_method(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=SELECTION_RULES[rule] if isinstance(rule, str) else rule and rule.choice,
+        choose=rule.choice if isinstance(rule, ChoiceEntry) else SELECTION_RULES.get(rule or ""),
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),

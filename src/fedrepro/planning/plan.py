@@ -101,8 +101,9 @@ class Plan:
         if not mistaken:
             labels = {measure.label for one in exhibits.values() for measure in one.measures}
             for key, exhibit in exhibits.items():
-                for given in (exhibit.settings, *exhibit.settings.cases.values()):
-                    for label in given.trials_of.keys() - labels:
+                cases = exhibit.settings.cases.values()
+                for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
+                    for label in by_label.keys() - labels:
                         where = f"trials_of of {key}, {file.place}"
                         self.broken[key] = unknown("method", label, labels, where)
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
@@ -281,10 +282,10 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
     """Group pairs (figure's key, thing that it uses) by thing: a list of keys, each key once."""
-    found: dict[T, dict[str, None]] = {}
-    for key, thing in pairs:
-        found.setdefault(thing, {})[key] = None
-    return {thing: list(keys) for thing, keys in found.items()}
+    found: dict[T, list[str]] = {}
+    for key, thing in dict.fromkeys(pairs):
+        found.setdefault(thing, []).append(key)
+    return found
 
 
 # ----------------------------------------------------------------------------- leaderboards
