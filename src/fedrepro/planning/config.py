@@ -181,7 +181,7 @@ class ExhibitFile(Strict):
         """
 
         def is_defined(name: str) -> bool:
-            scales = self._written(name, scale).get("scales")
+            scales: Any = self._written(name, scale).get("scales")
             known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
             return not known or scale in scales
 
