@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
+RULE = re.compile(r"\b(?:rule|as) (\w+)[: ]|^ {4}\"(\w+)\": \(", re.MULTILINE)
 ROW = re.compile(r"^\| `(\w+)`")
 
 
@@ -106,7 +107,8 @@ def test_the_drawing_of_rules_is_that_of_the_workflow() -> None:
     rules = {
         name
         for path in files
-        for name in re.findall(r"\b(?:rule|as) (\w+)[: ]", path.read_text("utf-8"), re.M)
+        for found in re.findall(RULE, path.read_text("utf-8"))
+        for name in found
     }
     assert drawn <= rules, "draw it again by the command in docs/architecture.md"
     assert {"train", "exhibit", "claims", "site"} <= drawn

@@ -398,7 +398,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         ),
         (
             "components/partitions/dirichlet.py", "version=1", "version=9",
-            {"partition", "train", "aggregate", "federate", "exhibit", "partition_maps",
+            {"partition", "train", "aggregate", "federate", "exhibit", "maps",
              "claims", "site"},
         ),
         (
@@ -408,7 +408,7 @@ def test_a_changed_label_only_redraws(finished, tmp_path):
         (
             "components/datasets/generated_images.py", "version=1", "version=9",
             {"prepare", "partition", "train", "aggregate", "federate", "peer", "exhibit",
-             "table", "partition_maps", "claims", "site"},
+             "table", "maps", "claims", "site"},
         ),
     ],
 )  # fmt: skip

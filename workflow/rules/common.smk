@@ -16,19 +16,14 @@ from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.cli import job_server, snakemake_support
-from fedrepro.planning.config import (
-    SCALES,
-    load_exhibits,
-    read_config,
-    table_names,
-)
+from fedrepro.planning.config import SCALES, load_exhibits, read_config, table_names
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import OWN_EXHIBITS, claims_file, published_file
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
 from fedrepro.planning.jobs import METRICS, TIMINGS
-from fedrepro.planning.plan import Plan, part_keys, parts_of
+from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
@@ -141,9 +136,6 @@ if workflow.is_main_process:
             print(f"fedrepro: {sentence}", file=sys.stderr)
 
 
-# ------------------------------------------------------------------------------ jobs that compute
-
-
 def job_of(stage, wildcards):
     """Return the job that writes the folder with these wildcards (scale, job) in a stage."""
     with sentences():
@@ -163,14 +155,13 @@ def digest_of(stage):
     return lambda wildcards: job_of(stage, wildcards).digest
 
 
-def read_by(stage, name):
-    """Return a function from wildcards to the paths of a job's inputs `name`, such as "data"."""
+def inputs_of(job):
+    return filter(None, [job.data, job.members, *job.models, job.public])
 
-    def paths(wildcards):
-        job = job_of(stage, wildcards)
-        return job.models if name == "local" else getattr(job, name) or []
 
-    return paths
+def read_by(stage):
+    """Return a function from wildcards to the paths of a job's inputs."""
+    return lambda wildcards: list(inputs_of(job_of(stage, wildcards)))
 
 
 def raw_files(wildcards):
@@ -183,6 +174,12 @@ def raw_files(wildcards):
 
 
 OF_PLAN = {"seed": CONFIG.seed, "granularity": CONFIG.granularity.model_dump()}
+CLAIMS_SHOW = {"exhibit": "claims", "shows": "every claim", "scale": "{scale}"}
+BOARD_SHOWS = {
+    "exhibit": "leaderboard {board}",
+    "shows": "all methods in all its scenarios",
+    "scale": "{scale}",
+}
 
 
 def drawing(stage, **keys):
@@ -191,18 +188,31 @@ def drawing(stage, **keys):
     Values of `keys` may contain wildcards in braces, or be functions of the wildcards.
     """
 
-    def text(wildcards):
-        given = {
-            key: (
-                value.format(**wildcards)
-                if isinstance(value, str)
-                else value(wildcards) if callable(value) else value
-            )
-            for key, value in keys.items()
-        }
-        return json.dumps({"stage": stage, **given})
+    def filled(value, wildcards):
+        if callable(value):
+            return value(wildcards)
+        return value.format(**wildcards) if isinstance(value, str) else value
 
-    return text
+    return lambda wildcards: json.dumps(
+        {"stage": stage, **{key: filled(v, wildcards) for key, v in keys.items()}}
+    )
+
+
+def in_report(name, caption, kind, labels):
+    """Mark the file `name` of a paper as part of Snakemake's report."""
+    return report(
+        f"reports/{{scale}}/{{paper}}/{name}",
+        caption=f"../report/{caption}.rst",
+        category=name_of_paper,
+        subcategory=kind,
+        labels=labels,
+    )
+
+
+def name_of_paper(wildcards):
+    from fedrepro.record.site.pages import paper_name
+
+    return paper_name(wildcards.paper)
 
 
 def exhibit_of(wildcards):
@@ -211,23 +221,158 @@ def exhibit_of(wildcards):
         return plan_of(wildcards.scale).exhibit(key)
 
 
+def labels_of(wildcards):
+    """Return the labels of an exhibit in Snakemake's report: name, title and scale."""
+    shows = exhibit_of(wildcards).settings.title
+    return {"exhibit": wildcards.exhibit, "shows": shows, "scale": wildcards.scale}
+
+
+def caption_of(wildcards):
+    """Return the caption of an exhibit, with markup characters of reStructuredText escaped."""
+    return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
+
+
+def exhibit_settings(wildcards):
+    """Return a text of all that a drawing depends on besides numbers, such as labels."""
+    exhibit = exhibit_of(wildcards)
+    settings = exhibit.settings.model_dump_json()
+    # a table compares with the paper's printed values, wherever their file lies
+    printed = str(published_file(wildcards.paper)) if exhibit.is_table else ""
+    digest = digest_of_file(printed)
+    return f"{settings} {digest}" if digest else settings
+
+
+def timings_of(metrics):
+    return [path.replace(METRICS, TIMINGS) for path in metrics]
+
+
+def read_by_exhibit(wildcards):
+    metrics = plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
+    return [*metrics, *timings_of(metrics)]
+
+
+def read_by_models(wildcards):
+    """Return the inputs of an exhibit's one-shot jobs: data, partitions and local models."""
+    jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
+    one_shot = [
+        job
+        for job in jobs
+        if "method" in job.specs
+        and job.specs["method"].component.meta["kind"] == "one_shot"
+    ]
+    found = ([job.data, job.members, *job.models] for job in one_shot)
+    return list(dict.fromkeys(itertools.chain(*found)))
+
+
+def claims_said(wildcards):
+    """Return the digest of the file with a paper's claims, independent of its folder."""
+    return digest_of_file(str(claims_file(wildcards.paper)))
+
+
+def board_settings(wildcards):
+    """Return a leaderboard's configuration as json; a changed one draws it again."""
+    return EXHIBITS[wildcards.paper].boards[wildcards.board].model_dump_json()
+
+
+def parts_of_board(wildcards):
+    """Return the csv and json files of all exhibits of a leaderboard."""
+    plan, paper = plan_of(wildcards.scale), wildcards.paper
+    if wildcards.board not in plan.files[paper].boards:
+        raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
+    keys = part_keys(plan, paper, wildcards.board)
+    suffixes = (".csv", ".choice.csv", ".json")
+    return [plan.exhibit_file(key, suffix) for key in keys for suffix in suffixes]
+
+
+# ------------------------------------------------------------------------------ selected exhibits
+
+
 def selected_keys(wildcards):
     return [exhibit.key for exhibit in plan_of(wildcards.scale).selected]
 
 
-def shown_keys(wildcards):
-    """Return the selected exhibits, and exhibits drawn before, which pages show unchanged."""
+def of_paper(keys, paper):
+    return [key for key in keys if key.startswith(f"{paper}/")]
+
+
+def whole(keys, scale):
+    """Return those of the exhibits that have all their files in `reports`."""
     from fedrepro.numbers.exhibit_files import whole_exhibits
 
-    plan = plan_of(wildcards.scale)
-    reports = Path(f"reports/{wildcards.scale}")
-    drawn = whole_exhibits(reports, plan.exhibits, wildcards.scale)
+    return whole_exhibits(Path(f"reports/{scale}"), keys, scale)
+
+
+def shown_keys(wildcards):
+    """Return the selected exhibits, and exhibits drawn before, which pages show unchanged."""
+    drawn = whole(plan_of(wildcards.scale).exhibits, wildcards.scale)
     return list(dict.fromkeys([*selected_keys(wildcards), *drawn]))
 
 
 def shown_keys_of_paper(wildcards):
+    return of_paper(shown_keys(wildcards), wildcards.paper)
+
+
+def selected_tables_of_paper(wildcards):
+    """Return the csv and json files with which the claims of a paper are judged."""
+    keys = of_paper(selected_keys(wildcards), wildcards.paper)
+    plan = plan_of(wildcards.scale)
     return [
-        key for key in shown_keys(wildcards) if key.startswith(f"{wildcards.paper}/")
+        plan.exhibit_file(key, suffix) for key in keys for suffix in (".csv", ".json")
+    ]
+
+
+def pages_of_selected(wildcards):
+    """Return, of papers' claims and of leaderboards, the file and the exhibits it is made of.
+
+    Papers have claims and selected exhibits; of a leaderboard all exhibits are selected.
+    """
+    plan, keys = plan_of(wildcards.scale), selected_keys(wildcards)
+    found = {}
+    for paper in dict.fromkeys(key.partition("/")[0] for key in keys):
+        if claims_file(paper).exists():
+            found[plan.exhibit_file(f"{paper}/claims", ".csv")] = of_paper(keys, paper)
+    for paper, file in plan.files.items():
+        for version in file.boards:
+            parts = part_keys(plan, paper, version)
+            if parts and set(parts) <= set(keys):
+                found[plan.exhibit_file(f"{paper}/{version}", ".json")] = parts
+    return found
+
+
+def resolved_graphs(wildcards):
+    """Return a text of all that drawings of graphs depend on, files of edge weights included."""
+    found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
+    return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
+
+
+def graph_maps_of_selected(wildcards):
+    """Return a list with the folder of graph drawings, empty if selected exhibits have no graph."""
+    there = resolved_graphs(wildcards)
+    return [f"reports/{wildcards.scale}/graphs"] if there else []
+
+
+def read_by_maps(wildcards):
+    """Return selected data sets and the files of their partitions in the first trial."""
+    plan = plan_of(wildcards.scale)
+    (first,) = plan.blocks(1)
+    if wildcards.maps == "graphs":
+        return []
+    pairs = plan.partitions(selected_keys(wildcards))
+    return [
+        *dict.fromkeys(plan.jobs.dataset(data) for data, _ in pairs),
+        *(plan.jobs.partition(*pair, first) for pair in pairs),
+    ]
+
+
+def read_by_site(wildcards):
+    plan = plan_of(wildcards.scale)
+    runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
+    return [
+        *(plan.exhibit_file(e.key, e.suffix) for e in plan.selected),
+        f"reports/{wildcards.scale}/partitions",
+        *graph_maps_of_selected(wildcards),
+        *pages_of_selected(wildcards),
+        *timings_of(runs),
     ]
 
 
@@ -252,191 +397,20 @@ def there_for_report(wildcards):
 
     Verdicts on a paper's claims, and leaderboards, are included only if all their exhibits exist.
     """
-    from fedrepro.numbers.exhibit_files import whole_exhibits
-
-    plan, reports = plan_of(wildcards.scale), Path(f"reports/{wildcards.scale}")
-    keys = selected_keys(wildcards)
-    whole = set(whole_exhibits(reports, keys, wildcards.scale))
+    plan, keys = plan_of(wildcards.scale), selected_keys(wildcards)
+    drawn = set(whole(keys, wildcards.scale))
     found = [
-        plan.exhibit_file(e.key, e.suffix) for e in plan.selected if e.key in whole
+        plan.exhibit_file(e.key, e.suffix) for e in plan.selected if e.key in drawn
     ]
-    missing = [key for key in keys if key not in whole]
-    made = {
-        path: [key for key in keys if key.startswith(f"{Path(path).parent.name}/")]
-        for path in claims_of_selected(wildcards)
-    }
-    for path in boards_of_selected(wildcards):
-        made[path] = part_keys(plan, Path(path).parent.name, Path(path).stem)
-    for path, parts in made.items():
-        there = Path(path).exists() and whole.issuperset(parts)
+    missing = [key for key in keys if key not in drawn]
+    for path, parts in pages_of_selected(wildcards).items():
+        there = Path(path).exists() and drawn.issuperset(parts)
         (found if there else missing).append(path)
     if not found:
         raise WorkflowError(
-            f"{reports} has nothing to report yet: run snakemake without --report first"
+            f"reports/{wildcards.scale} has nothing to report yet: run snakemake without --report first"
         )
     if missing:
-        print(
-            f"The report leaves out what is not there yet: {', '.join(missing)}",
-            file=sys.stderr,
-        )
+        said = f"The report leaves out what is not there yet: {', '.join(missing)}"
+        print(said, file=sys.stderr)
     return found
-
-
-def metrics_files(wildcards):
-    return plan_of(wildcards.scale).metrics_files(exhibit_of(wildcards))
-
-
-def timings_files(wildcards):
-    return [path.replace(METRICS, TIMINGS) for path in metrics_files(wildcards)]
-
-
-def claims_said(wildcards):
-    """Return the digest of the file with a paper's claims, independent of its folder."""
-    return digest_of_file(str(claims_file(wildcards.paper)))
-
-
-def read_by_exhibit(name):
-    """Return a function from wildcards to the inputs `name` of an exhibit's one-shot jobs."""
-
-    def paths(wildcards):
-        jobs = plan_of(wildcards.scale).jobs_of(exhibit_of(wildcards))
-        found = [
-            job
-            for job in jobs
-            if "method" in job.specs
-            and job.specs["method"].component.meta["kind"] == "one_shot"
-        ]
-        each = [
-            job.models if name == "local" else [getattr(job, name)] for job in found
-        ]
-        return list(dict.fromkeys(itertools.chain(*each)))
-
-    return paths
-
-
-def labels_of(wildcards):
-    """Return the labels of an exhibit in Snakemake's report: name, title and scale."""
-    return {
-        "exhibit": wildcards.exhibit,
-        "shows": exhibit_of(wildcards).settings.title,
-        "scale": wildcards.scale,
-    }
-
-
-def name_of_paper(wildcards):
-    from fedrepro.record.site.pages import paper_name
-
-    return paper_name(wildcards.paper)
-
-
-def caption_of(wildcards):
-    """Return the caption of an exhibit, with markup characters of reStructuredText escaped."""
-    return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
-
-
-def exhibit_settings(wildcards):
-    """Return a text of all that a drawing depends on besides numbers, such as labels."""
-    exhibit = exhibit_of(wildcards)
-    settings = exhibit.settings.model_dump_json()
-    # a table compares with the paper's printed values, wherever their file lies
-    printed = str(published_file(wildcards.paper)) if exhibit.is_table else ""
-    digest = digest_of_file(printed)
-    return f"{settings} {digest}" if digest else settings
-
-
-def partitions_of_selected(wildcards):
-    """Return the partition files of the selected exhibits that contain the first trial."""
-    plan = plan_of(wildcards.scale)
-    (first,) = plan.blocks(1)
-    return [
-        plan.jobs.partition(*pair, first)
-        for pair in plan.partitions(selected_keys(wildcards))
-    ]
-
-
-def data_of_selected(wildcards):
-    plan = plan_of(wildcards.scale)
-    datasets = dict.fromkeys(d for d, _ in plan.partitions(selected_keys(wildcards)))
-    return [plan.jobs.dataset(dataset) for dataset in datasets]
-
-
-def resolved_graphs(wildcards):
-    """Return a text of all that drawings of graphs depend on, files of edge weights included."""
-    found = plan_of(wildcards.scale).graphs(selected_keys(wildcards))
-    return ";".join(f"{graph.resolved} {nodes}" for graph, nodes in found)
-
-
-def graph_maps_of_selected(wildcards):
-    """Return a list with the folder of graph drawings, empty if selected exhibits have no graph."""
-    plan = plan_of(wildcards.scale)
-    return (
-        [f"reports/{wildcards.scale}/graphs"]
-        if plan.graphs(selected_keys(wildcards))
-        else []
-    )
-
-
-def selected_keys_of_paper(wildcards):
-    plan = plan_of(wildcards.scale)
-    return [e.key for e in plan.selected if e.paper == wildcards.paper]
-
-
-def selected_tables_of_paper(wildcards):
-    """Return the csv and json files with which the claims of a paper are judged."""
-    return [
-        f"reports/{wildcards.scale}/{key}{suffix}"
-        for key in selected_keys_of_paper(wildcards)
-        for suffix in (".csv", ".json")
-    ]
-
-
-def claims_of_selected(wildcards):
-    """Return the file of verdicts on claims of each paper that has claims and selected exhibits."""
-    papers = dict.fromkeys(e.paper for e in plan_of(wildcards.scale).selected)
-    return [
-        f"reports/{wildcards.scale}/{paper}/claims.csv"
-        for paper in papers
-        if claims_file(paper).exists()
-    ]
-
-
-def parts_of_board(wildcards):
-    """Return the csv and json files of all exhibits of a leaderboard."""
-    plan, paper = plan_of(wildcards.scale), wildcards.paper
-    if wildcards.board not in plan.files[paper].boards:
-        raise WorkflowError(f"there is no leaderboard {paper}/{wildcards.board}")
-    return [
-        plan.exhibit_file(exhibit.key, suffix)
-        for exhibit in parts_of(plan, paper, wildcards.board)
-        for suffix in (".csv", ".choice.csv", ".json")
-    ]
-
-
-def board_settings(wildcards):
-    """Return a leaderboard's configuration as json; a changed one draws it again."""
-    return EXHIBITS[wildcards.paper].boards[wildcards.board].model_dump_json()
-
-
-def boards_of_selected(wildcards):
-    """Return the json file of each leaderboard whose exhibits are all selected."""
-    plan = plan_of(wildcards.scale)
-    chosen = {exhibit.key for exhibit in plan.selected}
-    found = []
-    for paper, file in plan.files.items():
-        for version in file.boards:
-            parts = set(part_keys(plan, paper, version))
-            if parts and parts <= chosen:
-                found.append(f"reports/{wildcards.scale}/{paper}/{version}.json")
-    return found
-
-
-def selected_files(wildcards):
-    """Return the file of each selected exhibit: an svg of a figure, an html of a table."""
-    plan = plan_of(wildcards.scale)
-    return [plan.exhibit_file(e.key, e.suffix) for e in plan.selected]
-
-
-def selected_timings(wildcards):
-    plan = plan_of(wildcards.scale)
-    runs = dict.fromkeys(path for e in plan.selected for path in plan.metrics_files(e))
-    return [path.replace(METRICS, TIMINGS) for path in runs]

@@ -13,10 +13,7 @@ rule download:
         runtime=growing(120),
     params:
         job=drawing(
-            "download",
-            dataset="{name}",
-            file="{file}",
-            out="resources/{name}/{file}",
+            "download", dataset="{name}", file="{file}", out="resources/{name}/{file}"
         ),
     message:
         "downloading {wildcards.name}/{wildcards.file}"
@@ -43,7 +40,7 @@ use rule download as prepare with:
 
 use rule download as partition with:
     input:
-        data=read_by("partition", "data"),
+        read_by("partition"),
     output:
         "results/{scale}/partition/{job}/partition.parquet",
     log:

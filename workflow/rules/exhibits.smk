@@ -1,14 +1,36 @@
-use rule download as exhibit with:
+# All that draws asks for little; what has other inputs and outputs takes this rule over.
+use rule download as site with:
     input:
-        metrics=metrics_files,
-        timings=timings_files,
+        read_by_site,
+    output:
+        "reports/{scale}/index.html",
+        directory("reports/{scale}/site"),
+    log:
+        "results/{scale}/logs/site.log",
+    resources:
+        mem_mb=growing(1000),
+        runtime=growing(20),
+    params:
+        job=drawing(
+            "site",
+            scale="{scale}",
+            exhibits=shown_keys,
+            reports="reports/{scale}",
+            maps="reports/{scale}/partitions",
+            graphs=graph_maps_of_selected,
+            out="reports/{scale}/index.html",
+        ),
+    message:
+        "writing reports/{wildcards.scale}/index.html"
+
+
+use rule site as exhibit with:
+    input:
+        read_by_exhibit,
     output:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
     log:
         "results/{scale}/logs/exhibits/{paper}/{exhibit}.log",
-    resources:
-        mem_mb=growing(1000),
-        runtime=growing(20),
     params:
         job=drawing(
             "exhibit",
@@ -29,8 +51,6 @@ use rule exhibit as table with:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
     wildcard_constraints:
         exhibit=TABLES,
-    message:
-        "writing {wildcards.paper} {wildcards.exhibit} at scale {wildcards.scale}"
 
 
 rule report_maps:
@@ -59,16 +79,9 @@ rule report_maps:
 use rule report_maps as report_exhibit with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *FIGURE),
-        metrics=metrics_files,
-        timings=timings_files,
+        read_by_exhibit,
     output:
-        report(
-            "reports/{scale}/{paper}/{exhibit}.svg",
-            caption="../report/exhibit.rst",
-            category=name_of_paper,
-            subcategory="Figures",
-            labels=labels_of,
-        ),
+        in_report("{exhibit}.svg", "exhibit", "Figures", labels_of),
         multiext("reports/{scale}/{paper}/{exhibit}", *FIGURE[1:]),
     log:
         "results/{scale}/logs/reports/{paper}/{exhibit}.log",
@@ -84,16 +97,9 @@ use rule report_maps as report_exhibit with:
 use rule report_exhibit as report_table with:
     input:
         multiext(f"{DRAWN}/{{paper}}/{{exhibit}}", *TABLE),
-        metrics=metrics_files,
-        timings=timings_files,
+        read_by_exhibit,
     output:
-        report(
-            "reports/{scale}/{paper}/{exhibit}.html",
-            caption="../report/exhibit.rst",
-            category=name_of_paper,
-            subcategory="Tables",
-            labels=labels_of,
-        ),
+        in_report("{exhibit}.html", "exhibit", "Tables", labels_of),
         multiext("reports/{scale}/{paper}/{exhibit}", *TABLE[1:]),
     wildcard_constraints:
         exhibit=TABLES,
@@ -102,11 +108,8 @@ use rule report_exhibit as report_table with:
 
 rule models:
     input:
-        numbers="reports/{scale}/{paper}/{exhibit}.csv",
-        about="reports/{scale}/{paper}/{exhibit}.json",
-        data=read_by_exhibit("data"),
-        partitions=read_by_exhibit("members"),
-        models=read_by_exhibit("local"),
+        multiext("reports/{scale}/{paper}/{exhibit}", ".csv", ".json"),
+        read_by_models,
     output:
         directory("reports/{scale}/{paper}/{exhibit}.models"),
     log:
@@ -131,3 +134,102 @@ rule models:
         "keeping the chosen models of {wildcards.paper} {wildcards.exhibit}"
     shell:
         "fedrepro job {params.job:q} --device {params.device} --threads {threads} 2> {log:q}"
+
+
+use rule site as maps with:
+    input:
+        read_by_maps,
+    output:
+        directory(f"{DRAWN}/{{maps}}"),
+    log:
+        "results/{scale}/logs/maps/{maps}.log",
+    wildcard_constraints:
+        maps="partitions|graphs",
+    params:
+        job=drawing(
+            "maps",
+            kind="{maps}",
+            exhibits=selected_keys,
+            scale="{scale}",
+            **OF_PLAN,
+            out=f"{DRAWN}/{{maps}}",
+        ),
+        graphs=resolved_graphs,
+        schema=SCHEMA_VERSION,
+    message:
+        "drawing the {wildcards.maps} of scale {wildcards.scale}"
+
+
+use rule site as claims with:
+    input:
+        selected_tables_of_paper,
+    output:
+        multiext(f"{DRAWN}/{{paper}}/claims", ".csv", ".json"),
+    log:
+        "results/{scale}/logs/claims/{paper}.log",
+    params:
+        job=drawing(
+            "claims",
+            paper="{paper}",
+            exhibits=shown_keys_of_paper,
+            reports="reports/{scale}",
+            out=f"{DRAWN}/{{paper}}/claims.csv",
+        ),
+        says=claims_said,
+    message:
+        "claims of {wildcards.paper} at scale {wildcards.scale}"
+
+
+use rule report_maps as report_claims with:
+    input:
+        multiext(f"{DRAWN}/{{paper}}/claims", ".csv", ".json"),
+        selected_tables_of_paper,
+    output:
+        in_report("claims.csv", "claims", "Claims", CLAIMS_SHOW),
+        "reports/{scale}/{paper}/claims.json",
+    log:
+        "results/{scale}/logs/reports/{paper}/claims.log",
+    localrule: True
+    params:
+        drawn=f"{DRAWN}/{{paper}}/claims.*",
+        to="reports/{scale}/{paper}",
+        exhibits=shown_keys_of_paper,
+        says=claims_said,
+
+
+use rule site as board with:
+    input:
+        parts_of_board,
+    output:
+        multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
+    log:
+        "results/{scale}/logs/boards/{paper}/{board}.log",
+    params:
+        job=drawing(
+            "board",
+            board="{paper}/{board}",
+            scale="{scale}",
+            reports="reports/{scale}",
+            out=f"{DRAWN}/{{paper}}/{{board}}",
+        ),
+        settings=board_settings,
+        schema=SCHEMA_VERSION,
+    message:
+        "leaderboard {wildcards.paper}/{wildcards.board} at scale {wildcards.scale}"
+
+
+use rule report_maps as report_board with:
+    input:
+        multiext(f"{DRAWN}/{{paper}}/{{board}}", *BOARD),
+        parts_of_board,
+    output:
+        in_report("{board}.groups.svg", "board", "Figures", BOARD_SHOWS),
+        multiext("reports/{scale}/{paper}/{board}", *BOARD[1:]),
+    log:
+        "results/{scale}/logs/reports/{paper}/{board}.log",
+    localrule: True
+    params:
+        drawn=f"{DRAWN}/{{paper}}/{{board}}.*",
+        to="reports/{scale}/{paper}",
+        settings=board_settings,
+        schema=SCHEMA_VERSION,

@@ -138,11 +138,12 @@ def check(
 
     Exit 0 if all agree, 1 if not, 2 if it cannot be checked.
     """
-    from fedrepro.core.paper_files import authors_check, with_check
+    from fedrepro.core.paper_files import attributes_of_papers
 
-    if paper not in with_check():
-        raise unknown("paper with a check", paper, with_check())
-    raise typer.Exit(authors_check(paper)(file, typer.echo))
+    checks = attributes_of_papers("check", "run_check")
+    if paper not in checks:
+        raise unknown("paper with a check", paper, checks)
+    raise typer.Exit(checks[paper](file, typer.echo))
 
 
 @app.command(
@@ -230,7 +231,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Regenerate config/README.md, the JSON schemas, and the numbers in docs and findings."""
+    """Regenerate config/README.md, and the numbers in docs and findings."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 

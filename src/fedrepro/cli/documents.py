@@ -1,4 +1,4 @@
-"""Generated documents: JSON schemas, config/README.md, and the numbers in pages."""
+"""Generated documents: config/README.md, and the numbers in pages."""
 
 from __future__ import annotations
 
@@ -39,9 +39,6 @@ WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
 def documents() -> dict[Path, str]:
     """Return all documents with a generated part, except some unchanged ones, as texts by path."""
     texts = {Path("config/README.md"): page("config.md")}
-    for name, model in (("config", config.Config), ("exhibits", config.ExhibitFile)):
-        schema = f"{json.dumps(model.model_json_schema(), indent=2)}\n"
-        texts[Path(f"workflow/schemas/{name}.schema.json")] = schema
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
     parts = {

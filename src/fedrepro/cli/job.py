@@ -1,8 +1,7 @@
 """`fedrepro job JSON`: runs one job of the workflow, also on a machine without Snakemake.
 
-The json of a job that computes is described in `planning/jobs.py`; the json of a job that draws has
-the keys in DRAWING. Jobs that compute load neither typer nor pydantic, so that they run on a
-machine with only the numerical packages.
+The json of a job that computes is that of `planning/jobs.py`; of a job that draws it has the keys
+in DRAWING. Jobs that compute load neither typer nor pydantic, so that numerical packages suffice.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from graphlib import TopologicalSorter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import THREADS
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import METHOD_KINDS, STAGES
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
@@ -29,10 +29,7 @@ FOREVER = 1e7
 
 
 def run_job(argv: Sequence[str]) -> int:
-    """Run one job of the workflow, or all unfinished jobs that a file lists; return exit status.
-
-    `argv` is the job as json, or the path of a file with one job per line, and options.
-    """
+    """Run a job given as json, or unfinished jobs of a file with one a line; return exit status."""
     parser = argparse.ArgumentParser(prog="fedrepro job", description=__doc__)
     parser.add_argument("job", help="json of a job, or a file with one a line")
     parser.add_argument("--threads", type=int, default=1, help="of the numerical libraries")
@@ -74,7 +71,6 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
         note = Path(job.out, WRITTEN)  # says whether this very job is done
         if not note.exists() or note.read_text(encoding="utf-8") != _note(job):
             left[job.out] = job
-    waiting = dict(left)
 
     def one(job: Any) -> int:
         log = Path(log_of(job.out))
@@ -87,18 +83,23 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
                 process.terminate()
                 return process.wait()
 
+    order = TopologicalSorter({out: left.keys() & {*job.before} for out, job in left.items()})
+    order.prepare()
+    waiting: list[str] = []
+    running: dict[Any, str] = {}
     with ThreadPoolExecutor(options.at_once) as pool:
-        running: dict[Any, str] = {}
         while time.monotonic() < end:
-            for out, job in list(waiting.items()):
-                if len(running) < options.at_once and not left.keys() & {*job.before}:
-                    running[pool.submit(one, waiting.pop(out))] = out
+            waiting += order.get_ready()
+            while waiting and len(running) < options.at_once:
+                out = waiting.pop(0)
+                running[pool.submit(one, left[out])] = out
             if not running:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 out, status = running.pop(future), future.result()
                 print(f"{status or 'done'}: {out}, {log_of(out)}", flush=True)
                 if status == 0:
+                    order.done(out)
                     del left[out]
     print(f"{len(jobs) - len(left)} of {len(jobs)} jobs are done")
     return int(bool(left))
@@ -116,40 +117,12 @@ def _run(text: str, device: str) -> None:
         raise FedreproError(f"the job is not valid json: {error}") from None
     if not isinstance(data, dict) or not isinstance(data.get("stage"), str):
         raise FedreproError(f'a job must be {{"stage": ...}} with its keys, not {shown(data)}')
-    stage = data["stage"]
-    if stage in COMPUTING:
+    if data["stage"] in COMPUTING:
         _compute(data, device)
-        return
-    if stage not in DRAWING:
-        raise unknown("stage", stage, [*COMPUTING, *DRAWING], "the job")
-    module, function, arguments = DRAWING[stage]
-    given = {key: value for key, value in data.items() if key != "stage"}
-    known = [key for key in arguments if key not in ("device", "mirror", "plan")]
-    known += ["scale", "seed", "granularity"] if "plan" in arguments else []
-    for key, value in given.items():
-        if key not in known:
-            raise unknown("key", key, known, f"the job of stage {stage}")
-        listed = value if isinstance(value, list) else [value]
-        if not isinstance(value, TYPES.get(key, str)) or (
-            key in MANY and not all(isinstance(one, str) for one in listed)
-        ):
-            raise FedreproError(f"the job of stage {stage}: '{key}' cannot be {shown(value)}")
-    for key in known:
-        if key not in given and key not in OPTIONAL:
-            raise FedreproError(f"the job of stage {stage}: the key '{key}' is missing")
-    values: dict[str, Any] = {**OPTIONAL, **given, "device": device}
-    values["mirror"] = os.environ.get("FEDREPRO_MIRROR", "")
-    values |= {key: Path(values[key]) for key in ("out", "reports") if key in given}
-    values["maps"] = Path(values["maps"]) if values["maps"] else None
-    values["graphs"] = [Path(graph) for graph in values["graphs"]]
-    if "plan" in arguments:
-        values["plan"] = _plan(values)
-    if stage == "claims":
-        from fedrepro.core.paper_files import claims_file
-
-        values["paper"] = claims_file(values["paper"])
-    stages = import_module(f"fedrepro.stages.{module}")
-    getattr(stages, function)(*(values[key] for key in arguments))
+    elif data["stage"] in DRAWING:
+        _draw(data, device)
+    else:
+        raise unknown("stage", data["stage"], [*COMPUTING, *DRAWING], "the job")
 
 
 ON_DATA = (*WITHOUT_GRAPH, "data", "members", "trials")
@@ -167,7 +140,7 @@ COMPUTING: dict[str, tuple[str, ...]] = {  # stage -> the keys that it needs
 MODULES = {"prepare": "data", "partition": "data", "peer": "federate"}  # others: as the stage
 
 
-def _compute(data: Mapping[str, Any], device: str) -> None:
+def _compute(data: dict[str, Any], device: str) -> None:
     from fedrepro.core.artifacts import require_unread, write_text
     from fedrepro.planning.jobs import read_job
 
@@ -190,10 +163,7 @@ def _compute(data: Mapping[str, Any], device: str) -> None:
 
 
 def compute(job: Any, device: str) -> None:
-    """Run a job of a computing stage, such as local training, on `device` (cpu or cuda).
-
-    `job` is a `planning.jobs.Job`, which names the inputs and the output folder.
-    """
+    """Run `job`, a `planning.jobs.Job` of a stage that computes, on `device` (cpu or cuda)."""
     from fedrepro.planning.jobs import MEMBERS
 
     out = Path(job.out)
@@ -211,9 +181,9 @@ def compute(job: Any, device: str) -> None:
 
 # ---------------------------------------------------------------------------------- what draws
 
-MANY = ("exhibits", "graphs")
-TYPES: dict[str, type] = {"seed": int, "granularity": dict, **dict.fromkeys(MANY, list)}
-OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": "", "graphs": []}
+OF_PLAN = ("scale", "seed", "granularity")
+TYPES: dict[str, type] = {"seed": int, "granularity": dict, "exhibits": list, "graphs": list}
+OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": None, "graphs": []}
 DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
@@ -226,13 +196,42 @@ DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def _plan(values: Mapping[str, Any]) -> Any:
+def _draw(data: dict[str, Any], device: str) -> None:
+    where = f"the job of stage {data['stage']}"
+    module, function, arguments = DRAWING[data.pop("stage")]
+    known = [*arguments, *(OF_PLAN if "plan" in arguments else ())]
+    known = [key for key in known if key not in ("device", "mirror", "plan")]
+    for key, value in data.items():
+        kind = TYPES.get(key, str)
+        if key not in known:
+            raise unknown("key", key, known, where)
+        texts = value if kind is list and isinstance(value, list) else ()
+        if not isinstance(value, kind) or not all(isinstance(one, str) for one in texts):
+            raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}")
+    values = {**OPTIONAL, **data, "device": device}
+    for key in known:
+        if key not in values:
+            raise FedreproError(f"{where}: the key '{key}' is missing")
+    values["mirror"] = os.environ.get("FEDREPRO_MIRROR", "")
+    values |= {key: Path(data[key]) for key in ("out", "reports", "maps") if data.get(key)}
+    values["graphs"] = [Path(graph) for graph in values["graphs"]]
+    if "plan" in arguments:
+        values["plan"] = _plan(values)
+    if "paper" in data:
+        from fedrepro.core.paper_files import claims_file
+
+        values["paper"] = claims_file(values["paper"])
+    stage = import_module(f"fedrepro.stages.{module}")
+    getattr(stage, function)(*(values[key] for key in arguments))
+
+
+def _plan(values: dict[str, Any]) -> Any:
     from fedrepro.planning.config import load_config, load_exhibits, read_config
     from fedrepro.planning.plan import Plan
 
     changes = {key: values[key] for key in ("seed", "granularity")}
     config = read_config(load_config().model_dump() | changes, "the job")
-    exhibits = values["exhibits"] if "exhibits" in values else [values["exhibit"]]
-    files = load_exhibits(of=exhibits)  # the others are not needed
+    needed = values["exhibits"] if "exhibits" in values else [values["exhibit"]]
+    files = load_exhibits(of=needed)
     also = {paper: entries for paper, entries in config.also.items() if paper in files}
     return Plan(config.model_copy(update={"also": also}), files, values["scale"])

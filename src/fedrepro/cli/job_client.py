@@ -16,13 +16,13 @@ from fedrepro.core import cpu_kernels, source_digests
 
 SOCKET = "FEDREPRO_PRELOADED"  # the variable that names the socket of the far end
 STARTED = b"+"
+GONE = "fedrepro: the preloaded process is gone, and the job with it; memory may have run out"
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
-    """Run a job in a process that has all libraries loaded, which saves the time to load them.
+    """Let the server run a command of these words; return the job's exit status.
 
-    `arguments` are the words of the command. Returns the job's exit status, or None if such a
-    process is missing or refuses: the caller must then run the job itself.
+    Returns None if there is no server or it refuses: the caller must then run the job itself.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
@@ -56,20 +56,16 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, forward)
         try:
-            status = channel.recv(1)
+            if status := channel.recv(1):
+                return status[0]
         except ConnectionResetError:
-            status = b""
-    if not status:
-        gone = "the preloaded process is gone, and the job with it; memory may have run out"
-        print(f"fedrepro: {gone}", file=sys.stderr)
-    return status[0] if status else 1
+            pass
+    print(GONE, file=sys.stderr)
+    return 1
 
 
 def identity(digest: str) -> str:
-    """Return a text that is equal for equal Python, libraries and sources (of hash `digest`).
-
-    A process with loaded libraries compares it to refuse jobs that need other code.
-    """
+    """Return a text that is equal for equal Python, libraries and sources (of hash `digest`)."""
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 
 

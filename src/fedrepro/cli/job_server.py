@@ -1,9 +1,8 @@
 """A server process that has all libraries loaded and forks for each job that `job_client.py` sends.
 
-Snakemake starts the server with a workflow (`start_server`) and has the only writing end of a pipe
-to it, so that the server ends with the workflow, however that ends. The server computes nothing
-itself and has no threads of its own, which makes a fork safe: locks, random states and devices are
-as after a start. A job ends when its client or the server ends; signals to the client reach it.
+The server ends with the workflow, which has the only writing end of a pipe to it. It computes
+nothing itself and has no threads, which makes a fork safe: locks, random states and devices are as
+after a start. A job ends when its client or the server ends; signals to the client reach it.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ MODULES = (
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )
-HARMLESS_THREADS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of forks
+HARMLESS = {"jemalloc_bg_thd"}  # sleeps, and jemalloc itself takes care of forks
 FEW = 3  # jobs: to load everything takes 3 s of processor time, to start fewer jobs takes less
 PATIENCE = 5.0  # seconds for a request
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1  # a process ends with its parent
 # libraries read their branches when they are loaded, and some are with this module
 FAR_END = """import sys
 from fedrepro.core import cpu_kernels
@@ -53,20 +52,18 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start the process that loads all libraries once, then forks for each job of a workflow.
+    """Start the server for a workflow of that many jobs; an environment variable names its socket.
 
-    An environment variable names the process's socket for jobs. Returns the writing end of the pipe
-    that keeps the process alive, or None if none is started: for fewer jobs than FEW, with
-    FEDREPRO_PRELOAD=0, and where the system is not Linux.
+    Returns the writing end of the pipe that keeps the server alive, or None if none is started.
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
         return None
     remove_left()
     reading, writing = os.pipe()
-    name = f"fedrepro-{secrets.token_hex(16)}"
+    os.environ[SOCKET] = f"fedrepro-{secrets.token_hex(16)}"
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(f"\0{name}")
+        listener.bind(f"\0{os.environ[SOCKET]}")
         listener.listen(64)
         given = listener.fileno(), reading
         subprocess.Popen(
@@ -78,15 +75,11 @@ def start_server(jobs: int) -> int | None:
             start_new_session=True,  # Ctrl-C on the terminal is for the near ends to pass on
         )
     os.close(reading)
-    os.environ[SOCKET] = name
     return writing
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job from the socket `listener`, and run it in a copy (fork) of this process.
-
-    A job is refused unless its `identity` (a text of libraries and sources) equals `own`.
-    """
+    """Receive a job from the socket `listener`; fork for it if its `identity` equals `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -106,21 +99,17 @@ def accept(listener: socket.socket, own: str) -> None:
 
 def strange_threads() -> set[str]:
     """Return names of threads beyond the first that make it unsafe to fork this process."""
-    others = set(os.listdir("/proc/self/task")) - {str(os.getpid())}
-    names = {
-        Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip() for task in others
-    }
-    return names - HARMLESS_THREADS
+    tasks = [task for task in Path("/proc/self/task").iterdir() if task.name != str(os.getpid())]
+    return {(task / "comm").read_text(encoding="utf-8").strip() for task in tasks} - HARMLESS
 
 
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
-    """Run a job in a fork of this process, pass on signals, report the job's exit status, and exit.
+    """Run a job in a fork, pass on signals from `channel`, report the exit status there, and exit.
 
-    `channel` is the socket to the command that waits for the job, `given` are that command's open
-    files, and `job` has the further arguments of `run_forked_job`.
+    `given` are open files of the client, `job` the further arguments of `run_forked_job`.
     """
     try:
-        die_with_parent()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         pid = os.fork()
         if pid == 0:
             channel.close()
@@ -145,14 +134,10 @@ def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
 def run_forked_job(
     given: list[int], words: list[str], folder: bytes, mask: int, environment: dict[bytes, bytes]
 ) -> None:
-    """Run the command `words` in a fork, on behalf of a waiting client process, and exit.
-
-    `given` are the client's open files for input, output and errors. `folder`, `mask` and
-    `environment` are the client's working folder, umask and variables (see `run_preloaded`).
-    """
+    """Run the command `words` with a client's files, folder, umask and variables, and exit."""
     code = 1
     try:
-        die_with_parent()
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         os.setpgid(0, 0)
         for target, stream in zip((0, 1, 2), given, strict=False):
             os.dup2(stream, target)
@@ -177,10 +162,6 @@ def run_forked_job(
         os._exit(code)  # no exit handlers: they belong to the process that was forked
 
 
-def die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def load(between: Callable[[], None] = lambda: None) -> None:
     """Import the modules that jobs need; call `between` after each, to start jobs that wait."""
     for name in MODULES:
@@ -198,8 +179,7 @@ def load(between: Callable[[], None] = lambda: None) -> None:
 def main(listening: int, lifeline: int) -> None:
     """Load all libraries and serve jobs, also while loading, until the workflow ends.
 
-    `listening` is the file descriptor of the socket for jobs, and `lifeline` the file descriptor of
-    a pipe that closes when the workflow ends.
+    `listening` and `lifeline` are file descriptors of the socket and of the workflow's pipe.
     """
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
     own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)

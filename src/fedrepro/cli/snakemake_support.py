@@ -1,8 +1,7 @@
 """Settings and handlers of the Snakemake workflow, on one machine or a cluster with SLURM.
 
-Snakemake's plugin for SLURM asks sacct for the states of jobs. Where SLURM keeps no accounts, sacct
-answers nothing and the plugin waits for ever. There the plugin is made to ask squeue instead, if
-SLURM remembers ended jobs for long enough.
+Snakemake's plugin for SLURM asks sacct for the states of jobs, and waits for ever where SLURM keeps
+no accounts. It is made to ask squeue, if SLURM remembers ended jobs for long enough.
 """
 
 from __future__ import annotations
@@ -34,16 +33,10 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 
 
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
-    """Set environment variables that pass settings to jobs without Snakemake noticing changes.
+    """Set environment variables that pass settings to jobs.
 
-    None of the settings changes a result. As parameters of a rule they would make Snakemake run
-    everything again, for instance after checkpoints are made more frequent.
-
-    Args:
-        mirror: folder of raw files, or "".
-        checkpoint_seconds: seconds between checkpoints.
-        components: Python files with users' own methods, data sets and so on; their versions do
-            change results, and are parameters of rules.
+    None changes a result; as parameters of a rule they would make Snakemake run everything again.
+    Of `components`, a user's Python files, the versions do, and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -51,10 +44,7 @@ def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence
 
 
 def add_scripts_to_path() -> None:
-    """Let jobs find the `fedrepro` command even if the Python environment is not activated.
-
-    Also prevent jobs from importing a file of the run's folder, such as `queue.py`, as a library.
-    """
+    """Let jobs find the `fedrepro` command, and no file of the run's folder as a library."""
     os.environ["PYTHONSAFEPATH"] = "1"
     folder = os.path.dirname(sys.executable)
     if folder not in os.environ["PATH"].split(os.pathsep):
@@ -62,13 +52,9 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete the result files of methods that failed, so that the next run computes them again.
+    """Delete results of methods that failed, and date their figures back, to be made again.
 
-    Figures with failed methods get an old date, so that the next run draws them again. `scale` is
-    tiny, quick or paper.
-
-    Returns:
-        Sentences on the failures, and the figures' files.
+    Returns sentences on the failures, and the figures' files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []
@@ -86,10 +72,9 @@ def take_failed(scale: str) -> tuple[list[str], list[Path]]:
 
 
 def repeat_errors(logs: str | list[str]) -> None:
-    """Print the error messages of failed jobs, from Snakemake's logs, when a workflow ends.
+    """Print the error messages of failed jobs, from Snakemake's log files, when a workflow ends.
 
-    Snakemake prints the messages among the file names of a job, which may be thousands. `logs` is a
-    list of log files, or one path in early versions of Snakemake.
+    Snakemake prints them among the file names of a job, which may be thousands.
     """
     killed = ("exit status 137.", "<Signals.SIGKILL: 9>.")
     sentences: dict[str, None] = {}
@@ -134,8 +119,6 @@ def forget(workflow: Any, paths: Iterable[Path]) -> None:
 def join(workflow: Any, onstart: Any, onerror: Any) -> None:
     """Run our handlers `onstart` and `onerror` also if another Snakemake workflow imports ours.
 
-    Snakemake would ignore them, and jobs would be slow.
-
     Raises:
         FedreproError: jobs of the imported workflow would not find their files.
     """
@@ -164,13 +147,9 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
 
 
 def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
-    """Adapt Snakemake's SLURM plugin to the cluster; cancel jobs that an earlier run left there.
+    """Adapt the `settings` of Snakemake's SLURM plugin; cancel jobs that an earlier run left.
 
-    Yields sentences on what was done.
-
-    Args:
-        settings: settings of the plugin, to change; it reads them each time it asks for states.
-        folder: the working folder of jobs.
+    Yields sentences on what was done. `folder` is the working folder of jobs.
 
     Raises:
         FedreproError: jobs cannot be submitted, or SLURM would not report their ends.

@@ -1,11 +1,8 @@
 """Tokens, which write a component and its parameters as text, and methods' names in literature.
 
-    dirichlet+clients~25            name, then key~value for each value other than the default
-    pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep
-    fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
-
-Settings in tables and the keys of folders are tokens, of letters, digits and `_ . - + ~ @`. A name
-of the field, such as FedProx, stands for a component with some parameters set.
+dirichlet+clients~25            name, then key~value for each value other than the default
+pfnm+sigma2~0.01@0.1@1          a list joins its values by @; a list for one value is a sweep
+fedavg+epochs~1@5+lr~0.1@0.02+paired~2    a sweep of two settings, (1, 0.1) and (5, 0.02)
 """
 
 from __future__ import annotations
@@ -24,8 +21,7 @@ from fedrepro.core.spec import Component, Spec
 class FieldName:
     """A name in the literature, such as FedProx, for one of our methods with some parameters set.
 
-    method, values: our method's name, and the parameters to set. words: the equation, for readers.
-    training: parameters of local training to set as well.
+    words: the equation, for readers. training: parameters of local training to set as well.
     """
 
     name: str
@@ -71,8 +67,8 @@ FIELD_NAMES = (
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
     """Return the method among `known` (by name) that `name` stands for, or None if none does.
 
-    Case and punctuation are ignored. Methods' own names are tried first, then names from the
-    literature, such as FedProx, then the labels of methods in figures.
+    Tried are methods' own names, then names from the literature, then labels of methods in figures,
+    without regard to case and punctuation.
     """
     if name in known:
         return FieldName(name, name)
@@ -89,11 +85,9 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
     """Return the method among `known` (by name) that `name` stands for, as `method_called` does.
 
-    Raise if the name is unknown, or if it also sets local training, as FedSGD does, which only the
-    definition of a figure or table can do. `where` says in errors where the name was written.
+    Raise if the name is unknown, or if it also sets local training, as FedSGD does.
     """
-    found = method_called(name, known)
-    if found is None:
+    if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
     if found.training:
         raise FedreproError(
@@ -124,8 +118,7 @@ def setting_token(
 ) -> str:
     """Return the text that stands for a method with its parameters in result files.
 
-    `training`, changed parameters of local training, and `tune`, fine-tuning, are appended, as in
-    fedavg;training+lr~0.1 and average;tune+examples~100.
+    Changes of training and fine-tuning follow, as in fedavg;training+lr~0.1;tune+examples~100.
     """
     changes = "".join(f"+{key}~{render(value)}" for key, value in training)
     trained = f"training{changes}" if changes else ""
@@ -137,10 +130,7 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a folder's name for results: the names of the components `shown_by`, and a hash.
-
-    The hash covers all that the results depend on: the components `specs` and the texts `further`.
-    """
+    """Return a folder's name: names of the components `shown_by`, and a hash of all else."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
@@ -158,11 +148,7 @@ def method_of(setting: str) -> str:
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return the component that a text such as dirichlet+alpha~0.1 means, with its parameters.
-
-    `components` are all of this `kind` (such as method), by name. The text must be as `Spec.token`
-    writes it: parameters sorted, defaults left out.
-    """
+    """Return what `read` does; raise if the text is not as `Spec.token` writes it."""
     spec = read(components, token, kind)
     if spec.token == token:
         return spec

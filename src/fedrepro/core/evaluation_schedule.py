@@ -16,9 +16,8 @@ GROWTH = 1.02  # and then every 2 %
 class EvaluationSchedule:
     """The communication rounds after which a method is evaluated, and when its run ends early.
 
-    every: rounds between evaluations; None for every round up to 50, then whenever their number has
-    grown by 2 %. until: the test accuracy that ends a run. race: the number of rounds in which
-    successive halving compares settings of hyperparameters, 0 without it.
+    every: rounds between evaluations; None for every round up to 50, then for growth by 2 %. until:
+    the test accuracy that ends a run. race: the rounds of successive halving, 0 without it.
     """
 
     every: int | None = 1

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """A kind of method, such as one-shot, with the stage of the workflow that runs such methods.
-
-    words: the kind's name in texts. in_rounds: whether there are communication rounds. on_graph:
-    whether clients are the nodes of a graph. with_data: whether there are data and a model.
-    """
+    """A kind of method, such as one-shot: its stage in the workflow, and its name in texts."""
 
     stage: str
     words: str

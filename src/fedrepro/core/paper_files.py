@@ -1,7 +1,6 @@
-"""Find the files of papers, and the modules that belong to one paper.
+"""Find the files of papers, which lie in `fedrepro/papers/<paper>`, and their modules.
 
-The files of a paper lie in `fedrepro/papers/<paper>`. A file in the working folder is preferred to
-the one in the package, so that users can change a copy or add a paper of their own.
+A file in the working folder is preferred, so that users can change a copy or add a paper.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +36,8 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    The texts are NAME and LINK of the paper, PICTURE (the figure that represents it), SENTENCE (its
-    result, if the first sentence of its results page does not state it) and PART (the part run).
+    These are NAME and LINK of the paper, PICTURE, the figure that represents it, SENTENCE, its
+    result if its page does not begin with it, and PART, the part that is run.
     """
     if paper not in paper_names():
         return ""
@@ -71,10 +70,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the short names of papers that have one of the files `names` or a user's file, sorted.
-
-    A user's file is `own`/<paper><suffix>, such as config/exhibits/mine.yaml.
-    """
+    """Return the papers, sorted, that have one of the files `names` or a file `own`/*<suffix>."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]
@@ -86,28 +82,13 @@ def exhibits_of(paper: str) -> Any:
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 
-def with_check() -> list[str]:
-    """Return the short names of papers with a check.py, a comparison with the authors' code."""
-    return [paper for paper, folder in paper_names().items() if (folder / "check.py").is_file()]
-
-
-def authors_check(paper: str) -> Callable[[Path, Callable[[str], object]], int]:
-    """Return the function `run_check` of a paper's check.py, which compares with the authors' code.
-
-    The function has two arguments, a file of outputs of the authors' code and a function that
-    prints. It returns 0 if all numbers agree with ours, 1 if not, 2 if they cannot be compared.
-    """
-    return importlib.import_module(f"{PAPERS}.{paper}.check").run_check  # type: ignore[no-any-return]
-
-
-def forms_of_papers() -> dict[str, Any]:
-    """Return the functions by which papers check claims in their own way (FORMS), by name."""
-    modules = [
-        f"{PAPERS}.{paper}.claim_checks"
+def attributes_of_papers(module: str, what: str) -> dict[str, Any]:
+    """Return, by paper, the attribute `what` of the papers' modules of this name, such as check."""
+    return {
+        paper: getattr(importlib.import_module(f"{PAPERS}.{paper}.{module}"), what)
         for paper, folder in paper_names().items()
-        if (folder / "claim_checks.py").is_file()
-    ]
-    return {k: v for name in modules for k, v in importlib.import_module(name).FORMS.items()}
+        if (folder / f"{module}.py").is_file()
+    }
 
 
 def findings(root: Path = Path()) -> dict[str, Path]:
@@ -129,8 +110,3 @@ def modules_of_papers(room: str) -> list[str]:
     """Return the full names of the modules in subfolder `room`, such as methods, of all papers."""
     folders = [paper for paper, folder in paper_names().items() if os.path.isdir(folder / room)]
     return [name for paper in folders for name in modules_in(f"{PAPERS}.{paper}.{room}")]
-
-
-def by_own_name(modules: Iterable[str]) -> list[str]:
-    """Sort full module names, such as fedrepro.core.rng, by their last part (rng)."""
-    return sorted(modules, key=lambda name: (name.rpartition(".")[2], name))

@@ -1,8 +1,6 @@
-"""Parameters of components, read off the signatures of annotated functions.
+"""Parameters of components: keyword-only arguments, annotated as `Annotated[float, Arg("...")]`.
 
-A component's keyword-only arguments are its parameters; `Annotated[float, Arg("...")]` states the
-meaning, unit and range of one. Values are scalars or lists of scalars. Values are part of file
-names, so texts use letters, digits and `_ . -` only.
+Values are scalars or lists of scalars, and part of file names.
 """
 
 from __future__ import annotations
@@ -30,11 +28,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Arg:
-    """The description of a parameter, in its annotation: meaning, unit, and values it may take.
+    """The description of a parameter: meaning, unit, and bounds, of which `above` is exclusive.
 
-    above: exclusive lower bound. least, most: inclusive bounds; whole numbers without `most` are
-    bounded by LARGEST. later: whether the parameter is newer than recorded results, so that result
-    files leave out its default.
+    later: whether it is newer than recorded results, so that result files leave out its default.
     """
 
     doc: str
@@ -62,30 +58,24 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Convert `value` to the parameter's type, a list to a tuple; raise if it does not fit.
-
-        `where` tells in errors where the value was written.
-        """
-        items = value if isinstance(value, list | tuple) else (value,)
+        """Convert `value` to the parameter's type, a list to a tuple; raise if it does not fit."""
+        items = list(value) if isinstance(value, list | tuple) else [value]
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
         if not self.many:
             return self.scalar(value, where)
-        if self.optional and list(items) == [None]:
-            return None
-        return tuple(self.scalar(item, where) for item in items)
+        whole = self.optional and items == [None]
+        return None if whole else tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
         """Convert one number, text or truth value to the parameter's type; raise if unfit."""
         if value is None and self.optional:
             return None
-        wrong = self._wrong(value)
-        if wrong:
+        if wrong := self._wrong(value):
             raise FedreproError(f"{where}: parameter '{self.name}' {wrong}")
         return value if self.type in (bool, str) else self.type(value)
 
     def _wrong(self, value: Any) -> str:
-        """Return a phrase on why `value` does not fit the parameter (type, choice, bound) or ""."""
         arg, kinds = self.arg, {bool: "true or false", int: "a whole number", float: "a number"}
         if value is None:
             return "needs a value; it cannot be none"
@@ -110,10 +100,7 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Parse a text such as 0.1, or 1@5 for a list of 1 and 5; return the parameter's value.
-
-        `where` tells in errors where the text was written.
-        """
+        """Parse a text such as 0.1, or 1@5 for a list of 1 and 5; return the parameter's value."""
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
@@ -142,17 +129,13 @@ def render(value: Value) -> str:
 
 
 def comparable_text(value: Any) -> str:
-    """Return a table's cell as text, so that equal values compare equal: 1 for 1.0 and for "1.0".
-
-    Numbers get ten digits. Types may differ, as a csv column of numbers and texts is read as texts.
-    """
-    if isinstance(value, str):
-        try:
-            return f"{float(value):.10g}"
-        except ValueError:
-            return value
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return f"{value:.10g}" if plain else render(value)
+    """Return a table's cell as text with ten digits: 1 for 1, for 1.0 and for the text "1.0"."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return render(value)
+    try:
+        return f"{float(value):.10g}"
+    except ValueError:
+        return str(value)
 
 
 def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
@@ -173,16 +156,12 @@ def read_signature(fn: Callable[..., Any]) -> dict[str, Param]:
 
 def _param(name: str, hint: Any, default: Any, arg: Arg) -> Param:
     choices: tuple[str, ...] = ()
-    optional = many = False
-    if isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint):
-        optional = True
+    if optional := isinstance(hint, types.UnionType) and type(None) in typing.get_args(hint):
         hint = next(a for a in typing.get_args(hint) if a is not type(None))
-    if typing.get_origin(hint) is tuple:
-        many = True
+    if many := typing.get_origin(hint) is tuple:
         hint = typing.get_args(hint)[0]
     if typing.get_origin(hint) is typing.Literal:
-        choices = typing.get_args(hint)
-        hint = str
+        choices, hint = typing.get_args(hint), str
     if hint not in (int, float, bool, str) or not NAME.fullmatch(name) or name == PAIRED:
         raise TypeError(f"parameter {name!r} cannot be a token: {hint!r}")
     required = default is inspect.Parameter.empty

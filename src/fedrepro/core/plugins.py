@@ -1,9 +1,7 @@
 """Load components outside the package: files that the configuration names, installed packages.
 
-An environment variable passes the names of the files to child processes. Loading such a file runs
-it, and decorators in the file register its components (`core/registry.py`). All files that it opens
-are noted, since results depend on their content. Modules that few calls need are imported where
-they are used, because this module has to load fast.
+Decorators in a file register its components (`core/registry.py`). Files that it opens are noted,
+since results depend on them. This module has to load fast, so that it imports little.
 """
 
 from __future__ import annotations
@@ -29,10 +27,7 @@ _hooked: list[bool] = []
 
 @contextmanager
 def opened_files() -> Iterator[dict[str, None]]:
-    """Yield a dict whose keys become the absolute paths of files that the `with` body opens.
-
-    Files of Python code are left out. Results depend on the content of all other opened files.
-    """
+    """Yield a dict whose keys become absolute paths of files that the body opens, except code."""
     if not _hooked:
         _hooked.append(True)  # a hook cannot be taken out again
         sys.addaudithook(_hook)
@@ -92,10 +87,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file, whose decorators register methods, models, …; raise if it fails.
-
-    Returns the class Net if `file` is a text such as nets.py:Net, and None otherwise.
-    """
+    """Run a user's Python file; return the class Net if `file` is a text such as nets.py:Net."""
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):
@@ -104,16 +96,14 @@ def load_file(file: str) -> Any:
             "if that names it"
         )
     loaded_digests[path] = digest_of_file(path)
-    _folders.add(os.path.dirname(path))
-    name = module_of(path)
+    name, folder = module_of(path), os.path.dirname(path)
+    _folders.add(folder)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise FedreproError(f"{file} is not a Python file: components are in files that end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # components ask there for their file
-    # files in its folder may be imported by their names, as where it is run as a script
-    folder = os.path.dirname(path)
-    sys.path.append(folder)
+    sys.path.append(folder)  # files in it may be imported, as where it is run as a script
     try:
         spec.loader.exec_module(module)
     except FedreproError as error:
@@ -158,20 +148,14 @@ def load_installed() -> None:
 
 
 def own_fault(error: BaseException) -> str:
-    """Return file, line and message of `error` if a user's Python file raised it; else "".
-
-    Any file in the folder of a loaded file counts, since the loaded file may import it.
-    """
+    """Return file, line and message of `error` if a file in a user's folder raised it; else ""."""
     import traceback
 
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if os.path.dirname(os.path.abspath(frame.filename)) in _folders
-    ]
-    if not frames:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if os.path.dirname(os.path.abspath(f.filename)) in _folders]
+    if not own:
         return ""
-    frame, near = frames[-1], os.path.relpath(frames[-1].filename)
+    frame, near = own[-1], os.path.relpath(own[-1].filename)
     message = printable(" ".join(str(error).split()))[:TOLD]
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     name = frame.filename if near.startswith("..") else near

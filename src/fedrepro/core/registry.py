@@ -1,9 +1,7 @@
 """The registry of components: data sets, partitions, models, methods and so on, by name.
 
-Modules in `components`, `methods` and the folders of papers register their functions by decorators,
-and so do files that the configuration names and modules that installed packages declare
-(`plugins.py`). None of these modules imports torch or scikit-learn when it is loaded, so that
-planning takes milliseconds.
+Modules register their functions by decorators: ours, which load without torch and scikit-learn so
+that planning takes milliseconds, a user's files, and those of installed packages (`plugins.py`).
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from fedrepro.core import plugins
 from fedrepro.core.component_tokens import parse, read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
-from fedrepro.core.paper_files import by_own_name, modules_in, modules_of_papers
+from fedrepro.core.paper_files import modules_in, modules_of_papers
 from fedrepro.core.params import Param
 from fedrepro.core.plugins import opened_files
 from fedrepro.core.source_digests import digest_of_file
@@ -86,7 +84,7 @@ def register(
         kind: the kind of the component: dataset, partition, model, training, graph and so on.
         name: the component's name, which no other component of the kind may have.
         version: a number to raise whenever results change; a hash of a user's file is added.
-        common: a function whose parameters the component has in addition; see `Component`.
+        common: a function whose parameters the component has in addition.
         meta: further properties, which depend on the kind.
     """
     require_several(kind, name, files=meta.get("files"))
@@ -99,9 +97,10 @@ def register(
             raise FedreproError(f"two {kind} components are named '{name}', in {files}; rename one")
         digest = digest_of_file(component.file)  # as it was loaded, whatever is on disk later
         # results of a file outside the package may change with any change of it
-        ours = fn.__module__.startswith("fedrepro.") and not component.outside
-        shown = version if ours else f"{version}-{digest}"
-        component = replace(component, version=shown, digest=digest)
+        ours = fn.__module__.startswith("fedrepro.")
+        component = replace(
+            component, version=version if ours else f"{version}-{digest}", digest=digest
+        )
         if taken := sorted(component.own_params.keys() & component.common_params.keys()):
             raise FedreproError(
                 f"{kind} '{name}' has a parameter '{taken[0]}', which every {kind} has; rename it"
@@ -113,11 +112,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if a decorator's argument is a text but must be a collection: needs="x".
-
-    A text would be read letter by letter. `given` are arguments by name; `kind` and `name` tell in
-    errors which component is registered.
-    """
+    """Raise FedreproError if an argument of a decorator, by its name in `given`, is a text."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -130,18 +125,25 @@ def components(kind: str) -> dict[str, Component]:
     """Return all components of a kind (such as method) by name; first import their modules."""
     if kind not in _loaded:
         _loaded.add(kind)
-        papers = modules_of_papers(f"{kind}s")
-        for module in by_own_name([*modules_in(PACKAGES[kind]), *papers]):
+        modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
+        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
             importlib.import_module(module)
     _bring_outside()
     return _found[kind]
 
 
+def component_called(kind: str, name: Any, where: str = "") -> Component:
+    """Return the component of a kind that has this name; raise FedreproError if there is none."""
+    known = components(kind)
+    if name not in known:
+        raise unknown(kind, name, known, where)
+    return known[name]
+
+
 def model_in(word: str) -> str:
     """Load the model class that a text such as nets.py:Net names; return the model's name.
 
-    A class without a decorator is registered by its own name, in small letters. For a text of
-    another form, return an empty text.
+    Without a decorator that is the class's, in small letters. Other texts give an empty text.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -149,9 +151,8 @@ def model_in(word: str) -> str:
 
     def models_of(path: str) -> list[str]:
         components("model")
-        same = [
-            f for f in plugins.configured_files() if os.path.abspath(f) == os.path.abspath(path)
-        ]
+        path = os.path.abspath(path)
+        same = [file for file in plugins.configured_files() if os.path.abspath(file) == path]
         return [name for f in same for kind, name in _of_file.get(f, ()) if kind == "model"]
 
     for name in models_of(path):  # the whole file may be named already
@@ -236,10 +237,9 @@ CLASSES = ("classes", "num_classes", "n_classes", "out_features")
 
 
 def called_by(made: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """Return a function model(shape, classes) that creates an object of a user's PyTorch class.
+    """Return a function model(shape, classes) that creates an object of a user's class `made`.
 
-    `made` is the class, whose arguments are filled in by their names, such as in_channels or
-    num_classes. `module` is the name of the module as which the user's file was loaded.
+    Arguments are filled in by their names, such as in_channels. `module` is where `made` stands.
     """
     asked = inspect.signature(made).parameters.values()
     for item in asked:
@@ -273,10 +273,7 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return the component of this kind that a text such as fedavg+lr~0.1+epochs~5 means.
-
-    Unlike `parse_token`, parameters may be in any order, and defaults may be stated.
-    """
+    """Return what `parse_token` does, of parameters in any order and with defaults stated."""
     return _single(read(components(kind), token, kind))
 
 
@@ -306,10 +303,7 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component, with parameters, that a user's text such as 2nn+norm~batch means.
-
-    The text's first part may be a common name, such as 2nn, for a component and some parameters.
-    """
+    """Return the component that a user's text means, such as 2nn+norm~batch; see `entry_of`."""
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:
@@ -322,8 +316,8 @@ def spec_called(kind: str, word: str) -> Spec:
 def entry_of(kind: str, word: str) -> dict[str, Any]:
     """Return as a dict the `name` of the component that a user's `word` means, and its parameters.
 
-    The word is a component's name or a common name such as 2nn. A value after a colon sets the
-    first parameter, as in dirichlet:0.1. A model may be a class of a file: nets.py:Net.
+    The word is a name, or one of SHORT such as 2nn; dirichlet:0.1 sets the first parameter too. A
+    model may be a class of a file: nets.py:Net.
     """
     if kind == "model" and (name := model_in(word)):
         return {"name": name}
@@ -347,10 +341,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Convert the text `value` of the parameter `key` to its type; return other values unchanged.
-
-    `params` are the component's parameters; `where` is the text that an error quotes.
-    """
+    """Convert the text `value` of the parameter `key` to its type; return other values as given."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

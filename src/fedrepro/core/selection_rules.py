@@ -1,8 +1,8 @@
 """Rules that select one setting of hyperparameters, and successive halving, which stops bad ones.
 
-In successive halving (`race`) settings run together, and the worse half stops after 1/8, 1/4 and
-1/2 of a declared number of rounds, the *rungs*. Settings are compared by accuracy on examples at
-the server, never on test examples. So a setting that reached its target test accuracy still runs.
+In successive halving (`race`) settings run together, and the worse half, by accuracy on examples at
+the server, stops after 1/8, 1/4 and 1/2 of a declared number of rounds, the *rungs*. A setting that
+reached its target test accuracy still runs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 
 from fedrepro.core.errors import FedreproError
 
+SPLIT = "server_validation"  # whose accuracy decides a race
 Over = Literal["end", "best", "area", "half", "race"]
 
 
@@ -21,10 +22,9 @@ Over = Literal["end", "best", "area", "half", "race"]
 class SelectionRule:
     """A rule that selects hyperparameters: those whose mean of a metric over trials is best.
 
-    split: the examples that the metric is measured on. over: whether the metric is taken at the end
-    of a run, in the best round, on average over rounds (`area`) or over the second half of the
-    rounds that all settings ran, or at the last comparison of successive halving. need: the key, in
-    DISCLOSED, of the data that the rule uses. words: a description.
+    over: whether the metric is taken at the end of a run, in the best round, on average over rounds
+    (`area`) or over the second half of the rounds that all settings ran, or at the last comparison
+    of successive halving. need: the key, in DISCLOSED, of the data that the rule uses.
     """
 
     name: str
@@ -35,50 +35,37 @@ class SelectionRule:
     words: str
 
 
-def _preset(
-    name: str, split: str, words: str, need: str = "", over: Over = "end", clients: bool = False
-) -> SelectionRule:
-    metric, of = ("accuracy_clients", " and clients") if clients else ("accuracy", "")
-    words = f"mean accuracy over all trials{of} on {words}"
-    return SelectionRule(name, metric, split, over, need or split, words)
-
-
-_RACED = (
-    "labelled examples at the server, by which at 1/8, 1/4 and 1/2 of the rounds the worse half "
-    "stops"
-)
-_PRESETS = (
-    _preset("pooled_train", "train", "the pooled training data", "pooled_train_accuracy"),
-    _preset(
-        "client_train",
-        "train",
-        "the clients' own training data",
-        "client_train_accuracy",
-        clients=True,
+_WORDS = {  # by what they look at
+    "pooled_train": "on the pooled training data",
+    "client_train": "and clients on the clients' own training data",
+    "server": "on labelled examples at the server",
+    "race": (
+        "on labelled examples at the server, by which at 1/8, 1/4 and 1/2 of the rounds the worse "
+        "half stops"
     ),
-    _preset("server", "server_validation", "labelled examples at the server"),
-    _preset("race", "server_validation", _RACED, over="race"),
-    _preset(
-        "client_validation",
-        "client_validation",
-        "the clients' own validation examples",
-        clients=True,
-    ),
-    _preset("public", "public", "the labelled public sample"),
-)
-SELECTION_RULES = {rule.name: rule for rule in _PRESETS}
-
-
+    "client_validation": "and clients on the clients' own validation examples",
+    "public": "on the labelled public sample",
+}
+_SPLITS = {"server": SPLIT, "race": SPLIT, "pooled_train": "train", "client_train": "train"}
+SELECTION_RULES = {
+    name: SelectionRule(
+        name,
+        "accuracy_clients" if words.startswith("and clients") else "accuracy",
+        split := _SPLITS.get(name, name),
+        "race" if name == "race" else "end",
+        f"{name}_accuracy" if split == "train" else split,
+        f"mean accuracy over all trials {words}",
+    )
+    for name, words in _WORDS.items()
+}
 SHARES = (8, 4, 2)  # of the declared rounds, one over these
-SPLIT = "server_validation"  # whose accuracy decides
 TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this they are a tie
 
 
 def rungs(rounds: int) -> tuple[int, ...]:
-    """Return the rounds after which successive halving stops the worse half; empty for 0 rounds.
+    """Return the rounds, rounded up, after which successive halving stops the worse half.
 
-    They are 1/8, 1/4 and 1/2 of `rounds`, rounded up. After a round that is in the tuple twice,
-    settings are halved twice.
+    After a round that is in the tuple twice settings are halved twice. It is empty for 0 rounds.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
@@ -96,14 +83,9 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run settings by successive halving; return the round after which each setting stopped.
+    """Run this many settings, numbered from 0; return the round after which each stopped, if early.
 
-    Settings are numbered from 0; settings that ran to the end are not in the result.
-
-    Args:
-        settings: the number of settings of hyperparameters.
-        rounds: the declared number of rounds.
-        score: a function of (setting, round) that runs it up to this round and returns its score.
+    `score` is a function of (setting, round) that runs it up to this round and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}

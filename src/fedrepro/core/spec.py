@@ -1,8 +1,6 @@
-"""Components, and components with values for all their parameters.
+"""Components, which are functions with annotated parameters (`params.py`), such as methods.
 
-A component is a function with annotated parameters (`params.py`): a data set, partition, model,
-training procedure, graph or method. A `Spec` is a component with a value for each parameter; its
-text is a token (`component_tokens.py`).
+A `Spec` is a component with a value for each parameter; its text is a token.
 """
 
 from __future__ import annotations
@@ -57,12 +55,10 @@ class Component:
 
     @cached_property
     def own_params(self) -> dict[str, Param]:
-        """Return the parameters that the component's own function declares, by name."""
         return read_signature(self.fn)
 
     @cached_property
     def common_params(self) -> dict[str, Param]:
-        """Return the parameters that all of the kind have, as partitions `public`, by name."""
         return read_signature(self.common) if self.common else {}
 
     @cached_property
@@ -76,17 +72,13 @@ class Component:
         return " ".join((inspect.getdoc(self.fn) or "").split("\n\n")[0].split())
 
     def where(self, where: str = "") -> str:
-        """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'".
-
-        `where` names the file, or the like, that mentions the component.
-        """
+        """Return the beginning of an error about this component, as "a.yaml: method 'fedavg'"."""
         return f"{where}{': ' if where else ''}{self.kind} '{self.name}'"
 
     def make(self, expected: type[T], /, *args: Any, **values: Any) -> T:
         """Call this component's function; raise unless its result is of the type `expected`.
 
-        An error raised in a user's file becomes a FedreproError. A component of a user's file must
-        also have declared the files that it reads.
+        Also raise FedreproError if a user's file fails, or reads files that it did not declare.
         """
         try:
             with opened_files() if self.outside else nullcontext(()) as files:
@@ -109,8 +101,7 @@ class Component:
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
         """Raise FedreproError if a user's component opened `files` without declaring `reads`.
 
-        Without the declaration, results would not be computed again when such a file changes. Files
-        in folders that the component got as arguments (`given`) need none. Paths are absolute.
+        Files, by absolute paths, in folders that are among its arguments `given` need none.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -123,10 +114,10 @@ class Component:
             )
 
     def spec(self, values: Mapping[str, Any] | None = None, where: str = "") -> Spec:
-        """Return a Spec: this component with these parameter values, others at their defaults.
+        """Return this component with these parameter values, as in YAML, and defaults for others.
 
-        `values` are as in YAML; a list, for a parameter that has a single value, lists values to
-        try. Raises FedreproError, which begins with `where`, for values that do not fit.
+        A list, for a parameter that has a single value, lists values to try. Raises FedreproError,
+        which begins with `where`, for values that do not fit.
         """
         where, given = self.where(where), values or {}
         full: dict[str, Value] = {}
@@ -151,10 +142,9 @@ class Component:
     def paired(
         self, values: Mapping[str, Any], settings: Sequence[Mapping[str, Any]], where: str = ""
     ) -> Spec:
-        """Return one Spec to try several settings, sets of values of this component's parameters.
+        """Return one Spec to try several settings, each with `values` and those of its own.
 
-        `values` are common to all settings; each item of `settings` has the values in which one
-        setting differs. Unlike lists in `spec`, items are not combined. `where` begins errors.
+        Unlike lists in `spec`, items of `settings` are not combined. `where` begins errors.
         """
         specs = [self.spec({**values, **setting}, where).single(where) for setting in settings]
         where = self.where(where)
@@ -164,13 +154,15 @@ class Component:
             raise FedreproError(f"{where} lists a setting twice; take one out")
         columns: dict[str, Value] = {}
         for key, param in self.params.items():
-            column = [spec.values[key] for spec in specs]
-            same = all(value == column[0] for value in column)
-            if not same and param.many:
+            column = tuple(spec.values[key] for spec in specs)
+            if all(value == column[0] for value in column):
+                columns[key] = column[0]
+            elif param.many:
                 raise FedreproError(
                     f"{where}: '{key}' is a list itself, so that it cannot differ between settings"
                 )
-            columns[key] = column[0] if same else typing.cast(tuple[Scalar, ...], tuple(column))
+            else:
+                columns[key] = typing.cast(tuple[Scalar, ...], column)
         swept = Spec(self, columns).swept
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
@@ -214,6 +206,12 @@ class Spec:
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
 
+    def __hash__(self) -> int:
+        return hash(self.token)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and (self.kind, self.token) == (other.kind, other.token)
+
     @property
     def own(self) -> dict[str, Value]:
         """Return the values of the parameters that the component's own function takes, by name."""
@@ -224,20 +222,13 @@ class Spec:
         """Return the values of the parameters that all components of this kind have, by name."""
         return {key: self.values[key] for key in self.component.common_params}
 
-    def __hash__(self) -> int:
-        return hash(self.token)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and (self.kind, self.token) == (other.kind, other.token)
-
     @property
     def recorded_values(self) -> dict[str, Value]:
         """Return values to write to files, by name, without newer parameters at their defaults."""
-        params = self.component.params
         return {
-            key: value
-            for key, value in self.values.items()
-            if not params[key].arg.later or value != params[key].default
+            key: self.values[key]
+            for key, param in self.component.params.items()
+            if not param.arg.later or self.values[key] != param.default
         }
 
     @cached_property
@@ -259,23 +250,23 @@ class Spec:
             )
         return self
 
+    @property
+    def _explicit(self) -> dict[str, Value]:
+        return {
+            key: self.values[key]
+            for key, param in self.component.params.items()
+            if param.required or self.values[key] != param.default
+        }
+
+    def _text(self, values: Mapping[str, Value]) -> str:
+        paired = [f"{PAIRED}~{self.paired}"] if self.paired else []
+        pairs = (f"{key}~{render(value)}" for key, value in sorted(values.items()))
+        return "+".join([*pairs, *paired])
+
     @cached_property
     def token(self) -> str:
         """Return name and values other than defaults as text: dirichlet+alpha~0.1+clients~25."""
-        return "+".join([self.name, *self._pairs(self._explicit)])
-
-    @property
-    def _explicit(self) -> dict[str, Value]:
-        params = self.component.params
-        return {
-            key: value
-            for key, value in self.values.items()
-            if params[key].required or value != params[key].default
-        }
-
-    def _pairs(self, values: Mapping[str, Value]) -> list[str]:
-        paired = [f"{PAIRED}~{self.paired}"] if self.paired else []
-        return [*(f"{key}~{render(value)}" for key, value in sorted(values.items())), *paired]
+        return "+".join(filter(None, [self.name, self._text(self._explicit)]))
 
     @property
     def _read(self) -> str:  # the digest of files that a component reads besides data sets
@@ -285,8 +276,8 @@ class Spec:
     @property
     def resolved(self) -> str:
         """Return name, version and all parameters as text; unlike `token`, it states defaults."""
-        pairs = "+".join(self._pairs(self.recorded_values))
-        return f"{self.name};v{self.component.version};{pairs}{self._read}"
+        stated = self._text(self.recorded_values)
+        return f"{self.name};v{self.component.version};{stated}{self._read}"
 
     @cached_property
     def entry(self) -> dict[str, Any]:
@@ -301,11 +292,7 @@ class Spec:
 
     def expand(self) -> Iterator[Spec]:
         """Yield a Spec for each set of values to try, one value per parameter, in written order."""
-        if not self.swept:
-            yield self
-            return
         lists = [typing.cast(tuple[Scalar, ...], self.values[key]) for key in self.swept]
         for values in zip(*lists, strict=True) if self.paired else itertools.product(*lists):
-            yield Spec(
-                self.component, {**self.values, **dict(zip(self.swept, values, strict=True))}
-            )
+            changes = dict(zip(self.swept, values, strict=True))
+            yield Spec(self.component, {**self.values, **changes}) if changes else self

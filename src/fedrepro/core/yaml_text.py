@@ -41,16 +41,8 @@ def yaml_text(values: Any) -> str:
     """Return plain values as YAML text: keys in the dicts' order, no anchors."""
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     whole = type("Whole", (dumper,), {"ignore_aliases": lambda self, data: True})
-    return str(
-        yaml.dump(
-            values,
-            Dumper=whole,
-            sort_keys=False,
-            allow_unicode=True,
-            width=100,
-            default_flow_style=None,
-        )
-    )
+    form: dict[str, Any] = {"sort_keys": False, "allow_unicode": True, "width": 100}
+    return str(yaml.dump(values, Dumper=whole, default_flow_style=None, **form))
 
 
 def _refuse_doubles(loader: Any, root: yaml.Node | None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from fedrepro.core.component_tokens import FIELD_NAMES, method_called, simple, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
-from fedrepro.core.params import Param, Value, render
+from fedrepro.core.params import Param, render
 from fedrepro.core.registry import components, entry_of, value_of
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.exhibit import Exhibit, exhibit_of
@@ -27,8 +27,7 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 class RunWords:
     """The options of the command `fedrepro run`: methods, data, model, training and trials.
 
-    changes: further parameters by keys such as scaffold.lr, where the first part is a method or one
-    of data, partition, model, training and graph; values as text or typed.
+    changes: further parameters by keys such as scaffold.lr, of methods and of PLACES.
     """
 
     methods: Sequence[str]
@@ -49,18 +48,13 @@ class RunWords:
     @property
     def command(self) -> str:
         """Return the command line `fedrepro run ...` that repeats the run."""
-        options = [
-            word
-            for item in fields(self)
-            if item.name not in ("methods", "changes")
-            and (value := getattr(self, item.name)) != item.default
-            for word in (f"--{item.name.replace('_', '-')}", str(value))
-        ]
-        changes = []
+        words = ["fedrepro", "run", ",".join(self.methods)]
+        for item in fields(self)[1:-1]:
+            if (value := getattr(self, item.name)) != item.default:
+                words += [f"--{item.name.replace('_', '-')}", str(value)]
         for key, value in self.changes.items():
-            plain: Value = tuple(value) if isinstance(value, list | tuple) else value
-            changes.append(f"{key}={value if isinstance(value, str) else render(plain)}")
-        return shlex.join(["fedrepro", "run", ",".join(self.methods), *options, *changes])
+            words.append(f"{key}={render(tuple(value) if isinstance(value, list) else value)}")
+        return shlex.join(words)
 
     @property
     def name(self) -> str:
@@ -70,13 +64,7 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
-
-    `paper` is used in place of a paper's name.
-
-    Raises:
-        FedreproError: a name is unknown, or a value does not fit.
-    """
+    """Turn the options of `fedrepro run` into a file of one figure, of a paper of this name."""
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):
@@ -114,9 +102,8 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
     sweep = {"partition.clients": [words.clients]} if clients else {}
     labels = [entry["label"] for entry in methods.values()]
     data = components("dataset")[entries["dataset"]["name"]].meta["title"]
-    title = f"{', '.join(labels)} on {data}"
     exhibit = {
-        "title": title,
+        "title": f"{', '.join(labels)} on {data}",
         "place": "a run",
         "caption": f"Means over {words.trials} trials, bands one standard deviation.",
         "scales": [SCALE],
@@ -127,28 +114,21 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
         "trials": words.trials,
         "measure_every": "auto",
     }
-    return ExhibitFile.model_validate(
-        {"paper": paper, "title": title, "source": words.command, "exhibits": {NAME: exhibit}}
-    )
+    about = {"paper": paper, "title": exhibit["title"], "source": words.command}
+    return ExhibitFile.model_validate({**about, "exhibits": {NAME: exhibit}})
 
 
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
     """Plan one figure or table of a file that is not saved yet: what has to be computed for it.
 
-    Args:
-        file: the file of figures and tables.
-        name: the name of the figure or table.
-        place: the path of the file; empty for a run given by options.
-
-    Raises:
-        FedreproError: the figure or table cannot be computed.
+    `place` is the path of the file; empty for a run given by options. Raises FedreproError if it
+    cannot be computed.
     """
     try:
         return exhibit_of(file, name, SCALE)
     except FedreproError as error:
-        where, message = f"{file.place}, {name} at scale {SCALE}", str(error)
-        if not place:
-            message = message.replace(f"{where}: ", "").replace(f" in {where}", "")
+        where = file.where(name, SCALE)
+        message = str(error) if place else str(error).replace(f"{where}: ", "")
         raise FedreproError(message.replace(where, f"{place}, {name}")) from None
 
 
@@ -157,8 +137,7 @@ def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:
-        found = method_called(word, known)
-        if found is None:
+        if (found := method_called(word, known)) is None:
             raise unknown_method(word, known)
         item = known[found.method]
         label = found.name if found in FIELD_NAMES else item.meta["label"]

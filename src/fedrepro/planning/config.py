@@ -1,7 +1,6 @@
-"""The typed configuration: config/config.yaml, and the definitions of papers' figures and tables.
+"""The typed configuration: config/config.yaml, and definitions of papers' figures and tables.
 
-The JSON schemas in workflow/schemas and the tables of config/README.md are generated from the
-classes here; a test compares both with the classes.
+The tables of config/README.md are generated from the classes here.
 """
 
 from __future__ import annotations
@@ -10,11 +9,10 @@ import contextlib
 import itertools
 import os
 import traceback
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
@@ -28,7 +26,7 @@ from fedrepro.core.paper_files import (
     papers_with,
 )
 from fedrepro.core.params import LARGEST
-from fedrepro.core.registry import DRAWING, components
+from fedrepro.core.registry import DRAWING, component_called
 from fedrepro.core.yaml_text import parse_yaml, yaml_text
 from fedrepro.planning.exhibit_settings import SCALES as SCALES
 from fedrepro.planning.exhibit_settings import ComponentEntry as ComponentEntry
@@ -54,7 +52,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """The file config/config.yaml: figures to draw, trials per process, paths of data, methods."""
+    """The file config/config.yaml."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
@@ -121,8 +119,7 @@ ExhibitName = Annotated[str, Field(pattern="^[a-z0-9-]+$"), AfterValidator(_not_
 class Board(Strict):
     """A leaderboard: all tables in a file whose names begin with its version, such as 1-mnist.
 
-    A version fixes data, partitions, models, training, trials and the rules that select settings of
-    methods. A change of any needs a new version, as results would not be comparable.
+    Data, models, training, trials and rules of selection are fixed, so that results compare.
     """
 
     title: str = key(..., "what is compared, in a line")
@@ -184,61 +181,50 @@ class ExhibitFile(Strict):
         """
 
         def is_defined(name: str) -> bool:
-            try:
-                scales = self._merged(name, scale)["scales"]
-            except FedreproError:
-                return True
+            scales: Any = self._written(name, scale).get("scales")
             known = isinstance(scales, list | tuple) and all(one in SCALES for one in scales)
             return not known or scale in scales
 
         return [name for name in self.exhibits if is_defined(name)]
 
-    def is_headline(self, name: str, scale: str) -> bool:
-        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
-        settings = self.defaults | self.exhibits[name]
-        at = settings.get("at")
-        layer = at.get(scale) if isinstance(at, Mapping) else None
-        return bool((settings | dict(layer if isinstance(layer, Mapping) else {})).get("headline"))
-
-    def with_also(self, also: Sequence[Mapping[str, Any]]) -> Self:
-        """Return a copy of the file in which all figures and tables get the methods `also` too."""
-        return self if also == self.also else self.model_copy(update={"also": list(also)})
-
     def parts(self, version: str, scale: str) -> list[str]:
         """Return the names of the tables of leaderboard `version` at a scale such as "quick"."""
         return [name for name in self.names(scale) if name.startswith(f"{version}-")]
 
+    def is_headline(self, name: str, scale: str) -> bool:
+        """Return whether the figure or table `name` is drawn by default; it may have mistakes."""
+        return bool(self._written(name, scale).get("headline"))
+
+    def tables(self, scale: str) -> list[str]:
+        """Return the names of the tables (as opposed to figures) defined for a scale."""
+        drawings = {name: self._written(name, scale).get(DRAWING) for name in self.exhibits}
+        return [k for k, v in drawings.items() if isinstance(v, Mapping) and v.get("name") == TABLE]
+
     def settings(self, name: str, scale: str) -> ExhibitSettings:
         """Return the validated settings of the figure or table `name` at a scale such as quick.
 
-        The settings are the file's defaults, overridden by the figure's own keys, overridden by its
-        keys for the scale below `at:`. Raises FedreproError for a mistake.
+        Its own keys go before the file's defaults, and keys for the scale below `at:` before both.
+        Raises FedreproError for a mistake.
         """
-        merged, where = self._merged(name, scale), self._where(name, scale)
+        merged, where = self._merged(name, scale), self.where(name, scale)
         if DRAWING in merged:
             merged[DRAWING] = _drawing(merged[DRAWING], where)
         return validated(ExhibitSettings, merged, where)
 
-    def tables(self, scale: str) -> list[str]:
-        """Return the names of the tables (as opposed to figures) defined for a scale."""
-
-        def is_table(name: str) -> bool:
-            with contextlib.suppress(FedreproError):  # `settings` reports it
-                drawing = self._merged(name, scale).get(DRAWING)
-                return isinstance(drawing, Mapping) and drawing.get("name") == TABLE
-            return False
-
-        return [name for name in self.exhibits if is_table(name)]
-
-    def _where(self, name: str, scale: str) -> str:
+    def where(self, name: str, scale: str) -> str:
+        """Return how errors name the figure or table `name` at a scale."""
         return f"{self.place}, {name} at scale {scale}"
+
+    def _written(self, name: str, scale: str) -> dict[str, Any]:
+        with contextlib.suppress(FedreproError):  # `settings` reports it
+            return self._merged(name, scale)
+        return {}
 
     def _merged(self, name: str, scale: str) -> dict[str, Any]:
         merged: dict[str, Any] = {"scales": list(SCALES)}
         for title, layer in (("defaults", self.defaults), (name, self.exhibits[name])):
             merged = merge(merged, _named({k: v for k, v in layer.items() if k != "at"}))
-            where = f"{self.place}, at of {title}"
-            at = validated(At, layer.get("at") or {}, where)
+            at = validated(At, layer.get("at") or {}, f"{self.place}, at of {title}")
             merged = merge(merged, _named(getattr(at, scale) or {}))
         return merged | ({"methods": [*merged.get("methods", ()), *self.also]} if self.also else {})
 
@@ -256,56 +242,25 @@ def _drawing(drawing: Any, where: str) -> Drawing:
             f"{where}: drawing must be a name, or {{name: ...}} with its options as keys, not "
             f"{shown(drawing)}"
         )
-    options, known = dict(drawing), components(DRAWING)
-    name = options.pop("name")
-    if name not in known:
-        raise unknown(DRAWING, name, known, where)
-    kind: type[Drawing] = known[name].fn  # type: ignore[assignment]
-    return validated(kind, options, f"{where}, drawing {name}")
-
-
-@dataclass(frozen=True)
-class Unread:
-    """A file that should define figures and tables and cannot be read: `error` is raised on use."""
-
-    path: Path
-    error: FedreproError
-
-    @property
-    def headline(self) -> bool:
-        """Guess from the text of this invalid file whether it has a figure drawn by default."""
-        try:
-            text = self.path.read_text(encoding="utf-8", errors="replace")
-            return self.path.suffix == ".py" or "headline: true" in text
-        except OSError:
-            return True
+    options = {key: value for key, value in drawing.items() if key != "name"}
+    kind: Any = component_called(DRAWING, drawing["name"], where).fn
+    made: Drawing = validated(kind, options, f"{where}, drawing {drawing['name']}")
+    return made
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, by paper; access to an unreadable one raises."""
+    """The files that define figures and tables, by paper; access to an `unread` one raises."""
 
-    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, Unread]) -> None:
+    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
         super().__init__(read)
         self.unread = dict(unread)
 
     def __missing__(self, paper: str) -> ExhibitFile:
-        raise self.unread[paper].error if paper in self.unread else KeyError(paper)
-
-    @classmethod
-    def with_methods(
-        cls, files: Mapping[str, ExhibitFile], also: Mapping[str, list[dict[str, Any]]]
-    ) -> Papers:
-        """Return the files, with methods `also[paper]` added to each paper's figures and tables."""
-        unread = files.unread if isinstance(files, Papers) else {}
-        for paper in also:
-            if paper not in files and paper not in unread:
-                raise unknown("paper", paper, files, "`also` of config/config.yaml")
-        more = {k: v.with_also([*v.also, *also.get(k, ())]) for k, v in files.items()}
-        return cls(more, unread)
+        raise self.unread.get(paper, KeyError(paper))
 
 
 def read_config(values: Mapping[str, Any], where: str = "config/config.yaml") -> Config:
-    """Check the `values` of a configuration and return the typed object; `where` names its file."""
+    """Return the checked `values` of a configuration; `where` names its file in errors."""
     return validated(Config, values, where)
 
 
@@ -336,17 +291,16 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
     if not paths:
         raise FedreproError(f"no exhibit files in {folder or OWN_EXHIBITS}; {BEGIN}")
     read: dict[str, ExhibitFile] = {}
-    unread: dict[str, Unread] = {}
+    unread: dict[str, FedreproError] = {}
     for paper, path in paths.items():
         try:
-            python = path.suffix == ".py"
-            values = _load_python(path, paper) if python else load_yaml(path)
-            read[paper] = validated(ExhibitFile, values, str(path))
-            if read[paper].paper != paper:
-                wrong = read.pop(paper).paper
-                raise FedreproError(f"{path}: paper must be '{paper}', not '{wrong}'")
+            values = _load_python(path, paper) if path.suffix == ".py" else load_yaml(path)
+            file = validated(ExhibitFile, values, str(path))
+            if file.paper != paper:
+                raise FedreproError(f"{path}: paper must be '{paper}', not '{file.paper}'")
+            read[paper] = file
         except FedreproError as error:
-            unread[paper] = Unread(path, error)
+            unread[paper] = error
     return Papers(read, unread)
 
 
@@ -357,9 +311,11 @@ def parse_exhibits(path: Path) -> ExhibitFile:
 
 def table_names(files: Mapping[str, ExhibitFile]) -> dict[str, list[str]]:
     """Return the names of all tables (not figures), by "scale/paper"; `files` are by paper."""
-    places = itertools.product(SCALES, files.values())
-    names = {f"{scale}/{file.paper}": file.tables(scale) for scale, file in places}
-    return {place: own for place, own in names.items() if own}
+    return {
+        f"{scale}/{file.paper}": own
+        for scale, file in itertools.product(SCALES, files.values())
+        if (own := file.tables(scale))
+    }
 
 
 def require_yaml(paths: Iterable[str | Path]) -> None:
@@ -407,10 +363,6 @@ def validated(model: type[T], values: Any, where: str) -> T:
         problems = error.errors()
     first, at = problems[0], _place(data, problems[0]["loc"])
     if first["type"] == "extra_forbidden":
-        if first["loc"] == ("arithmetic",) and model is Config:
-            raise FedreproError(
-                f"{where}: remove the key 'arithmetic': everything is computed as under portable"
-            )
         raise unknown("key", str(first["loc"][-1]), model.model_fields, where)
     if first["type"] == "missing":
         missing = ".".join(str(part) for part in first["loc"])
@@ -423,15 +375,11 @@ def validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Return the keys that lead to a validation problem in `values`, such as "methods.0.label".
-
-    `loc` is pydantic's location of the problem; parts of it that are types, not keys, are left out.
-    """
+    """Return the keys in pydantic's `loc` of a problem, as "methods.0.label", without its types."""
     parts = []
     for part in loc:
         known = isinstance(values, Mapping) and part in values
-        known = known or (isinstance(values, list) and isinstance(part, int))
-        if known:
+        if known or (isinstance(values, list) and isinstance(part, int)):
             values = values[part]
             parts.append(str(part))
     return ".".join(parts)

@@ -1,10 +1,10 @@
 """One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
-An exhibit varies parameters such as the number of clients. At each point of this sweep several
-methods are evaluated on equal data, models and training. Means over different trials (seeded
-repetitions) do not compare. So all methods of a point have equally many trials, or the exhibit is
-configured with `paired: true`: a method with fewer trials is then shown as the mean of another
-method over all trials plus the mean difference in the trials that both methods have.
+At each point of a sweep of parameters several methods are evaluated on equal data, models and
+training. Means over different trials (seeded repetitions) do not compare. So all methods of a point
+have equally many trials, or the exhibit is configured with `paired: true`: a method with fewer
+trials is then shown as the mean of another method over all trials plus the mean difference in the
+trials that both have.
 """
 
 from __future__ import annotations
@@ -55,14 +55,9 @@ from fedrepro.training.mixing_matrices import weights_of
 class Point:
     """One point of a figure's parameter sweep, such as 10 clients, and what is computed there.
 
-    Attributes:
-        values: values of the swept parameters, by name.
-        scenario: data, partition, model, training and graph; None for simulations.
-        measures: the methods evaluated at this point.
-        trials: the number of trials of each method, by label.
-        case: the scenario's key in the configuration, where a figure compares several.
-        runs: by (label, setting), where a setting is a method's hyper-parameters, the `Run` that
-            computes its results.
+    values: values of the swept parameters. measures: the methods. trials: their numbers of trials,
+    by label. case: the scenario's key in the configuration, where a figure compares several. runs:
+    what computes the results of a (label, setting).
     """
 
     values: Mapping[str, Any]
@@ -77,8 +72,7 @@ class Point:
 class Pair:
     """A method with fewer trials than others, and the method relative to which a figure shows it.
 
-    label, trials: name of the first method, and its numbers of trials at the points of the figure.
-    of: numbers of trials of the other method.
+    trials, of: the numbers of trials of both at the points of the figure.
     """
 
     label: str
@@ -151,10 +145,9 @@ class Exhibit:
         for label, other in ((m.label, m.paired_with) for m in self.measures if m.paired_with):
             points = [point.trials for point in self.points if point.trials.get(label, 0)]
             few = [trials for trials in points if trials[label] < max(trials.values())]
-            own = sorted({trials[label] for trials in few})
             if few:
-                of = sorted({trials.get(other, 0) for trials in few})
-                pairs[label] = Pair(label, other, tuple(own), tuple(of))
+                own, of = ({trials.get(one, 0) for trials in few} for one in (label, other))
+                pairs[label] = Pair(label, other, tuple(sorted(own)), tuple(sorted(of)))
         return pairs
 
     @property
@@ -168,7 +161,6 @@ class Exhibit:
 
     @property
     def is_table(self) -> bool:
-        """Return whether this is a table rather than a figure."""
         return self.settings.drawing.name == TABLE
 
     @property
@@ -193,67 +185,77 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the figure or table `name` of a file at scale tiny, quick or paper: what to compute.
+    """Plan what to compute for a figure or table at scale tiny, quick or paper.
 
-    Raises:
-        FedreproError: the figure or table cannot be computed or shown.
+    Raises FedreproError if it cannot be computed or shown.
     """
-    settings, where = file.settings(name, scale), f"{file.place}, {name} at scale {scale}"
-    points = list(_points(settings, where))
+    settings = file.settings(name, scale)
+    with _at(file.where(name, scale)):
+        points = list(_points(settings))
+        by_label: dict[str, ExhibitMethod] = {}
+        for measure in (measure for point in points for measure in point.measures):
+            by_label.setdefault(measure.label, measure)
+        measures = tuple(by_label.values())
+        for reason in _unshowable(settings, measures, points):
+            raise FedreproError(reason)
+        planned = tuple(replace(point, runs=_runs(point)) for point in points)
+        for reason in _incomparable(settings, measures, [point.trials for point in points]):
+            raise FedreproError(reason)
+    return Exhibit(file.paper, name, settings, measures, planned)
+
+
+@contextmanager
+def _at(where: str) -> Iterator[None]:
+    try:
+        yield
+    except FedreproError as error:
+        raise FedreproError(f"{where}: {error}") from error
+
+
+def _unshowable(
+    settings: ExhibitSettings, measures: Sequence[ExhibitMethod], points: Sequence[Point]
+) -> Iterator[str]:
+    """Yield a reason why a figure cannot be drawn."""
     values = [point.values for point in points]
     names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
-    by_label: dict[str, ExhibitMethod] = {}
-    for measure in (measure for point in points for measure in point.measures):
-        by_label.setdefault(measure.label, measure)
-    measures = tuple(by_label.values())
-
-    def reasons() -> Iterator[str]:
-        if twice := [name for name in names if names.count(name) > 1]:
-            yield f"two of its points are '{twice[0]}'; tell them apart"
-        tuned = [key for key in settings.sweep if key.startswith(TUNED)]
-        if tuned and not any(measure.tune for measure in measures):
-            yield f"it sweeps {tuned[0]}, but none of its methods has a tune"
-        yield from settings.drawing.reasons(Planned(measures, values))
-
-    for reason in reasons():
-        raise FedreproError(f"{where}: {reason}")
-    runs = [_runs(point, where) for point in points]
-    for reason in _incomparable(settings, measures, [point.trials for point in points]):
-        raise FedreproError(f"{where}: {reason}")
-    planned = (replace(point, runs=own) for point, own in zip(points, runs, strict=True))
-    return Exhibit(file.paper, name, settings, measures, tuple(planned))
+    if twice := [name for name in names if names.count(name) > 1]:
+        yield f"two of its points are '{twice[0]}'; tell them apart"
+    tuned = [key for key in settings.sweep if key.startswith(TUNED)]
+    if tuned and not any(measure.tune for measure in measures):
+        yield f"it sweeps {tuned[0]}, but none of its methods has a tune"
+    yield from settings.drawing.reasons(Planned(measures, values))
 
 
-def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
-    """Yield each point of a parameter sweep, without runs; `where` is the figure, for errors."""
-    names = _case_names(settings, where)
+def _points(settings: ExhibitSettings) -> Iterator[Point]:
+    """Yield each point of a parameter sweep, without runs."""
+    names = _case_names(settings)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
         entries, case = settings.components(key), settings.cases.get(key or "")
-        measures = () if tuned else exhibit_methods(settings, key, where, {})
+        measures = () if tuned else exhibit_methods(settings, key, {})
         for combination in itertools.product(*settings.sweep.values()):
             values: dict[str, dict[str, Any]] = {}
             for word, value in zip(settings.sweep, combination, strict=True):
                 kind, dot, parameter = word.partition(".")
                 if not dot or kind not in (*SCENARIO, TUNE):
                     raise FedreproError(
-                        f"{where}: sweep '{word}' is not of the form component.parameter, "
-                        "such as partition.clients, or tune.examples"
+                        f"sweep '{word}' is not of the form component.parameter, such as "
+                        "partition.clients, or tune.examples"
                     )
                 if kind not in (*entries, TUNE):
                     raise FedreproError(
-                        f"{where}: it sweeps {word} and has no {kind}; name one, as in "
-                        f"{kind}: {{name: ring}}"
+                        f"it sweeps {word} and has no {kind}; name one, as in {kind}: "
+                        "{name: ring}"
                     )
                 values.setdefault(kind, {})[parameter] = value
-            parts = {k: spec_of(k, entry, where, values.get(k)) for k, entry in entries.items()}
+            parts = {k: spec_of(k, entry, values.get(k)) for k, entry in entries.items()}
             shown = {} if key is None else {CASE: names[key]}
             for kind, swept in values.items():
                 for name, value in swept.items():  # as tables write them: 50@50 for a list, true
                     full = parts[kind][name] if kind in parts else value
                     listed = isinstance(full, tuple | bool | None)
                     shown[name] = render(full) if listed else value
-            own = measures or exhibit_methods(settings, key, where, values.get(TUNE, {}))
+            own = measures or exhibit_methods(settings, key, values.get(TUNE, {}))
             trials = {
                 one.label: (case and case.trials_of.get(one.label))
                 or one.trials
@@ -264,29 +266,34 @@ def _points(settings: ExhibitSettings, where: str) -> Iterator[Point]:
             yield Point(shown, Scenario(**parts) if parts else None, own, trials, key, {})
 
 
-def _case_names(settings: ExhibitSettings, where: str) -> dict[str, str]:
+def _case_names(settings: ExhibitSettings) -> dict[str, str]:
     """Return the titles, by key, of the scenarios (data, model, …) that a figure compares."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
-    data = {case: spec_of("dataset", settings.component("dataset", case), where) for case in names}
+    data = {case: spec_of("dataset", settings.component("dataset", case)) for case in names}
     if len(set(data.values())) > 1:
         names = {case: f"{data[case].component.meta['title']}, {names[case]}" for case in names}
     return names
 
 
-def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
-    """Return the runs (computations) of all methods at a point of a parameter sweep.
-
-    Keys are (method's label, setting of its parameters); `where` names the figure in errors.
-    """
+def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
+    """Return what computes each (method's label, setting of its parameters) at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
-        _require_kind(measure, point.scenario, where)
+        label = f"'{measure.label}'"
+        if simulated(measure.spec) == (point.scenario is not None):
+            kinds = ", ".join(WITHOUT_GRAPH)
+            raise FedreproError(
+                f"{label} is a simulation, which has neither data nor a model; leave out {kinds}"
+                if point.scenario
+                else f"the keys {kinds} are missing, which only simulations do without; {label} is "
+                "not one"
+            )
         if point.scenario is None:
             by_setting = {setting: Run(None, measure.spec) for setting in measure.settings}
         else:
-            by_setting = dict(_measured(point.scenario, measure, where))
+            by_setting = dict(_measured(point.scenario, measure))
         runs |= {(measure.label, setting): by_setting[setting] for setting in measure.settings}
     # a method that is shown both tuned and untuned has one run, which computes both
     tuning = {(run.scenario, run.method): run for run in runs.values() if run.tune}
@@ -296,9 +303,7 @@ def _runs(point: Point, where: str) -> dict[tuple[str, Setting], Run]:
     }
 
 
-def _measured(
-    scenario: Scenario, measure: ExhibitMethod, where: str
-) -> Iterator[tuple[Setting, Run]]:
+def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Setting, Run]]:
     """Yield each setting of a method's parameters, with the run that computes it in a scenario.
 
     All settings of a one-shot method share one run. Each setting of a method in rounds is a run,
@@ -315,19 +320,18 @@ def _measured(
         else:
             specs[kind] = specs[kind].component.spec({**specs[kind].values, **override})
     usual = Scenario(**specs)
-    _require_fitting(measure, scenario, usual, where)
+    _require_fitting(measure, scenario, usual)
 
     def trained(changes: Mapping[str, Any]) -> Scenario:
         if not measure.training:
             return usual
         old = {"name": usual.training.name, **usual.training.values}
         changed = ComponentEntry.model_validate(old).changed({**measure.training, **changes})
-        training = spec_of("training", changed, where, sweep=measure.races)
-        return replace(usual, training=training)
+        return replace(usual, training=spec_of("training", changed, sweep=measure.races))
 
     for group in measure.groups.values():
         if measure.races:
-            method, changes = successive_halving_method(group, where)
+            method, changes = successive_halving_method(group)
             run = Run(trained(changes), method, measure.measured(group))
             yield from ((setting, run) for setting in group)
             continue
@@ -339,89 +343,62 @@ def _measured(
                 yield setting, Run(own, measure.spec, tune=measure.tune)
 
 
-def _require_kind(measure: ExhibitMethod, scenario: Scenario | None, where: str) -> None:
-    """Raise FedreproError if a simulation is given data and model, or another method is not."""
-    if simulated(measure.spec) and scenario:
-        raise FedreproError(
-            f"{where}: '{measure.label}' is a simulation, which has neither data nor a model; "
-            f"leave out {', '.join(WITHOUT_GRAPH)}"
-        )
-    if not simulated(measure.spec) and scenario is None:
-        raise FedreproError(
-            f"{where}: the keys {', '.join(WITHOUT_GRAPH)} are missing, which only simulations do "
-            f"without; '{measure.label}' is not one"
-        )
-
-
-def _require_fitting(
-    measure: ExhibitMethod, scenario: Scenario, changed: Scenario, where: str
-) -> None:
+def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
     """Raise FedreproError if a method cannot run in a scenario, for lack of data, start or graph.
 
-    `scenario` is data, partition, model and training; `changed` is the scenario after the method
-    has replaced some, as pooled training replaces the partition. `where` names the figure in
-    errors.
+    `changed` is the scenario after the method has replaced some of it, as pooled training replaces
+    the partition.
     """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
-    labelled = f"{where}: '{measure.label}'"
+    label = f"'{measure.label}'"
     if not takes(method.component, scenario.model):
         raise FedreproError(
-            f"{where}: method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "
+            f"method '{method.name}' combines {', '.join(sorted(meta['models']))} models, "
             f"not '{scenario.model.name}'; take it out of the exhibit or change the model"
         )
     if meta["trainings"] and changed.training.name not in meta["trainings"]:
         raise FedreproError(
-            f"{where}: method '{method.name}' is defined with the training "
+            f"method '{method.name}' is defined with the training "
             f"{', '.join(sorted(meta['trainings']))} only, not '{changed.training.name}'"
         )
-    with _at(where):
-        population = population_of(scenario.dataset, scenario.partition)
+    population = population_of(scenario.dataset, scenario.partition)
     if population and partition != scenario.partition:  # it would see other clients than its rivals
         raise FedreproError(
-            f"{labelled} divides what the data set keeps by '{partition.token}', which is of "
+            f"{label} divides what the data set keeps by '{partition.token}', which is of "
             f"{population.made.kept} of these {population.clients} clients: leave it out, or let "
             f"the data set keep all of them, as clients: {population.clients}"
         )
     if meta["one_start"] and not changed.training["shared_init"]:
         raise FedreproError(
-            f"{where}: method '{method.name}' combines models that trained from one start, and "
+            f"method '{method.name}' combines models that trained from one start, and "
             "here each client draws its own: set shared_init of the training to true"
         )
     public_data_of(method)
     if METHOD_KINDS[meta["kind"]].on_graph:
         if changed.graph is None:
             raise FedreproError(
-                f"{where}: method '{method.name}' works on a graph, and there is none; name one, "
+                f"method '{method.name}' works on a graph, and there is none; name one, "
                 "as in graph: {name: ring}"
             )
         clients = clients_of(partition)
         # else known with the data only, or drawn in each trial
         if clients is not None and not changed.graph.component.meta.get("random"):
-            with _at(where):
-                weights_of(changed.graph, clients, RngKey(0))
+            weights_of(changed.graph, clients, RngKey(0))
     available = validation_count(changed.dataset, partition)
     if {"client_validation_examples", PUBLIC_SAMPLE} & measure.needs and available == 0:
-        raise missing_validation_error(labelled)
+        raise missing_validation_error(label)
     sizes = [setting.tune["examples"] for setting in measure.settings if setting.tune]
     if sizes and available is not None and max(sizes) > available:
-        raise too_few_examples_error(labelled, max(sizes), available)
+        raise too_few_examples_error(label, max(sizes), available)
     for part in HOLDOUTS:
         if part.split in measure.evaluate or part.need in measure.needs:
             holder = partition.values.get("validation_at")
             if not partition.values.get(part.parameter) or part.at not in (None, holder):
-                raise missing_holdout_error(labelled, part, partition.token)
-    with _at(labelled):
+                raise missing_holdout_error(label, part, partition.token)
+    with _at(label):
         for setting in measure.settings:
             if in_rounds(setting.method):
                 setting.method.component.fn(**setting.method.values)
-
-
-@contextmanager
-def _at(where: str) -> Iterator[None]:
-    try:
-        yield
-    except FedreproError as error:
-        raise FedreproError(f"{where}: {error}") from None
 
 
 def _incomparable(

@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Value
-from fedrepro.core.registry import TUNE, components
+from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
 from fedrepro.data.holdout import HOLDOUTS
@@ -36,8 +36,8 @@ TUNED = f"{TUNE}."  # prefix of keys of a sweep
 class Setting:
     """A method with one value for each parameter: one candidate of a grid of hyper-parameters.
 
-    training: parameters of local training that the method changes, as pairs (name, value). tune:
-    how the model is trained further on a public sample, or None.
+    training: the parameters of local training that the method changes. tune: how the model is
+    trained further on a public sample, or None.
     """
 
     method: Spec
@@ -55,30 +55,17 @@ class Setting:
 
     def __getitem__(self, key: str) -> Any:
         tune = self.tune.values if self.tune else {}
-        matching = (values for values in (dict(self.training), self.method.values) if key in values)
-        return next(matching, tune).get(key)
+        return {**tune, **self.method.values, **dict(self.training)}.get(key)
 
 
 @dataclass(frozen=True)
 class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
-    Attributes:
-        label: the method's name in the figure.
-        trials: the number of trials of this method; None: as many as the figure has.
-        choose: the rule that selects one of the settings (values of hyper-parameters).
-        reference: whether the method is drawn as a bound and not ranked.
-        paired_with: the method with more trials relative to which this one is shown.
-        show: the parameters that are not selected: a table has a row for each value.
-        measuring: at which rounds to evaluate.
-        training: changes of the local training.
-        race: the rounds over which successive halving runs, 0 for all rounds.
-        tune: how models are fine-tuned, or None.
-        over_clients: whether the spread shown is that over clients.
-        node: the node of a graph whose numbers are shown, from 1; None for all nodes.
-        belief: which network of the node: before or after it averaged with neighbours.
-        shown_on: held-out examples (validation, test, …) that a table shows numbers on.
-        last_rounds: the number of last evaluated rounds to average over.
+    Fields are as in `MethodEntry`, where the user wrote them. trials: None for as many as the
+    figure has. choose: the rule that selects one of the settings. race: the rounds over which
+    successive halving runs, 0 for all. shown_on: held-out examples (validation, test, …) that a
+    table shows numbers on. last_rounds: how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -106,22 +93,24 @@ class ExhibitMethod:
         return declared | {PUBLIC_SAMPLE} if self.tune else declared
 
     @property
+    def _rule(self) -> SelectionRule | None:
+        return self.choose if self.chosen else None
+
+    @property
     def discloses(self) -> frozenset[str]:
         """Return the data by which a setting is selected, as keys of DISCLOSED; may be empty."""
-        return frozenset({self.choose.need} if self.choose and self.chosen else ())
+        return frozenset({self._rule.need} if self._rule else ())
 
     @property
     def evaluate(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on at the end of a run."""
-        method_splits: tuple[str, ...] = self.spec.component.meta["evaluate"]
-        by = (self.choose.split,) if self.choose and self.chosen else ()
-        return tuple(dict.fromkeys((*method_splits, *by, *self.shown_on)))
+        by = (self._rule.split,) if self._rule else ()
+        return tuple(dict.fromkeys((*self.spec.component.meta["evaluate"], *by, *self.shown_on)))
 
     @property
     def follow(self) -> tuple[str, ...]:
         """Return the example sets ("test", "train", …) to evaluate on after single rounds."""
-        curve = self.choose and self.chosen and self.choose.over != "end"
-        chosen = (self.choose.split,) if self.choose and curve else ()
+        chosen = (self._rule.split,) if self._rule and self._rule.over != "end" else ()
         averaged = self.last_rounds > 1 and in_rounds(self.spec)
         return tuple(dict.fromkeys((*chosen, *(self.shown_on if averaged else ()))))
 
@@ -151,7 +140,7 @@ class ExhibitMethod:
     @property
     def races(self) -> bool:
         """Return whether successive halving selects the setting, so that worse ones stop early."""
-        return bool(self.chosen and self.choose and self.choose.over == RACE)
+        return self._rule is not None and self._rule.over == RACE
 
     def measured(self, group: Sequence[Setting]) -> EvaluationSchedule:
         """Return at which rounds to evaluate the settings `group`, and when halving stops some."""
@@ -169,20 +158,16 @@ def simulated(method: Spec) -> bool:
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
-def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spec, dict[str, Any]]:
-    """Combine the settings `group` in one method with lists of values, for successive halving.
-
-    Returns the method and its changes of local training by name, both with lists of values. `where`
-    is the figure, for errors.
-    """
+def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
+    """Combine settings to one method and its changes of training, both with lists of values."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
     spec = methods[0]
     if len(differ) == 1 and not spec.component.params[differ[0]].many:
         values = tuple(method.values[differ[0]] for method in methods)
-        spec = spec.component.spec({**spec.values, differ[0]: list(values)}, where)
+        spec = spec.component.spec({**spec.values, differ[0]: list(values)})
     elif differ:
-        spec = spec.component.paired({}, [dict(method.values) for method in methods], where)
+        spec = spec.component.paired({}, [dict(method.values) for method in methods])
     trainings = [dict(setting.training) for setting in group]
     changes = {
         key: list(dict.fromkeys(training[key] for training in trainings)) for key in trainings[0]
@@ -191,34 +176,27 @@ def successive_halving_method(group: Sequence[Setting], where: str) -> tuple[Spe
 
 
 def exhibit_methods(
-    settings: ExhibitSettings, case: str | None, where: str, at: Mapping[str, Any]
+    settings: ExhibitSettings, case: str | None, at: Mapping[str, Any]
 ) -> tuple[ExhibitMethod, ...]:
-    """Return the methods of a figure or table, or of one of its scenarios, in their order.
+    """Return the methods of a figure or table, or of the scenario `case` of it, in their order.
 
-    Args:
-        settings: the configuration of the figure or table.
-        case: the key of one of several scenarios that the figure compares, or None.
-        where: the figure or table, for error messages.
-        at: values of swept parameters of fine-tuning.
-
-    Raises:
-        FedreproError: the configuration of a method is wrong.
+    `at` are values of swept parameters of fine-tuning. Raises FedreproError for a mistake.
     """
     case_entry = settings.cases[case] if case is not None else None
     shared = settings.parameters | (case_entry.parameters if case_entry else {})
     known = {key: None for item in components("method").values() for key in item.params}
     for key in shared:  # those of a file need not be in each exhibit
         if key not in known:
-            raise unknown("parameter", key, known, f"parameters of {where}")
+            raise unknown("parameter", key, known, "`parameters`")
     usual = (case_entry and case_entry.measure_every) or settings.measure_every
 
     def made(entries: Sequence[MethodEntry]) -> dict[str, ExhibitMethod]:
         by_label: dict[str, ExhibitMethod] = {}  # tables and figures identify methods by labels
         for entry in entries:
-            measure = _exhibit_method(_completed(entry, shared, usual, where), settings, where, at)
+            measure = _exhibit_method(_completed(entry, shared, usual), settings, at)
             if measure.label in by_label:
                 raise FedreproError(
-                    f"{where}: two of its methods are called '{measure.label}'; tell them apart"
+                    f"two of its methods are called '{measure.label}'; tell them apart"
                 )
             by_label[measure.label] = measure
         return by_label
@@ -229,32 +207,28 @@ def exhibit_methods(
     added = made(case_entry.methods)
     for label in case_entry.without:
         if label not in measures:
-            raise unknown("method", label, measures, f"without of case '{case}', {where}")
+            raise unknown("method", label, measures, f"without of case '{case}'")
     for label in measures.keys() & added.keys():
         for key in ("show", "reference"):  # all methods of one label are drawn alike
             if getattr(measures[label], key) != getattr(added[label], key):
                 raise FedreproError(
-                    f"{where}: method '{label}' of case '{case}' has another `{key}` than in the "
-                    "other cases; give it a label of its own"
+                    f"method '{label}' of case '{case}' has another `{key}` than in the other "
+                    "cases; give it a label of its own"
                 )
     measures |= added
     return tuple(m for label, m in measures.items() if label not in case_entry.without)
 
 
-def _completed(
-    entry: MethodEntry, shared: Mapping[str, Any], every: int | str, where: str
-) -> MethodEntry:
-    """Return a method's configuration `entry` with defaults of method and figure filled in.
+def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) -> MethodEntry:
+    """Return a method's configuration with defaults of method and figure filled in.
 
     A name from the literature becomes our method, labelled by that name; `settings: grid` becomes
     the settings that the method declares. `shared` are parameters of all methods, which the entry
-    overrides; `every` is the number of rounds between evaluations; `where` names the figure in
-    errors.
+    overrides; `every` is the number of rounds between evaluations.
     """
     known = components("method")
-    found = method_called(entry.name, known)
-    if found is None:
-        raise unknown_method(entry.name, known, where)
+    if (found := method_called(entry.name, known)) is None:
+        raise unknown_method(entry.name, known)
     update: dict[str, Any] = {"measure_every": entry.measure_every or every}
     if found.method != entry.name:
         update |= {k: v for k, v in found.values.items() if k not in entry.parameters}
@@ -265,7 +239,7 @@ def _completed(
         grid = item.meta["grid"]
         if not grid:
             raise FedreproError(
-                f"{where}: method '{item.name}' declares no settings for comparisons; leave out "
+                f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
         settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
@@ -276,28 +250,23 @@ def _completed(
 
 
 def _exhibit_method(
-    entry: MethodEntry, settings: ExhibitSettings, where: str, at: Mapping[str, Any]
+    entry: MethodEntry, settings: ExhibitSettings, at: Mapping[str, Any]
 ) -> ExhibitMethod:
     """Build a figure's method from its completed `entry`; `at` has swept values of fine-tuning."""
     listed = [] if isinstance(entry.settings, str) else entry.settings
     item, rule, every = components("method")[entry.name], entry.choose, entry.measure_every
-    spec = (
-        item.paired(entry.parameters, listed, where)
-        if listed
-        else item.spec(entry.parameters, where)
-    )
+    spec = item.paired(entry.parameters, listed) if listed else item.spec(entry.parameters)
     label = entry.label or item.meta["label"]
-    tune = _finetuning(spec, entry, settings, where)
+    tune = _finetuning(spec, entry, settings)
     ways: list[Spec | None] = [None]
     if tune:
         ways = [way for way in tune.expand() if all(way[key] == v for key, v in at.items())]
     _, shown = settings.drawing.number
-    named = SELECTION_RULES[rule] if isinstance(rule, str) else None
     measure = ExhibitMethod(
         spec=spec,
         label=label,
         trials=settings.trials_of.get(label, entry.trials),
-        choose=rule.choice if isinstance(rule, ChoiceEntry) else named,
+        choose=rule.choice if isinstance(rule, ChoiceEntry) else SELECTION_RULES.get(rule or ""),
         reference=entry.reference,
         paired_with=entry.paired_with,
         show=tuple(entry.show),
@@ -305,7 +274,7 @@ def _exhibit_method(
         measuring=EvaluationSchedule(None if every == "auto" else every, entry.until),
         settings=tuple(
             replace(setting, tune=way)
-            for setting in _trained(spec, entry, settings, where)
+            for setting in _trained(spec, entry, settings)
             for way in ways
         ),
         race=(rule.race or 0) if isinstance(rule, ChoiceEntry) else 0,
@@ -316,76 +285,69 @@ def _exhibit_method(
         last_rounds=settings.last_rounds,
         belief=entry.belief,
     )
-    for reason in _mistakes(measure, {key for one in listed for key in one}, entry.until):
-        raise FedreproError(f"{where}: {reason}")
-    if measure.races:
-        for group in measure.groups.values():
-            require_fits(measure.race, group[0]["rounds"], f"{where}: method '{spec.name}'")
+    for reason in _mistakes(measure, {key for one in listed for key in one}):
+        raise FedreproError(reason)
+    for group in measure.groups.values() if measure.races else ():
+        require_fits(measure.race, group[0]["rounds"], f"method '{spec.name}'")
     return measure
 
 
-def _trained(
-    spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
-) -> Iterator[Setting]:
+def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Iterator[Setting]:
     """Yield all settings of method `spec`, each with every combination of its training changes."""
-    if not entry.training:
-        yield from (Setting(method) for method in spec.expand())
-        return
-    if settings.training is None:
+    if entry.training and settings.training is None:
         raise FedreproError(
-            f"{where}: '{entry.label or entry.name}' changes the training, which is not there"
+            f"'{entry.label or entry.name}' changes the training, which is not there"
         )
     named = [key for key in entry.training if key != "name"]
     for key in named:
         if f"training.{key}" in settings.sweep:
             raise FedreproError(
-                f"{where}: method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
+                f"method '{spec.name}' sets the training's {key}, which the exhibit sweeps"
             )
         if key in spec.values:
             raise FedreproError(
-                f"{where}: method '{spec.name}' has a parameter '{key}' of its own, so that it "
-                "would be hard to tell from the training's; set it in the exhibit's training"
+                f"method '{spec.name}' has a parameter '{key}' of its own, so that it would be "
+                "hard to tell from the training's; set it in the exhibit's training"
             )
-    sweep = spec_of("training", settings.training.changed(entry.training), where, sweep=True)
+    changes: list[tuple[tuple[str, Value], ...]] = [()]
+    if settings.training and entry.training:
+        sweep = spec_of("training", settings.training.changed(entry.training), sweep=True)
+        changes = [tuple((key, each[key]) for key in named) for each in sweep.expand()]
     for method in spec.expand():
-        for training in sweep.expand():
-            yield Setting(method, tuple((key, training[key]) for key in named))
+        yield from (Setting(method, change) for change in changes)
 
 
-def _finetuning(
-    spec: Spec, entry: MethodEntry, settings: ExhibitSettings, where: str
-) -> Spec | None:
+def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Spec | None:
     """Return how a method's models are fine-tuned, with lists of values to sweep, or None."""
-    where = f"{where}: method '{spec.name}'"
+    name = f"method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:
             raise FedreproError(
-                f"{where} works on the public sample alone: give it one by tune, such as "
+                f"{name} works on the public sample alone: give it one by tune, such as "
                 "tune: {examples: 1000}"
             )
         return None
     if in_rounds(spec):
-        raise FedreproError(f"{where} runs in rounds, and only one-shot models are tuned")
+        raise FedreproError(f"{name} runs in rounds, and only one-shot models are tuned")
     swept = {k.removeprefix(TUNED): v for k, v in settings.sweep.items() if k.startswith(TUNED)}
     for key in swept.keys() & entry.tune.keys():
-        raise FedreproError(f"{where} sets the tuning's {key}, which the exhibit sweeps")
-    tune = components(TUNE)[TUNE].spec({**entry.tune, **swept}, where)
+        raise FedreproError(f"{name} sets the tuning's {key}, which the exhibit sweeps")
+    tune = components(TUNE)[TUNE].spec({**entry.tune, **swept}, name)
     for key in tune.swept:
         if key in {**spec.values, **entry.training} and key not in swept:
             raise FedreproError(
-                f"{where} has a parameter '{key}' of its own, so that it would be hard to tell "
+                f"{name} has a parameter '{key}' of its own, so that it would be hard to tell "
                 "from that of its tuning; list one value for tune, in an entry for each"
             )
     return tune
 
 
-def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> Iterator[str]:
+def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
     """Yield a sentence for each reason why a method's settings cannot be shown, or none selected.
 
-    `listed` are the parameters in the configuration's list `settings`; `until` is the target
-    accuracy that ends runs.
+    `listed` are the parameters in the configuration's list `settings`.
     """
-    name, choose = f"method '{measure.spec.name}'", measure.choose
+    name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}
     for key in measure.show:
@@ -431,29 +393,11 @@ def _mistakes(measure: ExhibitMethod, listed: set[str], until: float | None) -> 
 
 
 def spec_of(
-    kind: str,
-    entry: ComponentEntry,
-    where: str,
-    extra: Mapping[str, object] | None = None,
-    *,
-    sweep: bool = False,
+    kind: str, entry: ComponentEntry, extra: Mapping[str, Any] | None = None, *, sweep: bool = False
 ) -> Spec:
-    """Return a component (data set, model, method, …) with its parameters, from the configuration.
+    """Return a component, such as a data set, with parameters of its `entry` and `extra` ones.
 
-    Args:
-        kind: the kind of the component, such as dataset or method.
-        entry: the name and parameters.
-        where: the figure or table, for error messages.
-        extra: further parameters.
-        sweep: whether a parameter may list several values; parameters of methods always may.
-
-    Raises:
-        FedreproError: the component is unknown, or a value does not fit.
+    Raises FedreproError for unknown or unfit values, and for lists of several unless `sweep`.
     """
-    known = components(kind)
-    if entry.name not in known:
-        if kind == "method":
-            raise unknown_method(entry.name, known, where)
-        raise unknown(kind, entry.name, known, where)
-    spec = known[entry.name].spec({**entry.parameters, **(extra or {})}, where)
-    return spec if sweep or kind == "method" else spec.single(where)
+    spec = component_called(kind, entry.name).spec({**entry.parameters, **(extra or {})})
+    return spec if sweep else spec.single()

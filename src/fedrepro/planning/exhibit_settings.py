@@ -1,7 +1,6 @@
 """The configuration of a figure or table: typed classes for YAML files, and functions for Python.
 
-The functions return plain keys and values, which are validated by the classes later. So a mistake
-in YAML and in Python gives the same error, one sentence.
+The functions return plain keys and values, which the classes validate later.
 """
 
 from __future__ import annotations
@@ -62,13 +61,12 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class, with default value, description and bounds.
+    """Declare a key of a configuration class; `...` as default makes it required.
 
-    `default` may be a type, such as list, for an empty value; `...` makes the key required.
+    `default` may also be a type, such as list, for an empty value.
     """
-    if isinstance(default, type):
-        return Field(default_factory=default, description=description, **bounds)
-    return Field(default, description=description, **bounds)
+    kind = "default_factory" if isinstance(default, type) else "default"
+    return Field(**{kind: default}, description=description, **bounds)
 
 
 RuleName = Annotated[str, one_of(lambda: SELECTION_RULES, "the rules of choice are {}")]
@@ -126,11 +124,11 @@ class ChoiceEntry(Strict):
     def choice(self) -> SelectionRule:
         """Return the selection rule of these keys: a predefined one if equal, else a new one."""
         near = [rule for rule in SELECTION_RULES.values() if rule.split == self.split]
-        named = next((r for r in near if (r.metric, r.over) == (self.metric, self.over)), None)
-        if named is not None:
-            return named
-        like = next((rule for rule in near if rule.metric == self.metric), near[0])
-        name = f"{self.metric} on {self.split}, {self.over}"
+        same = [rule for rule in near if rule.metric == self.metric]
+        for rule in same:
+            if rule.over == self.over:
+                return rule
+        like, name = (same or near)[0], f"{self.metric} on {self.split}, {self.over}"
         how = {
             "end": "at the end",
             "best": "in the best round",
@@ -213,11 +211,7 @@ class MethodEntry(ComponentEntry):
 
 
 class Case(Strict):
-    """One of several scenarios (data set, partition, …) that a figure or table compares.
-
-    The keys are changes of the figure's scenario. `label` names the scenario in the figure, after
-    the data set's title if data sets differ.
-    """
+    """One of several scenarios (data set, partition, …) that a figure or table compares."""
 
     label: str = key(..., "how it is called in the figure")
     dataset: Changes = Field(default_factory=dict)
@@ -354,14 +348,12 @@ def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
     A component whose name differs is replaced as a whole, with its parameters.
     """
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping):
-            same = value.get("name", old.get("name")) == old.get("name")
-            merged[key] = merge(old, value) if same else value
-        else:
-            merged[key] = value
+    merged = {**below, **above}
+    for key in below.keys() & above.keys():
+        old, new = below[key], above[key]
+        nested = isinstance(old, Mapping) and isinstance(new, Mapping)
+        if nested and new.get("name", old.get("name")) == old.get("name"):
+            merged[key] = merge(old, new)
     return merged
 
 
@@ -375,8 +367,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
     """Build the configuration of a figure or table from `keys`, which replace keys of `others`.
 
-    `others` are earlier configurations to start from. A key is replaced as a whole; line breaks in
-    title, caption and notes are removed.
+    Line breaks in title, caption and notes are removed.
     """
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}

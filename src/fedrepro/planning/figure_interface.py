@@ -1,9 +1,8 @@
 """The interface of drawings, which are ways to show a figure or table, such as curves or bars.
 
-A drawing is a class decorated with `@drawing("name")`, in `drawings/exhibits`, in the folder
-`drawings` of a paper, or in a file outside the package. The fields of the class are options of the
-drawing. Computing a figure's numbers takes hours, so a figure that cannot be drawn is refused
-before. Modules of drawings import pandas and matplotlib only when they draw.
+A drawing is a class decorated with `@drawing("name")`; its fields are its options. Computing takes
+hours, so a figure that cannot be drawn is refused before. Modules of drawings import pandas and
+matplotlib only when they draw.
 """
 
 from __future__ import annotations
@@ -34,10 +33,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is among the names that `names` returns.
-
-    `sentence` is the error message; its {} is replaced by the names.
-    """
+    """Return a pydantic check that a text is among these names, which {} of its error lists."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -77,9 +73,9 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv needs rows of single rounds. of_rounds: further metrics of single
-    rounds that the csv needs, from `OF_ROUNDS`. shows_pairs: whether the drawing can show methods
-    with fewer trials than others. suffix: the suffix of the file that people look at.
+    by_rounds: whether the csv needs rows of single rounds. of_rounds: their further metrics, from
+    `OF_ROUNDS`. shows_pairs: whether methods may have fewer trials than others. suffix: that of the
+    file that people look at.
     """
 
     name: ClassVar[str]
@@ -105,29 +101,19 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Compute numbers that the drawing shows in addition to metrics, from a run's files.
+        """Return numbers shown besides metrics, a value for each trial, by (metric, example set).
 
-        Args:
-            metrics: the files of metrics of a run.
-            setting: the method's parameters as text, as in the column `setting` of the files.
-            measure: the method.
-            trials: how many trials to use.
-            where: the figure or table, for error messages.
-
-        Returns:
-            A value for each trial, by (metric, example set).
+        `metrics` are the files of a run, and `setting` the method's parameters as in their column
+        of this name; `where` is the figure or table, for error messages.
         """
         return {}
 
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Draw the figure or table; return the files that people look at, as bytes by suffix.
+        """Return the files that people look at, as bytes by suffix.
 
-        Args:
-            exhibit: the planned figure or table.
-            about: the content of the figure's json file: provenance and notes.
-            numbers: the rows of the figure's csv file.
+        They are drawn from `about`, the exhibit's json, and `numbers`, the rows of its csv.
         """
         raise NotImplementedError
 
@@ -153,7 +139,7 @@ def drawing(name: str) -> Callable[[D], D]:
 
 
 def one_line_each(shown: Planned) -> Iterator[str]:
-    """Yield reasons why a figure cannot be drawn as one curve per method over a swept parameter."""
+    """Yield reasons why a figure cannot have one curve per method over a swept parameter."""
     yield from one_axis(shown)
     yield from nothing_shown(shown)
 

@@ -8,7 +8,8 @@ else of jobs whose results are stored in reports/record.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from statistics import mean
@@ -21,20 +22,20 @@ from fedrepro.core.provenance import same_bytes
 from fedrepro.core.selection_rules import whole_runs
 from fedrepro.core.spec import Spec
 from fedrepro.data.prepared import PREPARED_FILES, read_info
-from fedrepro.planning.config import SCALES
 from fedrepro.planning.jobs import LOCAL, MEMBERS, METRICS, TIMINGS, Job, Scenario, clients_of
 from fedrepro.planning.plan import Exhibit, Plan, Run
 
 STAGES = ("prepare", "partition", *COMPUTING, "exhibit")
 RESULTS = {"prepare": PREPARED_FILES[0], "partition": MEMBERS, "train": LOCAL}
-# of data sets that are not prepared yet; dataset.json of prepared ones has the same
-Form = tuple[tuple[int, ...], int, int]  # shape of an example, classes, training examples
-FORMS: dict[str, Form] = {
+# of data sets that are not prepared yet: shape of an example, classes, training examples
+FORMS: dict[str, tuple[tuple[int, ...], int, int]] = {
     "digits": ((8, 8), 10, 1437),
     "mnist": ((28, 28), 10, 60_000),
     "fashion_mnist": ((28, 28), 10, 60_000),
     "cifar10": ((3, 32, 32), 10, 50_000),
 }
+SIZE, NAME = r"(?:(tiny|quick|paper)(?:/|$))?", r"(?:index|([^/]+/[^/.]+))?"
+TARGET = re.compile(rf"(?:reports/)?{SIZE}{NAME}(?:\.\w+)*")
 LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 
 
@@ -42,16 +43,16 @@ LEAST_PRODUCTS = 10_000  # below, overhead counts more than a network's size
 class Forecast:
     """How much work one figure or table, or all of them, still takes.
 
-    jobs: numbers of processes, by stage of the pipeline. seconds: time on one core, by stage.
-    bytes: size of local models on disk. sources: numbers of jobs by where their times were
-    measured. unknown: numbers of jobs without any measured time, by stage. notes: sentences.
+    jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
+    without a measured time. bytes: size of local models on disk. sources: numbers of jobs by where
+    their times were measured.
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     bytes: float = 0.0
-    sources: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    unknown: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    sources: Counter[str] = field(default_factory=Counter)
+    unknown: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -72,15 +73,14 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
         if job.clients and job.trials:
             numbers = _network(plan, job.scenario)[1]
             total.bytes += 4.0 * numbers * len(job.trials) * len(job.clients)
-        if job.stage not in COMPUTING:
-            continue
-        known = rates.get((job.stage, _model(job)), rates.get((job.stage, "")))
-        work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
-        if known and work:
-            total.seconds[job.stage] += known[0] * work
-            total.sources[known[1]] += 1
-        else:
-            total.unknown[job.stage] += 1
+        if job.stage in COMPUTING:
+            known = rates.get((job.stage, _model(job)), rates.get((job.stage, "")))
+            work = _work(plan, job)  # 0 for data that are not prepared and have no entry in FORMS
+            if known and work:
+                total.seconds[job.stage] += known[0] * work
+                total.sources[known[1]] += 1
+            else:
+                total.unknown[job.stage] += 1
     for exhibit in chosen:
         total.jobs["exhibit"] += not Path(plan.exhibit_file(exhibit.key, exhibit.suffix)).exists()
         total.notes.extend(notes_of(plan, exhibit))
@@ -89,10 +89,9 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return the measured seconds per multiplication of a network, by (stage, model).
+    """Return (seconds per multiplication, where measured) by (stage, model), "" for all models.
 
-    A value is (seconds, where they were measured); (stage, "") is for all models. Finished jobs are
-    preferred to results in reports/record, and among the latter those of an unchanged method.
+    Finished jobs go before the record, and in it results of unchanged methods before others.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
@@ -137,9 +136,7 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
         and run.scenario.model.name != "logistic"  # without hidden units starts do not matter
         and not run.scenario.training["shared_init"]
     }
-    ends = {
-        (trials, plan.blocks_of(run, trials)[-1].last + 1) for run, trials in exhibit.trials.items()
-    }
+    ends = {(n, plan.blocks_of(run, n)[-1].last + 1) for run, n in exhibit.trials.items()}
     whole = [
         f"{exhibit.key}: where trials is {few}, {many} are computed, since a job does whole "
         f"blocks; granularity: {{trials_per_job: {few}}} in config/config.yaml computes no more"
@@ -150,26 +147,13 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Find the scale and the figure or table that `target` means; return (scale, key).
+    """Return (scale, key) of a path or key; the key is None if all selected exhibits are meant.
 
-    The key, such as pfnm/figure-2a, is None if all selected figures and tables are meant.
-
-    Args:
-        target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
-        scale: the scale (tiny, quick or paper) if the target contains none.
-
-    Raises:
-        FedreproError: the target has neither form.
+    `scale` counts if `target`, as reports/paper/pfnm/figure-2a.svg or pfnm/figure-2a, has none.
     """
-    path = PurePosixPath(target)
-    given = path.with_suffix("").parts if path.name and not path.is_absolute() else ()
-    parts = given[1:] if given[:1] == ("reports",) else given
-    if parts and parts[0] in SCALES:
-        scale, parts = parts[0], parts[1:]
-    if given and parts in ((), ("index",)):
-        return scale, None
-    if len(parts) == 2:
-        return scale, "/".join(parts)
+    found = TARGET.fullmatch(target)
+    if found and target:
+        return found[1] or scale, found[2]
     raise FedreproError(
         f"'{target}' is not a target; use a path such as reports/paper/pfnm/figure-2a.svg, "
         "or reports/quick/index.html for a whole scale"
@@ -178,8 +162,7 @@ def parse_target(target: str, scale: str) -> tuple[str, str | None]:
 
 def whole_settings(run: Run) -> float:
     """Count the models that a run computes per trial; one that stops early counts as a fraction."""
-    tuned = run.tune.expand() if run.tune else ()
-    samples = sum(tune["repetitions"] for tune in tuned)
+    samples = sum(tune["repetitions"] for tune in run.tune.expand()) if run.tune else 0
     trainings = len(list(run.scenario.training.expand())) if run.scenario else 1
     count = len(list(run.method.expand())) * (1 + samples) * trainings
     return whole_runs(count) if run.is_race else count
@@ -188,8 +171,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is a client's number of training examples. A round is assumed to have the mean number of
-    minibatches of the method's settings, or else whole epochs.
+    `held` is a client's number of examples. A round has the mean number of minibatches of the
+    method's settings, or else whole epochs.
     """
     values: Any = method.values
     listed = [

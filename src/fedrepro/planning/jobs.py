@@ -1,8 +1,7 @@
 """Runs (a method in a scenario) as values, and the jobs that compute them, described as json.
 
 A job is one process: a stage of the pipeline for a range of trials. Its json names all files that
-the stage reads and writes, so that it runs in one way in the workflow, on a cluster and on a
-machine without Snakemake. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
+the stage reads and writes. Its folder is results/<scale>/<stage>/<data>-<method>-<key>-trials-0-4,
 where the key depends on this job alone: more trials or figures add folders and rename none.
 """
 
@@ -21,7 +20,7 @@ from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import PAIRED
-from fedrepro.core.registry import SCENARIO, TUNE, components
+from fedrepro.core.registry import SCENARIO, TUNE, component_called, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import resolved_features
 
@@ -82,19 +81,13 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return ranges of `size` trials that together contain the trials 0 to count - 1.
-
-    The last range has `size` trials too, even if these exceed `count`: more trials rename no file.
-    """
+    """Return ranges of `size` trials that together contain `count`: more trials rename none."""
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """The conditions under which methods are compared: data set, partition, model, local training.
-
-    graph: which clients exchange models in decentralised methods; None for all other methods.
-    """
+    """The conditions under which methods are compared; a graph is for decentralised ones alone."""
 
     dataset: Spec
     partition: Spec
@@ -136,11 +129,7 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
-
-    Raises:
-        FedreproError: the method does not name one known data set.
-    """
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
     if PUBLIC_INPUTS not in method.component.meta["needs"]:
         return None
     name, known = method[DATA], components("dataset")
@@ -156,9 +145,9 @@ def public_data_of(method: Spec) -> Spec | None:
 class Run:
     """A method, with one or several settings of its parameters, on one data set and model.
 
-    A run is computed by jobs, one per range of trials. scenario: data set, partition, model and
-    training; None for a simulation. every: at which rounds to evaluate, None for a one-shot method.
-    tune: how the models are fine-tuned, or None. Settings in successive halving are one run.
+    A run is computed by jobs, one per range of trials; settings in successive halving are one run.
+    It has no scenario if it is a simulation, and no rounds to evaluate at (`every`) if its method
+    is one-shot. tune: how the models are fine-tuned, or None.
     """
 
     scenario: Scenario | None
@@ -188,16 +177,10 @@ class Run:
 class Job:
     """The work of one process: a stage of the pipeline, its components, inputs and output folder.
 
-    Attributes:
-        stage, out: the stage's name and the folder of its results.
-        specs: the components (data set, method, …) that the stage depends on, by kind.
-        seed, trials, clients: the seed, and the ranges of trials and clients to compute.
-        every: the evaluation schedule.
-        evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
-            change the folder's name.
-        raw, data, public: folders of the data set's raw files, its arrays, and the public data set.
-        members: the file of the partition: which client has which examples.
-        local: files of local models, as texts that `folders_of` expands.
+    evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
+    change the folder's name. raw, data, public: folders of raw files, of arrays, and of the public
+    data set. members: the file of the partition. local: files of local models, as texts that
+    `folders_of` expands.
     """
 
     stage: str
@@ -224,15 +207,14 @@ class Job:
         return self.specs.get(TUNE)
 
     @property
-    def before(self) -> list[str]:
-        """Return the folders that this job reads, whose jobs must run before it."""
-        members = [self.members.removesuffix(f"/{MEMBERS}")] if self.members else []
-        local = [path.removesuffix(f"/{LOCAL}") for path in self.models]
-        return [*filter(None, (self.data, self.public)), *members, *local]
-
-    @property
     def models(self) -> list[str]:
         return [path for text in self.local for path in folders_of(text)]
+
+    @property
+    def before(self) -> list[str]:
+        """Return the folders that this job reads, whose jobs must run before it."""
+        files = [path for path in (self.members, *self.models) if path]
+        return [*filter(None, (self.data, self.public)), *(f.rpartition("/")[0] for f in files)]
 
     @property
     def digest(self) -> str:
@@ -246,42 +228,24 @@ class Job:
     def text(self) -> str:
         """Return the job as json text, from which `read_job` builds it again in another process."""
         specs = {kind: spec.entry for kind, spec in self.specs.items()}
-        others = {
-            key: _plain(value)
-            for key, value in vars(self).items()
-            if key not in ("stage", "out", "specs") and value not in ("", (), None)
-        }
+        others = {k: v for k, v in vars(self).items() if k in KEYS and v not in ("", (), None)}
+        others |= {key: [others[key].first, others[key].last] for key in BLOCKS if key in others}
+        others |= {"every": vars(self.every)} if self.every else {}
         return json.dumps({"stage": self.stage, **specs, **others, "out": self.out})
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, TrialBlock):
-        return [value.first, value.last]
-    return vars(value) if isinstance(value, EvaluationSchedule) else value
-
-
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component (data set, method, …) from its part `data` of a job's json.
-
-    `data` has the name, and parameters as keys; `kind` is such as dataset; `where` is for errors.
-
-    Raises:
-        FedreproError: the component or one of its parameters is unknown.
-    """
+    """Build a component from its part `data` of a job's json; raise FedreproError if unfit."""
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
     values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
-    known = components(kind)
-    if data["name"] not in known:
-        raise unknown(kind, data["name"], known, where)
-    component = known[data["name"]]
-    count = data.get(PAIRED)
+    component, count = component_called(kind, data["name"], where), data.get(PAIRED)
     return component.listing(values, count, where) if count else component.spec(values, where)
 
 
 SPECS = (*SCENARIO, "method", TUNE)
 BLOCKS, LISTS = ("trials", "clients"), ("local", "evaluate", "follow")
-KEYS = ("every", "seed", *BLOCKS, *LISTS, "stage", "out", "raw", "data", "members", "public")
+KEYS = ("every", "seed", *BLOCKS, *LISTS, "raw", "data", "members", "public")
 
 
 def _read(key: str, value: Any) -> Any:
@@ -302,31 +266,23 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; `where` names it in errors.
-
-    Raises:
-        FedreproError: a key or value is not one of a job.
-    """
+    """Build a job from the content of its json; raise FedreproError if it is not one."""
+    known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}
     for key, value in data.items():
         if key in SPECS:
             specs[key] = read_spec(key, value, where)
             # a run in rounds may have settings of its training
-            single = key in SCENARIO and (key != "training" or data.get("stage") == "train")
-            for name, listed in specs[key].values.items() if single else ():
-                if isinstance(listed, tuple) and not specs[key].component.params[name].many:
-                    raise FedreproError(
-                        f"{where}: {key} '{specs[key].name}' takes one value of '{name}', not "
-                        f"{shown(list(listed))}"
-                    )
-        elif key in KEYS:
+            if key in SCENARIO and (key != "training" or data.get("stage") == "train"):
+                specs[key].single(where)
+        elif key in known:
             try:
                 values[key] = _read(key, value)
             except (TypeError, ValueError, KeyError):
                 raise FedreproError(f"{where}: '{key}' cannot be {shown(value)}") from None
         else:
-            raise unknown("key", key, [*SPECS, *KEYS], where)
+            raise unknown("key", key, known, where)
     for key in ("stage", "out"):
         if not values.get(key):
             raise FedreproError(f"{where}: the key '{key}' is missing")
@@ -365,11 +321,8 @@ class Jobs:
         return folder
 
     def partition(self, dataset: Spec, partition: Spec, trials: TrialBlock) -> str:
-        """Create the job that divides a data set among clients; return the file that it will write.
-
-        One file has the partitions of a range of trials.
-        """
-        folder = f"{self._base((dataset, partition), 'partition')}{TRIALS}{trials}"
+        """Create the job that divides a data set in these trials; return the file it will write."""
+        folder = f"{self.base((dataset, partition), 'partition')}{TRIALS}{trials}"
         if folder not in self.made:
             specs, data = {"dataset": dataset, "partition": partition}, self.dataset(dataset)
             job = partial(Job, "partition", folder, specs, self.seed, trials=trials, data=data)
@@ -377,11 +330,11 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Create the jobs that train local models in a range of trials; return their files' path.
+        """Create the jobs that train local models in these trials; return their files' path.
 
         The path may stand for several folders, which `folders_of` lists.
         """
-        base = f"{self._base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
+        base = f"{self.base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them
             self._local.add(pieces)
@@ -400,7 +353,7 @@ class Jobs:
 
     def run(self, run: Run, trials: TrialBlock) -> str:
         """Create the job that computes a run for a range of trials; return its result folder."""
-        folder = f"{self.begins(run, run.stage)[0]}{TRIALS}{trials}"
+        folder = f"{self.base(run, run.stage)}{TRIALS}{trials}"
         if folder not in self.made:
             self.made[folder] = partial(self._run, run, trials, folder)
         return folder
@@ -417,28 +370,20 @@ class Jobs:
                 given["public"] = self.dataset(public)
         return Job(run.stage, folder, specs, self.seed, **given)
 
-    def begins(self, run: Run, stage: str) -> list[str]:
-        """Return how the names of folders begin that `run` writes or reads in a pipeline `stage`.
-
-        `Plan.job` compares a folder's name with these prefixes to find its run.
-        """
-        if stage == run.stage:
-            return [self._base(run, stage)]
-        if run.scenario is None or (stage == "train" and run.every):
-            return []
-        data, partition = run.scenario.dataset, run.scenario.partition
-        if stage == "prepare":
-            datasets = filter(None, (data, public_data_of(run.method)))
-            return [dataset_folder(self.scale, dataset) for dataset in datasets]
-        if stage == "partition":
-            return [self._base((data, partition), stage)]
-        return [self._base(run.scenario, stage)] if stage == "train" else []
-
     def _data(self, scenario: Scenario, trials: TrialBlock) -> dict[str, Any]:
         members = self.partition(scenario.dataset, scenario.partition, trials)
         return {"data": self.dataset(scenario.dataset), "members": members}
 
-    def _base(self, what: Any, stage: str) -> str:
+    def begins(self, run: Run) -> Iterator[str]:
+        """Yield how the names of folders begin that a run writes and reads, to find it by them."""
+        yield self.base(run, run.stage)
+        if scenario := run.scenario:
+            for dataset in filter(None, (scenario.dataset, public_data_of(run.method))):
+                yield dataset_folder(self.scale, dataset)
+            yield self.base((scenario.dataset, scenario.partition), "partition")
+            yield self.base(scenario, "train")
+
+    def base(self, what: Any, stage: str) -> str:
         """Return the start of a result folder's name: names of components, a hash of inputs."""
         key = (stage, what)
         if key not in self._names:

@@ -1,8 +1,6 @@
 """Plan the jobs (processes) for figures and tables, without torch, Snakemake or pandas.
 
-The path of a file depends only on its content, so two figures that need equal results or local
-models share files. A file is about one method and a whole range of trials, so more figures, methods
-or trials add files and rename none.
+The path of a file depends only on its content, so two figures that need equal results share files.
 """
 
 from __future__ import annotations
@@ -11,15 +9,15 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from fedrepro.core.errors import FedreproError, unknown
-from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import TRAIN
 from fedrepro.core.paper_files import exhibits_file
 from fedrepro.core.spec import Spec
 from fedrepro.planning.config import SCALES, Config, ExhibitFile, Papers
 from fedrepro.planning.exhibit import Exhibit, ExhibitMethod, Point, Run, exhibit_of
+from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.jobs import (
     CLIENTS,
     METRICS,
@@ -42,27 +40,18 @@ AUTO_TRIALS = {"tiny": 2, "quick": 5, "paper": 1}
 
 
 def _fitting(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan the figure or table `name` of a file at this scale: what has to be computed for it.
-
-    Raise FedreproError if it belongs to a one-shot leaderboard and has a method of several rounds.
-    """
+    """Plan a figure or table; raise if on a one-shot leaderboard a method has several rounds."""
     exhibit, board = exhibit_of(file, name, scale), name.partition("-")[0]
-    for setting in (s for m in exhibit.measures for s in m.settings if board in file.boards):
-        method = setting.method
-        if METHOD_KINDS[method.component.meta["kind"]].in_rounds:
-            rounds = method.component.fn(**method.values).rounds
-            if rounds > 1:
-                others = [n for n in file.names(scale) if n.partition("-")[0] not in file.boards]
-                raise FedreproError(
-                    f"{file.paper}/{board} compares methods of one exchange, and method "
-                    f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
-                    + "".join(f", or compare it in {file.paper}/{n}" for n in others[:1])
-                )
+    for method in (s.method for m in exhibit.measures for s in m.settings if board in file.boards):
+        rounds = method.component.fn(**method.values).rounds if in_rounds(method) else 1
+        if rounds > 1:
+            others = [n for n in file.names(scale) if n.partition("-")[0] not in file.boards]
+            raise FedreproError(
+                f"{file.paper}/{board} compares methods of one exchange, and method "
+                f"'{method.name}' runs for {rounds} rounds: give it rounds: 1"
+                + "".join(f", or compare it in {file.paper}/{n}" for n in others[:1])
+            )
     return exhibit
-
-
-def _called(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("label") or entry.get("name"))
 
 
 class Plan:
@@ -77,14 +66,17 @@ class Plan:
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
+        self.mistaken = dict(files.unread) if isinstance(files, Papers) else {}
+        for paper in config.also.keys() - files.keys() - self.mistaken.keys():
+            raise unknown("paper", paper, files, "`also` of config/config.yaml")
+        also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
+        self.files = Papers({k: _with(v, also[k]) for k, v in files.items()}, self.mistaken)
         self.config = config
-        self.files = Papers.with_methods(files, config.also)
         self.scale = scale
         size = config.granularity.trials_per_job
         self.trials_per_job = AUTO_TRIALS[scale] if size == "auto" else size
         self.exhibits: dict[str, Exhibit] = {}
         self.broken: dict[str, FedreproError] = {}
-        self.mistaken = {paper: file.error for paper, file in self.files.unread.items()}
         self.without: dict[tuple[str, str], FedreproError] = {}
         for file in self.files.values():
             self._add(file)
@@ -92,38 +84,40 @@ class Plan:
     def _add(self, file: ExhibitFile) -> None:
         """Plan the figures and tables of a file; store errors of invalid ones in `broken`."""
         exhibits: dict[str, Exhibit] = {}
-        names = file.names(self.scale)
-        for name in names:
+        mistaken = False
+        for name in file.names(self.scale):
+            key = f"{file.paper}/{name}"
             try:
-                exhibits[f"{file.paper}/{name}"] = self._exhibit(file, name)
+                exhibits[key] = self._exhibit(file, name, key)
             except FedreproError as error:
-                self.broken[f"{file.paper}/{name}"] = error
+                self.broken[key], mistaken = error, True
         for entry in file.also if exhibits else ():
             errors = [self.without.get((key, _called(entry))) for key in exhibits]
             if None not in errors:  # it fits no exhibit
+                mistaken = True
                 self.broken |= {key: why for key in exhibits if (why := errors[0])}
         # Defaults may name labels of some exhibits only, so those of all count; labels that one of
         # those without a mistake does not know may be of one that has one.
-        if not self.broken.keys() & {f"{file.paper}/{name}" for name in names}:
+        if not mistaken:
             labels = {measure.label for one in exhibits.values() for measure in one.measures}
             for key, exhibit in exhibits.items():
                 cases = exhibit.settings.cases.values()
                 for by_label in (exhibit.settings.trials_of, *(case.trials_of for case in cases)):
-                    for label in set(by_label) - labels:
+                    for label in by_label.keys() - labels:
                         where = f"trials_of of {key}, {file.place}"
                         self.broken[key] = unknown("method", label, labels, where)
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
-    def _exhibit(self, file: ExhibitFile, name: str) -> Exhibit:
+    def _exhibit(self, file: ExhibitFile, name: str, key: str) -> Exhibit:
         """Plan the figure or table `name`, with configured additional methods that fit it."""
-        exhibit = _fitting(file.with_also([]), name, self.scale)
-        fitting: list[Mapping[str, Any]] = []
+        exhibit = _fitting(_with(file, []), name, self.scale)
+        fitting: list[dict[str, Any]] = []
         for entry in file.also:
             try:
-                exhibit = _fitting(file.with_also([*fitting, entry]), name, self.scale)
+                exhibit = _fitting(_with(file, [*fitting, entry]), name, self.scale)
                 fitting.append(entry)
             except FedreproError as error:
-                self.without[f"{file.paper}/{name}", _called(entry)] = error
+                self.without[key, _called(entry)] = error
         return exhibit
 
     @property
@@ -140,33 +134,25 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that are to be drawn according to config/config.yaml.
-
-        Raises:
-            FedreproError: the definition of one has a mistake.
-        """
+        """Return the figures and tables that config/config.yaml asks for; raise for a mistake."""
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for file in self.files.unread.values():
-                if wanted == "all" or file.headline:
-                    raise file.error
+            for error in self.files.unread.values():
+                raise error
             for key, error in self.broken.items():
                 paper, _, name = key.partition("/")
                 if wanted == "all" or self.files[paper].is_headline(name, self.scale):
                     raise error
             exhibits = self.exhibits.values()
-            chosen = [e for e in exhibits if wanted == "all" or e.settings.headline]
-            wanted = [exhibit.key for exhibit in chosen]
+            return [e for e in exhibits if wanted == "all" or e.settings.headline]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def exhibit(self, key: str) -> Exhibit:
-        if key in self.broken:
-            raise self.broken[key]
-        paper = key.partition("/")[0]
-        if paper in self.mistaken:
-            raise self.mistaken[paper]
+        paper, _, name = key.partition("/")
+        if error := self.broken.get(key) or self.mistaken.get(paper):
+            raise error
         if key not in self.exhibits:
-            if paper in self.files and key.partition("/")[2] in self.files[paper].boards:
+            if paper in self.files and name in self.files[paper].boards:
                 raise FedreproError(
                     f"{key} is a leaderboard, made of all exhibits {key}-*: name one of them"
                 )
@@ -185,7 +171,7 @@ class Plan:
         return {run: (tuple(sorted(e)), tuple(sorted(f))) for run, (e, f) in by_run.items()}
 
     def partitions(self, keys: Sequence[str]) -> dict[tuple[Spec, Spec], list[str]]:
-        """Return for each (data set, partition) which figures use it, of `keys` (paper/name)."""
+        """Return for each (data set, partition) which figures use it, of these keys."""
         return _by_use(
             (key, (point.scenario.dataset, point.scenario.partition))
             for key in keys
@@ -194,10 +180,7 @@ class Plan:
         )
 
     def graphs(self, keys: Sequence[str]) -> dict[tuple[Spec, int], list[str]]:
-        """Return for each (graph, node count) which figures use it, of `keys` (paper/name).
-
-        Graphs whose number of nodes depends on the data are left out.
-        """
+        """Return for each (graph, node count), if known, which figures use it, of these keys."""
         return _by_use(
             (key, (run.scenario.graph, clients))
             for key in keys
@@ -220,12 +203,11 @@ class Plan:
 
     def job(self, folder: str) -> Job:
         """Return the job (process) that writes to `folder`; raise if no figure needs it."""
-        stage = PurePosixPath(folder).parent.name
         for run, trials in (pair for one in self.exhibits.values() for pair in one.trials.items()):
             if folder in self.jobs.made:
-                return self.jobs.job(folder)
+                break
             # a process that is given one job asks for it before any folder has been named
-            if folder.startswith(tuple(self.jobs.begins(run, stage))):
+            if folder.startswith(tuple(self.jobs.begins(run))):
                 self.needed(*self._folders(run, trials))
         if folder not in self.jobs.made:
             raise FedreproError(f"no exhibit of scale {self.scale} needs {folder}")
@@ -283,31 +265,30 @@ class Plan:
             blocks = self.blocks_of(run, trials)
             pieces = f"{TRIALS}{TrialBlock(0, blocks[-1].last)}:{len(blocks[0])}"
             if run.scenario and run.stage == "aggregate":
-                (begin,) = self.jobs.begins(run, "train")
                 clients = self.jobs.pieces_of_clients(run.scenario)
-                found[f"{begin}{pieces}{CLIENTS}{clients}"] = None
-            found[f"{self.jobs.begins(run, run.stage)[0]}{pieces}"] = None
+                found[f"{self.jobs.base(run.scenario, TRAIN)}{pieces}{CLIENTS}{clients}"] = None
+            found[f"{self.jobs.base(run, run.stage)}{pieces}"] = None
         return list(found)
+
+
+def _with(file: ExhibitFile, also: list[dict[str, Any]]) -> ExhibitFile:
+    """Return a copy of the file in which all figures and tables get the methods `also` too."""
+    return file if also == file.also else file.model_copy(update={"also": also})
+
+
+def _called(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("label") or entry.get("name"))
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
     """Group pairs (figure's key, thing that it uses) by thing: a list of keys, each key once."""
-    found: dict[T, dict[str, None]] = {}
-    for key, thing in pairs:
-        found.setdefault(thing, {})[key] = None
-    return {thing: list(keys) for thing, keys in found.items()}
+    found: dict[T, list[str]] = {}
+    for key, thing in dict.fromkeys(pairs):
+        found.setdefault(thing, []).append(key)
+    return found
 
 
 # ----------------------------------------------------------------------------- leaderboards
-
-
-def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the planned tables that make up leaderboard `version` of a paper, in order.
-
-    Raises:
-        FedreproError: one of them has a mistake.
-    """
-    return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
 
 
 def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
@@ -315,11 +296,16 @@ def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
-def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
+def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
+    """Return the planned tables of a leaderboard; raise FedreproError if one has a mistake."""
+    return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
 
-    `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
-    all parameters and versions, numbers of trials, and selection rules, but not the methods.
+
+def ground_of(parts: Iterable[Exhibit]) -> str:
+    """Return a SHA-256 digest of the conditions of a leaderboard, of which `parts` are the tables.
+
+    Conditions are data, partitions, models and training with all parameters and versions, numbers
+    of trials, and selection rules, but not the methods.
     """
     lines = []
     for exhibit in parts:
@@ -334,12 +320,7 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Raise FedreproError if a leaderboard's data, models, trials or selection rules have changed.
 
-    Args:
-        plan: the figures and tables of a scale; only scale paper is checked.
-        papers: the papers whose leaderboards are checked; None: all.
-
-    Raises:
-        FedreproError: the digest of these conditions is not the one in the leaderboard's file.
+    Scale paper alone is checked, of the leaderboards of `papers`, or of all.
     """
     for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
         for version, board in plan.files[paper].boards.items():

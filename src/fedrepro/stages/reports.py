@@ -196,7 +196,7 @@ def draw_board(key: str, scale: str, reports: Path, out: Path) -> None:
     files = load_exhibits()
     known = {f"{name}/{board}": file for name, file in files.items() for board in file.boards}
     if paper in files.unread:
-        raise files.unread[paper].error
+        raise files.unread[paper]
     if key not in known:
         raise unknown("leaderboard", key, known)
     write_board(known[key], version, scale, reports, out)

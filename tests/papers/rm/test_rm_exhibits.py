@@ -40,7 +40,7 @@ def test_a_parameter_is_for_all_methods_but_where_a_case_a_method_or_its_setting
 
 
 def test_a_parameter_of_no_method_is_a_sentence():
-    with pytest.raises(FedreproError, match="unknown parameter 'round' in parameters of"):
+    with pytest.raises(FedreproError, match="unknown parameter 'round' in `parameters`"):
         parameters(parameters={"round": 7})
 
 

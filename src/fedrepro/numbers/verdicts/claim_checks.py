@@ -20,7 +20,7 @@ from pydantic import Field, InstanceOf, field_validator, model_validator
 
 from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
-from fedrepro.core.paper_files import forms_of_papers
+from fedrepro.core.paper_files import attributes_of_papers
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, first_closed, mean, pairs
 from fedrepro.numbers.verdicts.exhibit_values import (
@@ -399,7 +399,8 @@ def _of_its_form(given: Any) -> Any:
     """Build a check from the keys and values `given` in a claims file; `form` names its class."""
     if isinstance(given, Form):
         return given
-    forms = {**FORMS, **forms_of_papers()}
+    own = attributes_of_papers("claim_checks", "FORMS").values()
+    forms = {name: form for some in (FORMS, *own) for name, form in some.items()}
     name = given.get("form") if isinstance(given, dict) else None
     if name not in forms:
         raise ValueError(str(unknown("form of a check", str(name), forms)))
