@@ -1,9 +1,8 @@
 """The interface of methods: arguments, results, and the decorator that registers one.
 
-A one-shot method or a control (a bound, such as pooled training) is one function of trained models.
-A federated method is a class with two pure functions, `init` and `round`, and `model`, which reads
-the global model off the state. A peer method, on a graph, has `beliefs` instead, which returns the
-network of each node. A simulation is a function of its parameters and an `rng` alone:
+A one-shot method or a control (a bound, such as pooled training) is a function of trained models. A
+method in rounds is a class: `Federated`, or on a graph `Decentralised`. A simulation is a function
+of its parameters and an `rng` alone:
 
     @method("average", kind="one_shot", needs={"example_counts"})
     def average(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> GlobalModel: ...
@@ -92,12 +91,9 @@ class LocalModels:
     """The trained models of J clients, stacked along a first axis: the input of a one-shot method.
 
     Attributes:
-        model: the clients' architecture, by its name and parameters.
-        shape: the shape of one example.
-        classes: the number of outputs of a model.
+        model, shape, classes: the architecture, the shape of one example, the number of outputs.
         tensors: weights by name, float32 (J, *shape of the tensor).
-        label_counts: training examples per client and class, int64 (J, K), if they were given to
-            `from_state_dicts`; else None.
+        label_counts: training examples per client and class, int64 (J, K), if a user gave them.
         layers: names of the layers, if the models came from state dicts.
         widths: each client's numbers of hidden units, where clients differ; tensors are then as
             wide as the widest client's, with zeros behind a client's own units.
@@ -132,9 +128,6 @@ class LocalModels:
             shape: the shape of one example; required unless all layers are fully connected.
             layers: names of the layers from input to output, if state dicts have another order.
             names: names of the clients, for error messages.
-
-        Raises:
-            FedreproError: a state dict does not fit the model or the other clients' state dicts.
         """
         from fedrepro.networks import state_dicts as module
 
@@ -168,8 +161,7 @@ class ClientInfo:
     Attributes:
         training: the clients' local training procedure, such as sgd with its parameters.
         device: where to compute, such as cpu or cuda.
-        example_counts: numbers of training examples of the J clients, int64 (J,).
-        label_counts: numbers of training examples by client and class, int64 (J, K).
+        example_counts, label_counts: training examples by client, int64 (J,), and class, (J, K).
         pooled_inputs, pooled_labels: all clients' training data, float32 (N, D) and int64 (N,).
         public_inputs, public_labels: a public sample at the server, of the same types.
         validation_inputs, validation_labels: validation examples at the server, likewise.
@@ -193,15 +185,14 @@ class ClientInfo:
 
 @dataclass(frozen=True)
 class Report:
-    """The measurements of one round, which a method's `round` returns with its next state.
+    """The measurements of one round.
 
     Attributes:
-        metrics: a number by name of metric; names are those of METRICS or declared by the method.
+        metrics: a number by name of metric, of METRICS or declared by the method.
         clients: a number per client by name of metric, arrays (J,); NaN for absent clients.
         traffic: number and bytes of the round's messages. By default one model to and one from
             every client that trained, or one network along each edge of a graph.
-        exchanges: how often in this round all clients exchanged messages with the server, or all
-            nodes with their neighbours.
+        exchanges: how often in this round clients, or nodes, exchanged messages.
     """
 
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -221,10 +212,9 @@ class GlobalModel:
         tensors: weights of the networks by name, (m, *shape); widths may differ from the clients'.
         weights: each network's weight by class, (m, K), columns sum to one; None if m is 1.
         diagnostics: a number by name of metric, of METRICS or declared by the method.
-        traffic: number and bytes of a one-shot method's messages. By default every client's model
-            once, and the messages of what the method asked clients to do afterwards.
-        exchanges: how often clients exchanged messages with the server; by default once, and once
-            more if the method asked clients for more than their models.
+        traffic, exchanges: number and bytes of a one-shot method's messages, and how often clients
+            exchanged some with the server; by default every client's model once, and what the
+            method asked clients to do afterwards.
         layers: names of layers in the clients' state dicts, if known.
         ties: if given, each network votes for its class with its weight, and this random key draws
             among classes with equal votes.
@@ -262,19 +252,14 @@ class GlobalModel:
 
     @property
     def finite(self) -> bool:
-        """Return whether all weights are finite: a model with NaN or infinity cannot predict."""
         arrays = [*self.tensors.values(), *(self.gate or {}).values()]
         return all(bool(np.isfinite(value).all()) for value in arrays)
 
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
-        Args:
-            layers: names of the layers; by default those in the clients' state dicts, or else those
-                of an `nn.Sequential` of the model's layers.
-
-        Raises:
-            FedreproError: the model is a mixture of several networks.
+        `layers` are names of the layers; by default those in the clients' state dicts, or else of
+        an `nn.Sequential` of the model's layers. A mixture of several networks is refused.
         """
         if self.networks > 1:
             raise FedreproError(
@@ -284,7 +269,7 @@ class GlobalModel:
         return self.state_dicts(layers)[0]
 
     def state_dicts(self, layers: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Return a state dict for each of the m networks; for `layers` see `state_dict`."""
+        """Return a state dict for each of the m networks, as `state_dict` does for one."""
         from fedrepro.networks.state_dicts import unstack
 
         return unstack(self.model, self.tensors, layers or self.layers, self.widths)
@@ -295,8 +280,7 @@ def _numbers(
 ) -> int:
     """Count the parameters of all m networks in `tensors`, (m, *shape) by name.
 
-    `widths` are each network's numbers of hidden units, if they differ; zeros that pad narrower
-    networks do not count. If architectures differ, a network counts with its own tensors alone.
+    Zeros that pad networks of fewer hidden units, `widths`, or other architectures do not count.
     """
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
@@ -323,10 +307,10 @@ State = dict[str, Any]
 class Federated(Protocol):
     """A method in rounds with a server, whose state is plain data: arrays, tensors, numbers.
 
-    `init` returns the state before the first round. `round` runs one round and returns the next
-    state and the round's measurements. `model` returns the global model, or a model per client if
-    each client predicts by its own. The results of `init` and `round` depend on their arguments
-    alone; rng.round is the number of the round. `rounds` is how many rounds are run.
+    `init` returns the state before the first round; `round` the next state and the round's
+    measurements; `model` the global model, or a model per client if each predicts by its own.
+    Results depend on arguments alone; rng.round is the number of the round. `rounds` is how many
+    are run.
     """
 
     rounds: int
@@ -341,7 +325,7 @@ class Federated(Protocol):
 
 
 # The beliefs of a node: before, learned on its own data, by which nodes are judged; and after,
-# combined with its neighbours' beliefs, from which it starts next.
+# combined with its neighbours', from which it starts next.
 BELIEFS = ("before", "after")
 Tensors = Mapping[str, np.ndarray]
 
@@ -349,9 +333,8 @@ Tensors = Mapping[str, np.ndarray]
 class Decentralised(Protocol):
     """A method in rounds without a server, whose clients are the N nodes of a graph.
 
-    `init` returns the state before the first round; `round` runs one round and returns the next
-    state and the round's measurements. `beliefs` returns all nodes' networks, tensors (N, *shape)
-    by name, under two keys: "before" nodes average with their neighbours, and "after".
+    `init` and `round` are as in `Federated`. `beliefs` returns all nodes' networks, tensors
+    (N, *shape) by name, under two keys: "before" nodes average with their neighbours, and "after".
     """
 
     rounds: int
@@ -370,8 +353,8 @@ class Simulated:
     """The measurements of a simulation, a method that needs neither a data set nor models.
 
     Attributes:
-        rounds: maps each measured step to numbers by name of metric (of METRICS or declared by the
-            method): one for all N nodes, or an array (N,). Numbers of the last step are final.
+        rounds: numbers by name of metric for each measured step: one for all N nodes, or an array
+            (N,). The last step's are final.
         ended: further numbers by name of metric that belong to no step.
     """
 
@@ -380,8 +363,7 @@ class Simulated:
 
 
 # The result of a one-shot method or a control: a model, one for each client, or None where it has
-# no model of these clients, as of a size for which they have too few units. The setting is then
-# left out of tables and figures, in all trials.
+# no model of these clients, which leaves the setting out of tables and figures, in all trials.
 MethodOutput = GlobalModel | Sequence[GlobalModel] | None
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -415,16 +397,14 @@ def method(
         version: a number to raise when results change, so that they are computed again.
         needs: keys of NEEDS, the information about clients that it uses besides their weights.
         models: architectures that it combines (empty: any); "module" is any `torch.nn.Module`.
-        trainings: names of local training procedures that it can be used with (empty: any).
+        trainings: local training procedures that it can be used with (empty: any).
         paper: the paper that describes it.
         label: its name in figures; by default `name`.
         evaluate: parts of the data, such as test, on which its models are measured.
-        scenario: what it fixes of an experiment: the partition, model or training by name (pooled
-            training fixes the partition `pooled`), or parameters of these.
+        scenario: the partition, model or training that it fixes, by name, or parameters of these.
         metrics: metrics that it reports and METRICS lacks, by name.
-        prepare: of a one-shot method, a function of (clients, info, *, rng, some of the method's
-            parameters), called once for all runs that differ in other parameters alone; its result
-            is passed to the method as `prepared`.
+        prepare: of a one-shot method, a function of (clients, info, *, rng, some parameters),
+            called once for all values of other ones; the method gets its result as `prepared`.
         sends: a phrase for what clients send besides their models (need `client_answers`).
         one_start: whether clients must start from equal weights; "better": if not, a warning.
         grid: values to try of each of its parameters, BUDGET combinations at most.
@@ -432,9 +412,6 @@ def method(
             different architectures if `models` allow it.
         merges: whether it merges weights into one network of the clients' architecture, and so
             takes a rule for running statistics (`BatchNorm`); "matched": after permuting units.
-
-    Raises:
-        FedreproError: a key of `needs` is unknown, `sends` is missing, or `grid` is too large.
     """
     if kind not in METHOD_KINDS:
         raise unknown("kind", kind, METHOD_KINDS, f"method '{name}'")

@@ -174,7 +174,7 @@ class Drifting:
     rounds = 6
 
     def init(self, clients, info, rng):
-        sizes = clients.network.sizes
+        sizes = clients.network.shapes["weight0"]
         weight = np.asfortranarray(rng.stream("a").normal(size=(1, sizes[0], sizes[1])))
         return {
             "weight": weight,

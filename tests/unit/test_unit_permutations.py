@@ -21,7 +21,6 @@ from fedrepro.methods.matching.unit_permutations import (
     fitted,
     gradient,
     in_common_order,
-    ordered,
 )
 from fedrepro.methods.unit_matching import in_one_order
 from fedrepro.networks.predict import network_of
@@ -55,6 +54,12 @@ def given(name):
     orders = [[rng.permutation(width) for width in widths_of(own)] for _ in range(CLIENTS - 1)]
     copies = [own, *(ordered(own, order, blocks.units) for order in orders)]
     return model, network, shape, blocks, copies, orders
+
+
+def ordered(network, orders, units):
+    for layer, order in enumerate(orders):
+        network = units.permuted(network, layer, order)
+    return network
 
 
 def stacked(blocks, copies):

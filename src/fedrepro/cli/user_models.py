@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from glob import glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,22 +17,19 @@ if TYPE_CHECKING:
     from fedrepro.stages.user_models.check_method import CheckedMethod
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
-ALL = "all"
 
-Model = Annotated[
-    str | None, typer.Option(help="such as resnet20+norm~batch, lenet5, or file.py:Class")
-]
-ShapeText = Annotated[str | None, typer.Option(help="of one example, such as 1,28,28")]
-Layers = Annotated[
-    str | None, typer.Option(help="names of the layers in order, where files have another")
-]
-LabelColumn = Annotated[str, typer.Option(help="column of a csv that holds the class")]
-Divide = Annotated[
-    float, typer.Option(help="what inputs are divided by, such as 255 for stored pixels")
-]
-Channels = Annotated[
-    str, typer.Option(help="which axis of images in an npz has their channels: first or last")
-]
+def _option(words: str, *names: str, least: int | None = None) -> Any:
+    return typer.Option(*names, help=words, min=least)
+
+
+File = Path | None
+Text = str | None
+Model = Annotated[Text, _option("such as resnet20+norm~batch, lenet5, or file.py:Class")]
+ShapeText = Annotated[Text, _option("of one example, such as 1,28,28")]
+Layers = Annotated[Text, _option("names of the layers in order, where files have another")]
+LabelColumn = Annotated[str, _option("column of a csv that holds the class")]
+Divide = Annotated[float, _option("what inputs are divided by, such as 255 for stored pixels")]
+Channels = Annotated[str, _option("which axis of images in an npz has channels: first or last")]
 
 
 def combine(
@@ -44,51 +41,36 @@ def combine(
             metavar="[METHOD] FILES...",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="file to write, in the form of its name; of all methods a new folder"),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="the method; all: every one that can be applied, in a table")
-    ] = None,
-    evaluate: Annotated[
-        Path | None, typer.Option(help="examples to measure on and for nothing else, npz or csv")
-    ] = None,
+    out: Annotated[File, _option("file to write; of all methods a new folder")] = None,
+    method: Annotated[Text, _option("the method; all: every one that can be applied")] = None,
+    evaluate: Annotated[File, _option("examples to measure on and for nothing else")] = None,
     validation: Annotated[
         list[str] | None,
-        typer.Option(help="examples that methods may choose by; one file, or one of each client"),
+        _option("examples that methods may choose by; one file, or one of each client"),
     ] = None,
     clients_data: Annotated[
-        str | None,
-        typer.Option(
-            help="training examples of each client, in files named like the models: with commas "
+        Text,
+        _option(
+            "training examples of each client, in files named like the models: with commas "
             "between, or a pattern in quotation marks"
         ),
     ] = None,
-    public: Annotated[
-        Path | None, typer.Option(help="examples whose inputs the server has, without labels")
-    ] = None,
-    start: Annotated[
-        Path | None, typer.Option(help="state dict that all clients started from, .pt")
-    ] = None,
+    public: Annotated[File, _option("inputs of other data that the server has")] = None,
+    start: Annotated[File, _option("state dict that all clients started from")] = None,
     same_start: Annotated[
-        bool, typer.Option("--same-start", help="the models trained from one start")
+        bool, _option("the models trained from one start", "--same-start")
     ] = False,
     labels: Annotated[
-        Path | None,
-        typer.Option(help="examples of each client (row) and class (column), or in all, csv"),
+        File, _option("examples of each client (row) and class (column), or in all, csv")
     ] = None,
     in_order: Annotated[
-        bool,
-        typer.Option("--in-order", help="files and rows of other names are in the models' order"),
+        bool, _option("files and rows of other names are in the models' order", "--in-order")
     ] = False,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="a parameter of the method, name=value")
+        list[str] | None, _option("a parameter of the method, name=value", "--set")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="seed of every draw")] = 0,
-    training: Annotated[
-        str, typer.Option(help="token of the procedure by which methods train that do")
-    ] = "adam",
+    seed: Annotated[int, _option("seed of every draw", least=0)] = 0,
+    training: Annotated[str, _option("token by which methods train that do")] = "adam",
     model: Model = None,
     shape: ShapeText = None,
     layers: Layers = None,
@@ -125,11 +107,9 @@ def combine(
         training=training,
         in_order=in_order,
     )
-    if name == ALL:
+    if name == "all":
         if settings:
-            raise FedreproError(
-                "--set changes one method, and --method all runs all of them: leave it out"
-            )
+            raise FedreproError("--set changes one method, and --method all runs all of them")
         _all(inputs, out, seed)
         return
     if out is None:
@@ -145,8 +125,7 @@ def combine(
 def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
     """Return the files that `texts` name: paths, lists with commas, or patterns such as *.pt.
 
-    `what` is the command's option, for errors. A text that is the name of an existing file means
-    that file, so that names may have brackets.
+    The name of an existing file means that file, so that names may have brackets.
     """
     paths: list[Path] = []
     for text in texts:
@@ -166,8 +145,6 @@ def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
 def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     from rich.box import SIMPLE_HEAD
 
-    from fedrepro.core.method_kinds import METHOD_KINDS
-    from fedrepro.core.registry import components
     from fedrepro.numbers.cost_words import times
     from fedrepro.stages.user_models.combine import run_all
 
@@ -180,21 +157,15 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     table.box = SIMPLE_HEAD
     seen: dict[str, list[str]] = {}
     for entry in (entry for entry in entries if not entry.why):
-        numbers, sent = entry.numbers, entry.numbers["bytes_up"]
-        called = f"{entry.label}, control" if entry.kind == "control" else entry.label
+        called, numbers, sent = entry.label, entry.numbers, entry.numbers["bytes_up"]
+        models = times(sent, sent / numbers["times_the_models"])[:-2] if sent else ""
+        costs = [f"{sent / 1e6:.3g}", models, f"{numbers['rounds']:.0f}"]
+        if entry.kind == "control":  # it exchanges no models, so its traffic says nothing
+            called, costs = f"{called}, control", ["–"] * 3
         seen.setdefault(entry.sees, []).append(called)
-        # a control does not exchange models, so its traffic says nothing
-        costs = ["–"] * 3
-        if entry.kind != "control":
-            models = (
-                times(sent, sent / numbers["times_the_models"]).removesuffix(" ×") if sent else ""
-            )
-            costs = [f"{sent / 1e6:.3g}", models, f"{numbers['rounds']:.0f}"]
         costs += [f"{numbers.get('passes', 0):.3g}", f"{numbers['seconds']:.2f}"]
-        networks = int(numbers["forward_passes"])
-        size = f"{numbers['parameters']:,.0f}" + (f" in {networks}" if networks > 1 else "")
-        accuracy = f"{100 * numbers['accuracy']:.1f} %"
-        table.add_row(called, accuracy, *costs, size)
+        size = _size(numbers["parameters"], numbers["forward_passes"])
+        table.add_row(called, f"{100 * numbers['accuracy']:.1f} %", *costs, size)
     show(table)
     say(
         "MB sent: by all clients; ×: how often all their models once; rounds: exchanges with the "
@@ -205,24 +176,19 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         say(f"sees {sees}: {', '.join(names)}")
     for entry in (entry for entry in entries if entry.why):
         say(f"not applied: {entry.item.name} {entry.why}")
-    further = [
-        name
-        for name, item in sorted(components("method").items())
-        if METHOD_KINDS[item.meta["kind"]].stage != "aggregate"
-    ]
-    say(
-        f"{len(further)} further methods combine no trained models, but train in rounds or are "
-        f"simulations: {', '.join(further)}"
-    )
     if out is not None:
         say(f"{out}: the model of each method, and {out}/table.csv with every column")
+
+
+def _size(parameters: float, networks: float) -> str:
+    return f"{parameters:,.0f}" + (f" in {networks:.0f}" if networks > 1 else "")
 
 
 def evaluate(
     models: Annotated[
         list[str], typer.Argument(help="state dicts of plain PyTorch, or what combine wrote")
     ],
-    data: Annotated[Path, typer.Option(help="labelled examples, npz or csv")],
+    data: Annotated[Path, _option("labelled examples, npz or csv")],
     model: Model = None,
     shape: ShapeText = None,
     layers: Layers = None,
@@ -235,42 +201,38 @@ def evaluate(
 
     paths = _fitting("models", models)
     inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)
-    inputs = replace(inputs, divide=divide, channels=channels)
-    _evaluated(paths, inputs)
+    _evaluated(paths, replace(inputs, divide=divide, channels=channels))
 
 
 def _evaluated(models: list[Path], files: ModelFiles) -> None:
-    from fedrepro.stages.user_models.evaluate import evaluations
+    from fedrepro.stages.user_models.combine import evaluations
 
     results, notes = evaluations(models, files)
     for note in notes:
         say(note)
-    table = table_of("model", "accuracy", "loss", "worst class", "weights")
-    for evaluation in results:
-        label = evaluation.worst
-        worst = f"{100 * evaluation.right[label]:.1f} % of class {label}"
-        loss = "–" if evaluation.loss is None else f"{evaluation.loss:.4f}"
-        size = f"{evaluation.parameters:,}" + (
-            f" in {evaluation.networks}" if evaluation.networks > 1 else ""
-        )
-        table.add_row(evaluation.name, f"{100 * evaluation.accuracy:.2f} %", loss, worst, size)
+    table, lines = table_of("model", "accuracy", "loss", "worst class", "weights"), []
+    for found in results:
+        name, recall = found["name"], found["recall"]
+        label = min(recall, key=recall.__getitem__)
+        worst = f"{100 * recall[label]:.1f} % of class {label}"
+        loss = "–" if found["loss"] is None else f"{found['loss']:.4f}"
+        size = _size(found["parameters"], found["networks"])
+        table.add_row(name, f"{100 * found['accuracy']:.2f} %", loss, worst, size)
+        parts = (f"{k}: {100 * share:.1f} %" for k, share in recall.items())
+        lines.append(f"{name}, right of each class: {', '.join(parts)}")
     show(table)
-    count = int(results[0].held.sum())
+    count = results[0]["examples"]
     say(
         f"on {count:,} examples, so that an accuracy is known to ± {100 / count**0.5:.1f} points "
         "at most (95 %); loss in nats an example"
     )
-    for evaluation in results:
-        rights = zip(evaluation.held, evaluation.right, strict=True)
-        parts = (f"{k}: {100 * share:.1f} %" for k, (held, share) in enumerate(rights) if held)
-        say(f"{evaluation.name}, right of each class: {', '.join(parts)}")
+    for line in lines:
+        say(line)
 
 
 def check_method(
     method: Annotated[str, typer.Argument(help="a file, such as mine.py, or a method's name")],
-    model: Annotated[
-        str, typer.Option(help="network, such as resnet8+norm~batch or nets.py:Net")
-    ] = "",
+    model: Annotated[str, _option("network, such as resnet8+norm~batch or nets.py:Net")] = "",
 ) -> None:
     """Check a method by the tests that every method passes, on digits: exit 1 if it fails one."""
     from fedrepro.stages.user_models import check_method as stage
@@ -295,7 +257,6 @@ def check_method(
 
 
 def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
-    """Return what to print on a checked method, as (property, text): kind, needs, accuracy, …."""
     from fedrepro.api import NEEDS
     from fedrepro.core.method_kinds import METHOD_KINDS
     from fedrepro.numbers.cost_words import megabytes, times
@@ -313,21 +274,23 @@ def _rows(checked: CheckedMethod) -> list[tuple[str, str]]:
         rows.append(("asks for", "models that trained from one start"))
     if not numbers:
         return rows
-    up, down, models = numbers["bytes_up"], numbers["bytes_down"], numbers["models"]
-    sent = f"{megabytes(up)} up, {times(up, models) or 'nothing'} the clients' models once"
+    up, down, count = numbers["bytes_up"], numbers["bytes_down"], f"{numbers['rounds']:.0f}"
+    sent = f"{megabytes(up)} up, {times(up, numbers['models']) or 'nothing'} the clients' models"
     what = f"; beside models: {meta['sends']}" if meta["sends"] else ""
-    count = f"{numbers['rounds']:.0f}"
-    exchanges = f"; {count} exchange{'' if count == '1' else 's'}"
-    rows.append(("sends", f"{sent}; {megabytes(down)} down{exchanges}{what}"))
+    exchanges = f"{count} exchange{'' if count == '1' else 's'}"
+    rows.append(("sends", f"{sent} once; {megabytes(down)} down; {exchanges}{what}"))
     if numbers.get("passes"):
         rows.append(("reads", f"{numbers['passes']:.1f} times a client's examples beside training"))
-    server, clients = numbers["seconds"], numbers["client_seconds"]
-    rows.append(("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"))
-    networks = f" in {numbers['forward_passes']:.0f} networks or draws"
-    more = networks if numbers["forward_passes"] > 1 else ""
-    rows.append(("makes", f"{numbers['parameters']:,.0f} weights{more}"))
+    server, clients, networks = (
+        numbers[k] for k in ("seconds", "client_seconds", "forward_passes")
+    )
+    more = f" in {networks:.0f} networks or draws" if networks > 1 else ""
     after = f" after {checked.rounds} rounds" if checked.rounds else ""
     low = f"{checked.at_chance}; " if checked.at_chance else ""
-    alone = f"clients alone {100 * numbers['alone']:.1f} %"
-    rows.append(("accuracy", f"{low}{100 * numbers['accuracy']:.1f} %{after}; {alone} ({DIGITS})"))
-    return rows
+    accuracy, alone = (f"{100 * numbers[k]:.1f} %" for k in ("accuracy", "alone"))
+    return [
+        *rows,
+        ("takes", f"{server:.3f} s at the server, {clients:.3f} s at all clients"),
+        ("makes", f"{numbers['parameters']:,.0f} weights{more}"),
+        ("accuracy", f"{low}{accuracy}{after}; clients alone {alone} ({DIGITS})"),
+    ]

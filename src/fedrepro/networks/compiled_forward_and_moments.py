@@ -25,7 +25,8 @@ from fedrepro.core.portable_ops.compiled_math import (
 )
 from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
 from fedrepro.core.portable_ops.implicit_convolution import product_at
-from fedrepro.networks import compiled_convolutions, compiled_lstm, convolution_layout
+from fedrepro.networks import compiled_convolutions, compiled_lstm
+from fedrepro.networks import convolution_layout as f
 from fedrepro.networks.compiled_convolutions import (
     errors_before,
     errors_below,
@@ -38,24 +39,7 @@ from fedrepro.networks.compiled_convolutions import (
     turn_kernels,
 )
 from fedrepro.networks.compiled_lstm import Recurrent, lay_letters, unrolled
-from fedrepro.networks.convolution_layout import (
-    ACROSS,
-    BELOW,
-    CHANNELS,
-    CHOSEN,
-    HEIGHT,
-    IMAGE,
-    INSIDE,
-    KERNEL,
-    LISTED,
-    NEXT,
-    ROW,
-    WEIGHT,
-    WIDTH,
-    WINDOW,
-    Convolutions,
-    Images,
-)
+from fedrepro.networks.convolution_layout import Convolutions, Images
 from fedrepro.networks.layers import MARGIN, SHIFTS
 
 CALLS = (
@@ -64,7 +48,7 @@ CALLS = (
     implicit_convolution,
     sparse_products,
     compiled_convolutions,
-    convolution_layout,
+    f,
 )
 
 
@@ -74,8 +58,7 @@ def record_convolutions(
 ) -> None:
     """Compute all convolutions for inputs (N, D); keep what `add_moments` and `add_errors` need.
 
-    The last layer's outputs go to x, (N, H · W · C) flat, all layers' inputs to the buffers `room`.
-    `weights` is the model as a flat array, `convs` its layout.
+    The last layer's outputs go to x, (N, H · W · C) flat, all layers' inputs to `room`.
     """
     before = flush()
     one = inputs.dtype.type(1)
@@ -87,11 +70,8 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return how many numbers `add_moments` stores for one row of a kernel, with padding.
-
-    c is the layer's row of `Convolutions.layers`: its sizes and offsets.
-    """
-    width: int = padded_to(c[KERNEL] * c[BELOW])
+    """Return how many numbers `add_moments` stores for one row of a kernel, with padding."""
+    width: int = padded_to(c[f.KERNEL] * c[f.BELOW])
     return width
 
 
@@ -101,23 +81,23 @@ def add_moments(
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    For K-FAC. `layer` is the convolution's index; its inputs are in `room`, for `rows` examples. A
-    window a has K = k · k · C numbers. `sums` is float64 (K + 1, k, width) flat, with `run_of`'s
-    width; its last row is the sum of all windows. `scratch` is work space of the size of `sums`.
+    For K-FAC. The inputs are in `room`, for `rows` examples; a window has K = k · k · C numbers.
+    `sums` is float64 (K + 1, k, width) flat, with `run_of`'s width; its last row is the sum of all
+    windows. `scratch` is work space of the size of `sums`.
     """
     before = flush()
     c = convs.layers[layer]
-    k, width, length = c[KERNEL], run_of(c), c[KERNEL] * c[KERNEL] * c[BELOW]
+    k, width, length = c[f.KERNEL], run_of(c), c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
     for b in range(rows):
-        image = c[IMAGE] + b * c[NEXT]
+        image = c[f.IMAGE] + b * c[f.NEXT]
         clear(scratch, 0, len(scratch))
-        a, one = (room.images, image, c[ROW], c[BELOW]), (room.one, 0, 0, 0)
+        a, one = (room.images, image, c[f.ROW], c[f.BELOW]), (room.one, 0, 0, 0)
         for d in range(k):
-            right = room.images, image + d * c[ROW], c[ROW], c[BELOW]
+            right = room.images, image + d * c[f.ROW], c[f.ROW], c[f.BELOW]
             out = scratch, d * width, k * width
-            size = length, c[HEIGHT], c[WIDTH], width
-            product_at(convs.by, out, out, a, right, (convs.lists, c[WINDOW]), size)
-            out, size = (scratch, (length * k + d) * width, 0), (1, c[HEIGHT], c[WIDTH], width)
+            size = length, c[f.HEIGHT], c[f.WIDTH], width
+            product_at(convs.by, out, out, a, right, (convs.lists, c[f.WINDOW]), size)
+            out, size = (scratch, (length * k + d) * width, 0), (1, c[f.HEIGHT], c[f.WIDTH], width)
             product_at(convs.by, out, out, one, right, (convs.lists, 0), size)
         for n in range(len(sums)):
             sums[n] += np.float64(scratch[n])
@@ -132,10 +112,10 @@ def add_errors(
     """Backpropagate `errors` through all convolutions; sum g gᵀ, or squared gradients of kernels.
 
     `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
-    one position, for Fisher information. If `squares` is empty, g gᵀ is summed in `factors`,
-    float64: a matrix (channels, channels) of each layer, rows padded, beginning at starts (L + 1,).
-    Else the squared gradients of kernels and biases are summed over examples in `squares`, float64.
-    `scratch` is work space of the size of the sums, `room` has the layers' inputs.
+    one position. If `squares` is empty, g gᵀ is summed in `factors`, float64: a matrix (channels,
+    channels) of each layer, rows padded, beginning at starts (L + 1,). Else squared gradients of
+    kernels and biases are summed over examples in `squares`, float64. `scratch` is work space of
+    the size of the sums.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -143,27 +123,27 @@ def add_errors(
         take_errors(convs, errors[b], 0, 1, room)
         for layer in range(len(convs.layers) - 1, -1, -1):
             c = convs.layers[layer]
-            stride = row_of(c[CHANNELS])
+            stride = row_of(c[f.CHANNELS])
             errors_before(convs, layer, b, room, x)
-            right = room.upper, c[INSIDE], c[ACROSS] * stride, stride
+            right = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
             if len(squares):
-                first = c[WEIGHT]
-                last = first + (c[KERNEL] * c[KERNEL] * c[BELOW] + convs.biased) * stride
+                first = c[f.WEIGHT]
+                last = first + (c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW] + convs.biased) * stride
                 clear(scratch, first, last)
-                learn_kernel(convs, c, scratch, c[IMAGE] + b * c[NEXT], room)
+                learn_kernel(convs, c, scratch, c[f.IMAGE] + b * c[f.NEXT], room)
                 for n in range(first, last):
                     squares[n] += np.float64(scratch[n]) * np.float64(scratch[n])
             else:
                 first, last = starts[layer], starts[layer + 1]
                 clear(scratch, first, last)
-                out, size = (scratch, first, stride), (c[CHANNELS], c[HEIGHT], c[WIDTH])
+                out, size = (scratch, first, stride), (c[f.CHANNELS], c[f.HEIGHT], c[f.WIDTH])
                 product_at(convs.by, out, out, right, right, (convs.lists, 0),
-                           (*size, padded_to(c[CHANNELS])))  # fmt: skip
+                           (*size, padded_to(c[f.CHANNELS])))  # fmt: skip
                 for n in range(first, last):
                     factors[n] += np.float64(scratch[n])
             if layer:
-                if c[LISTED]:
-                    list_errors(convs, c, c[CHOSEN] + b * gives(c), room)
+                if c[f.LISTED]:
+                    list_errors(convs, c, c[f.CHOSEN] + b * gives(c), room)
                 errors_below(convs, c, room)
     restore(before)
 
@@ -209,8 +189,7 @@ def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out:
     """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
     Writes the outputs to `out`, flat, computing `rows` examples at a time. If every letter of a
-    text window has a prediction, a batch of B examples gives (T, B, units). `weights` is the model
-    as a flat array, `room` the work buffers.
+    text window has a prediction, a batch of B examples gives (T, B, units).
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

@@ -2,7 +2,9 @@
 
 States lie (T, B, units), so that one product of T · B rows does what all time steps share. A model
 has the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units)
-and bias; gates are in the order of PyTorch: input, forget, cell, output.
+and bias; gates are in the order of PyTorch: input, forget, cell, output. Functions share arguments:
+weights and gradient are a model and its gradient as flat arrays, rows the number of examples, room
+the buffers.
 """
 
 from __future__ import annotations
@@ -73,10 +75,9 @@ def recurrent_of(
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
-    `parts` are the network's layers; `rows` is how many examples are computed at once, `steps` the
-    letters in a window of text, `every` whether each letter has a prediction. `offsets` are where
-    tensors begin in the model's flat array: the embedding's table, then input weights, recurrent
-    weights and biases of each layer.
+    `rows` is how many examples are computed at once, `steps` and `every` see `Recurrent`. `offsets`
+    are where tensors begin in a model: the embedding's table, then input weights, recurrent weights
+    and biases of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -86,33 +87,21 @@ def recurrent_of(
         starts, (offsets[0], codes, size), units, steps, every,
         multiplier(np.dtype(dtype).name).address,
     )  # fmt: skip
-    cells, gate, state = (
-        rows * steps * layers,
-        aligned_buffers.row_of(4 * units),
-        aligned_buffers.row_of(units),
-    )
-    vector = aligned_buffers.row_of(size)
-    sizes = {
-        "vectors": cells * vector,
-        "gates": cells * gate,
-        "states": cells * state,
-        "cells": cells * units,
-        "squashed": cells * units,
-        "turned": 4 * units * max(state, vector),
-        "above": cells * state,
-        "cell": rows * units,
-        "zeros": max(4 * units, state, vector),
-    }
+    cells = rows * steps * layers
+    vector, gate, state = (aligned_buffers.row_of(n) for n in (size, 4 * units, units))
+    sizes = {"vectors": cells * vector, "gates": cells * gate, "states": cells * state}
+    sizes |= {"cells": cells * units, "squashed": cells * units, "above": cells * state}
+    sizes |= {"turned": 4 * units * max(state, vector), "cell": rows * units}
+    sizes["zeros"] = max(4 * units, state, vector)
     buffers = {name: aligned(count, dtype) for name, count in sizes.items()}
     letters, asked = (np.zeros(rows * steps, np.int64) for _ in range(2))
-    return laid_out, LstmBuffers(
-        codes=letters, asked=asked, numbers=np.arange(rows * steps), **buffers
-    )
+    numbers = np.arange(rows * steps)
+    return laid_out, LstmBuffers(codes=letters, asked=asked, numbers=numbers, **buffers)
 
 
 @inner
 def sigmoid(x: Any, one: Any) -> Any:
-    """Return 1 / (1 + exp(-x)) of a scalar; `one` is 1 in the type of x."""
+    """Return 1 / (1 + exp(-x)); `one` is 1 in the type of x."""
     e = exp_of(-abs(x))
     return (one if x >= 0 else e) / (one + e)
 
@@ -134,10 +123,10 @@ def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
 
 @inner
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
-    """Run embedding and LSTM layers on all letters of `rows` examples; write the states to x.
+    """Run embedding and LSTM layers on the letters room.codes, (T, B); write the states to x.
 
     x gets the last layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction. Letters are in room.codes, (T, B); `weights` is the model, flat.
+    letter has a prediction.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -169,10 +158,9 @@ def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Ar
 
 @inner
 def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffers) -> None:
-    """Compute an LSTM's gates, cells and states at one time step from the gates' linear parts.
+    """Compute gates, cells and states at one time step (the first if it `begins`).
 
-    The linear parts are rows `first` to first + rows of room.gates, for `rows` examples; `begins`
-    is whether this is the first time step.
+    The gates' linear parts are the rows of room.gates from `first` on.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)
@@ -201,11 +189,10 @@ def squash(net: Recurrent, rows: int, first: int, begins: bool, room: LstmBuffer
 def backpropagate_through_time(
     net: Recurrent, weights: Array, gradient: Array, rows: int, room: LstmBuffers, errors: Array
 ) -> None:
-    """Add the gradients of the embedding and all LSTM layers, over `rows` examples, to `gradient`.
+    """Add the gradients of the embedding and all LSTM layers to `gradient`.
 
-    This is the backward pass of `unrolled`. `errors` are the loss's gradients by the states that
-    `unrolled` wrote, (units, padded rows) flat; `weights` and `gradient` are flat, as a whole
-    model.
+    This is the backward pass of `unrolled`; `errors` are the loss's gradients by the states that it
+    wrote, (units, padded rows) flat.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -253,10 +240,10 @@ def backpropagate_through_time(
 
 @inner
 def unsquash(net: Recurrent, rows: int, layer: int, t: int, room: LstmBuffers) -> None:
-    """Replace an LSTM's gates at time step t by the loss's gradients by the gates' linear parts.
+    """Replace gates at time step t by the loss's gradients by their linear parts.
 
-    This is the backward pass of `squash`. `layer` is the layer's first row in the buffers `room`,
-    for `rows` examples; room.above and room.cell have the gradients by states and cells.
+    This is the backward pass of `squash`. `layer` is the layer's first row in the buffers;
+    room.above and room.cell have the gradients by states and cells.
     """
     h, state, gate = net.units, row_of(net.units), row_of(4 * net.units)
     one = room.cells.dtype.type(1)

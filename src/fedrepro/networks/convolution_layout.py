@@ -36,11 +36,10 @@ SPOTS_OF_CELL = NOWHERE + 1  # positions in a window of 2 × 2, and none
 class Convolutions(NamedTuple):
     """The memory layout of a network's convolutions, for compiled code.
 
-    layers: int64 (L, FIELDS), sizes and offsets of each layer; the columns are named at the top of
-    this module. lists: int64, memory offsets of kernel windows and of outputs. image: (channels,
-    height, width, zeros around) of an input. biased: whether layers have biases. by: the address of
-    the compiled matrix product. sparse: the address of the compiled product with the nonzero
-    gradients alone, 0 if no layer uses that.
+    layers: int64 (L, FIELDS), sizes and offsets of each layer. lists: int64, memory offsets of
+    kernel windows and of outputs. image: (channels, height, width, zeros around) of an input. by,
+    sparse: addresses of the compiled matrix products, with all numbers and with nonzero gradients
+    alone (0 if no layer uses that).
     """
 
     layers: Array
@@ -98,31 +97,23 @@ class Images(NamedTuple):
     errors: ErrorLists
 
 
-class _Lists:
-    """Lists of memory offsets joined into one; `add` returns the index at which a list begins."""
-
-    def __init__(self) -> None:
-        self.values: list[Array] = []
-        self.size = 0
-
-    def add(self, values: Array) -> int:
-        self.values.append(values.ravel())
-        self.size += values.size
-        return self.size - values.size
-
-
 def convolutions_of(
     parts: Parts, offsets: Sequence[int], rows: int, dtype: Any, matched: bool = False
 ) -> tuple[Convolutions, Images]:
     """Return the memory layout of a network's convolutions, and work buffers for compiled code.
 
-    `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
-    where each kernel begins in the model's flat array. `matched` adds a buffer (`extra`) for
-    further gradients by the layers' outputs, as representation matching has.
+    `rows` is how many examples are computed at once, `offsets` where each kernel begins in the
+    model's flat array. `matched` adds the buffer `extra`, for representation matching.
     """
-    lists, convs = _Lists(), np.zeros((len(parts.convolutions), FIELDS), np.int64)
+    lists, convs = list[Array](), np.zeros((len(parts.convolutions), FIELDS), np.int64)
+
+    def add(values: Array) -> int:
+        """Add a list of memory offsets to the others; return the index at which it begins."""
+        lists.append(values.ravel())
+        return sum(map(len, lists[:-1]))
+
     # 0, 1, …: columns of a matrix as rows; a single row begins at the first
-    lists.add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
+    add(np.arange(max(layer.channels for layer, _, _ in parts.convolutions)))
     images = chosen = flipped = upper = out = lower = widest = extra = turned = listed = spread = 0
     positions, taken, lanes = 0, 0, LANE_BYTES // np.dtype(dtype).itemsize
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
@@ -142,8 +133,8 @@ def convolutions_of(
         c[ADDED] = not edge and low == PAD and not c[LISTED]
         if c[LISTED]:
             c[TURNED], turned = turned, turned + channels * k * k * below
-            c[CORNERS] = lists.add(_grid(c[HEIGHT] // 2 * 2, c[WIDTH] // 2 * 2, row, below))
-            c[OWN] = lists.add(np.arange(channels) * k * k * below)
+            c[CORNERS] = add(_grid(c[HEIGHT] // 2 * 2, c[WIDTH] // 2 * 2, row, below))
+            c[OWN] = add(np.arange(channels) * k * k * below)
             listed = max(listed, int(c[HEIGHT] // 2 * (c[WIDTH] // 2)) * channels)
             taken = max(taken, int(c[WIDTH] // 2 * SPOTS_OF_CELL) * channels)
             spread, positions = max(spread, int(c[NEXT])), max(positions, int(c[HEIGHT] * c[WIDTH]))
@@ -152,13 +143,13 @@ def convolutions_of(
         c[ACROSS] = c[WIDTH] + 2 * around
         c[INSIDE] = upper + around * (c[ACROSS] + 1) * stride
         upper += int((c[HEIGHT] + 2 * around) * c[ACROSS]) * stride
-        c[WINDOWS] = lists.add(_grid(c[HEIGHT], c[WIDTH], row, below))
-        c[WINDOW] = lists.add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
+        c[WINDOWS] = add(_grid(c[HEIGHT], c[WIDTH], row, below))
+        c[WINDOW] = add(np.add.outer(_grid(k, k, row, below), np.arange(below)))
         tall, broad = (c[HEIGHT], c[WIDTH]) if c[ADDED] else (height, width)
         back = _grid(tall, broad, c[ACROSS] * stride, stride)
         if c[LISTED]:
             back = edge * (row + below) + _grid(height, width, row, below)
-        c[BACK], c[SPOTS] = lists.add(back), tall * broad
+        c[BACK], c[SPOTS] = add(back), tall * broad
         after, (_, high, wide) = 0, parts.image
         if place + 1 < len(convs):
             above, (_, high, wide), _ = parts.convolutions[place + 1]
@@ -166,7 +157,7 @@ def convolutions_of(
         chosen += rows * high * wide * stride * pooled
         c[EXTRA], extra = extra, extra + rows * high * wide * stride * matched
         row = (wide + 2 * after) * channels
-        c[TARGETS] = lists.add(after * (row + channels) + _grid(high, wide, row, channels))
+        c[TARGETS] = add(after * (row + channels) + _grid(high, wide, row, channels))
         across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
         out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
         out = max(out, channels * aligned_buffers.padded_to(k * below))  # a row of a kernel
@@ -175,21 +166,8 @@ def convolutions_of(
     lowest, (channels, height, width), _ = parts.convolutions[0]
     image, by = (channels, height, width, lowest.padding), multiplier_at(np.dtype(dtype).name)
     sparse = sparse_multiplier(np.dtype(dtype).name).address if listed else 0
-    laid_out = Convolutions(
-        convs, np.concatenate(lists.values), image, parts.biased, by.address, sparse
-    )
-    sizes = {
-        "images": images,
-        "out": out,
-        "upper": upper,
-        "lower": lower,
-        "flipped": flipped,
-        "zeros": widest,
-        "extra": extra,
-        "turned": turned,
-        "image": spread,
-    }
-    buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
+    offsets_of = np.concatenate(lists)
+    laid_out = Convolutions(convs, offsets_of, image, parts.biased, by.address, sparse)
     amounts, places = (aligned(listed, kind) for kind in (dtype, np.int64))
     of_channels = np.zeros(int(convs[:, CHANNELS].max()), np.int64)
     counts, buckets = np.zeros(positions * SPOTS_OF_CELL, np.int64), np.zeros(taken, np.int64)
@@ -197,6 +175,9 @@ def convolutions_of(
         amounts, places, places.copy(), np.zeros(positions + 1, np.int64),
         amounts.copy(), places.copy(), of_channels, of_channels.copy(), counts, buckets,
     )  # fmt: skip
+    sizes = {"images": images, "out": out, "upper": upper, "lower": lower, "flipped": flipped}
+    sizes |= {"zeros": widest, "extra": extra, "turned": turned, "image": spread}
+    buffers = {name: aligned(size, dtype) for name, size in sizes.items()}
     one, chose = np.ones(1, dtype), np.zeros(chosen, np.uint8)
     return laid_out, Images(chosen=chose, one=one, errors=errors, **buffers)
 

@@ -29,13 +29,10 @@ TRIED = 3  # examples that a module is tried with
 class LayerMatrix:
     """How the tensors of a layer form a matrix (inputs [+ 1 for the bias], outputs).
 
-    Attributes:
-        weight, bias: names of the tensors.
-        kernel: (channels in, height, width) of a convolution's kernel, else None.
-        turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
-        group, groups: index of this group of a grouped convolution, and number of groups.
-        places: positions of the kernel in an image, or how many vectors per example a fully
-            connected layer is applied to.
+    weight, bias: names of the tensors. kernel: (channels in, height, width) of a convolution, else
+    None. turned: whether a fully connected layer's weight is (outputs, inputs), as in PyTorch.
+    group, groups: of a grouped convolution. places: positions of the kernel in an image, or vectors
+    per example that a fully connected layer is applied to.
     """
 
     weight: str
@@ -48,7 +45,6 @@ class LayerMatrix:
 
     @property
     def key(self) -> str:
-        """Return the matrix's name: that of the layer's weight, with the group if there are any."""
         return self.weight if self.groups == 1 else f"{self.weight}, group {self.group}"
 
     def of(self, tensors: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -68,10 +64,7 @@ class LayerMatrix:
         return np.concatenate([weight, bias[..., None, :]], axis=-2)
 
     def tensors(self, matrix: np.ndarray) -> dict[str, np.ndarray]:
-        """Convert a layer's matrix back to weight and bias, arrays by name: the inverse of `of`.
-
-        For one group of a grouped convolution, the arrays have only the group's outputs.
-        """
+        """Convert a layer's matrix back to arrays by name, with the outputs of its group alone."""
         biases = {} if self.bias is None else {self.bias: matrix[..., -1, :]}
         weight = matrix if self.bias is None else matrix[..., :-1, :]
         if self.kernel:
@@ -85,10 +78,9 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Convert a network's layers from matrices to tensors (*shape) by name, such as weight0.
+    """Convert matrices by the `key` of a layer to tensors (*shape) by name, such as weight0.
 
-    `matrices` are (inputs [+ 1 for a bias], outputs), by the `key` of a layer; layers that lack one
-    are left out.
+    Layers that lack a matrix are left out.
     """
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
@@ -99,12 +91,9 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
+    """Describe a network's layers as matrices, inputs first; raise for other, as recurrent, layers.
 
     Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
-
-    Raises:
-        FedreproError: the network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)

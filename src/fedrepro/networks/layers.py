@@ -26,8 +26,7 @@ SPREAD = -3.5
 class Parameter:
     """A tensor of a layer: its shape and how it is initialised, as its `role` says.
 
-    fan_in: number of inputs of each output. start: initial value of a tensor with the role
-    "spread", the standard deviation before softplus of a variational weight.
+    fan_in: number of inputs of each output. start: initial value of a tensor of the role "spread".
     """
 
     shape: Shape
@@ -37,7 +36,7 @@ class Parameter:
 
     @property
     def fan_out(self) -> int:
-        """Return how many outputs each input of the layer acts on, for Glorot's initialisation."""
+        """Return how many outputs each input of the layer acts on."""
         places = math.prod(self.shape[2:])
         return places * places * math.prod(self.shape[:2]) // self.fan_in
 
@@ -49,10 +48,10 @@ class Noise(Protocol):
         """Draw a dropout mask shaped as `like` (A, …): 1 with probability `share`, else 0."""
 
     def normal(self, like: torch.Tensor) -> torch.Tensor:
-        """Draw standard normal numbers, shaped as `like` (A, …), for variational weights."""
+        """Draw standard normal numbers, shaped as `like` (A, …)."""
 
     def seeds(self, models: int) -> list[int]:
-        """Return a seed for each of `models` models, for torch modules that draw random numbers."""
+        """Return a seed for each model, for torch modules that draw random numbers."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +66,11 @@ class Pooled:
 class Pass:
     """Options of a forward pass through a network, and records of its activations.
 
-    Attributes:
-        convolution: how to compute convolutions of several models, "grouped" or "unfolded".
-        noise: source of random numbers in training; None in prediction, which is without dropout
-            and uses the means of variational weights.
-        keep: whether to record `activations` (the input, the output of each non-linearity after its
-            pooling, the logits) and `pooled` (the pooling before each activation, or None).
-        chosen: the latest pooling, until the activation after it is recorded.
-        rows: the number of examples of each model without padding, if padding would change running
-            statistics; else empty.
+    noise: source of random numbers in training; None in prediction. keep: whether to record
+    `activations` (the input, the output of each non-linearity after its pooling, the logits) and
+    `pooled` (the pooling before each activation, or None). chosen: the latest pooling, until the
+    activation after it is recorded. rows: the number of examples of each model without padding, if
+    padding would change running statistics; else empty.
     """
 
     convolution: Convolution = "grouped"
@@ -87,7 +82,6 @@ class Pass:
     rows: Sequence[int] = ()
 
     def record(self, value: torch.Tensor) -> None:
-        """Record the activation `value`, and the max pooling that produced it, if `keep` is set."""
         if self.keep:
             self.activations.append(value)
             self.pooled.append(self.chosen)
@@ -107,10 +101,7 @@ class Layer(Protocol):
 
 
 def join_models(x: torch.Tensor) -> torch.Tensor:
-    """Join A models' inputs along the channel axis, from (A, B, C, …) to (B, A·C, …).
-
-    One grouped convolution then computes all models; `split_models` is the inverse.
-    """
+    """Join A models' inputs along the channel axis, from (A, B, C, …) to (B, A·C, …)."""
     if len(x) == 1:
         # keeps the memory format, which a reshape of the gradient would lose
         return x.squeeze(0)
@@ -118,7 +109,7 @@ def join_models(x: torch.Tensor) -> torch.Tensor:
 
 
 def split_models(x: torch.Tensor, models: int) -> torch.Tensor:
-    """Split A models' channels, (B, A·C, …) to (A, B, C, …), a view; `models` is A."""
+    """Split A models' channels, (B, A·C, …) to (A, B, C, …), a view."""
     if models == 1:
         return x.unsqueeze(0)
     return x.view(len(x), models, -1, *x.shape[2:]).transpose(0, 1)
@@ -166,7 +157,7 @@ class Variational:
     start: float = SPREAD
 
     def parameters(self, shape: Shape) -> dict[str, Parameter]:
-        """Describe means and spreads (deviations before softplus) of weight and bias, by name."""
+        """Describe means and spreads (deviations before softplus) of weight and bias."""
         means = Affine(self.units).parameters(shape)
         spreads = {
             f"{name}_spread": Parameter(mean.shape, mean.fan_in, "spread", self.start)
@@ -178,10 +169,7 @@ class Variational:
         return (self.units,)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Map x (A, B, *shape) to (A, B, units), with one random draw of the weights per model.
-
-        In prediction (run.noise is None) weights are their means.
-        """
+        """Map x with one random draw of the weights per model; in prediction with their means."""
         from torch.nn.functional import softplus
 
         drawn = {name: tensors[name] for name in ("weight", "bias")}

@@ -36,10 +36,9 @@ if TYPE_CHECKING:
 class Parts:
     """The layers of a network that compiled code can run: convolutions or LSTMs, then affine maps.
 
-    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `biased` is
-    whether layers have biases; `image` is (C, H, W) of the affine maps' input, or () for a vector.
-    Each of `convolutions` is (layer, shape of its input, whether a pooling follows). `embedding`
-    and `recurrent` are the embedding and the LSTM layers, if any.
+    `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
+    W) of their input, or () for a vector. Each of `convolutions` is (layer, shape of its input,
+    whether a pooling follows).
     """
 
     sizes: tuple[int, ...]
@@ -56,9 +55,9 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Return a network's convolutional, recurrent and affine layers; None for any other network.
+    """Return a network's layers for compiled code; None for a network that it cannot run.
 
-    None means that compiled code cannot run it. Dropout may follow every hidden affine map.
+    Dropout may follow every hidden affine map.
     """
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
@@ -108,9 +107,8 @@ PREDICTED = 64  # examples that are predicted at once
 class Rows:
     """The order of a model's tensors in one flat array, as compiled code reads a model.
 
-    Rows of a tensor are padded to whole vector registers. `shapes` are the tensors' shapes by name.
-    `turned` is for tensors with reordered axes: (lengths of axes, some split; their order in
-    memory).
+    Rows of a tensor are padded to whole vector registers. `turned` is for tensors with reordered
+    axes: (lengths of axes, some split; their order in memory).
     """
 
     def __init__(
@@ -151,10 +149,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes compiled code reorders in memory, by name, for `Rows`.
-
-    Values are (lengths of axes, which may be split; order of these axes in memory).
-    """
+    """Return the tensors whose axes compiled code reorders in memory, by name, for `Rows`."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -177,9 +172,8 @@ def body_of(
 ) -> tuple[Any, Any]:
     """Return the memory layout of a network's convolutions or LSTMs, and buffers for compiled code.
 
-    `parts` are the network's layers, `rows` is how many examples are computed at once, `offsets`
-    where tensors begin in the model's flat array, by name. `matched` adds buffers for further
-    gradients by convolutions' outputs, as representation matching has.
+    `rows` is how many examples are computed at once, `offsets` where tensors begin in the model's
+    flat array, by name; for `matched` see `convolutions_of`.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_lstm import recurrent_of
@@ -199,9 +193,9 @@ def body_outputs(
 ) -> tuple[torch.Tensor, int] | None:
     """Compute one network's convolutions or recurrent layers: the inputs of its affine maps.
 
-    `tensors` are a model's, (*shape) by name; x is (N, D), floating, on the CPU. Returns the affine
-    maps' inputs (N · predictions, units) and how many layers were computed. Returns None for a
-    network of affine maps alone, or with a layer that compiled code does not know.
+    `tensors` are a model's, (*shape) by name; x is (N, D), floating, on the CPU. Returns these
+    inputs (N · predictions, units) and how many layers were computed; None for a network of affine
+    maps alone, or that compiled code does not know.
     """
     import torch
 

@@ -30,11 +30,7 @@ WRAPPER = re.compile(r"(?:module|_orig_mod)\.")  # of DataParallel and torch.com
 
 @dataclass(frozen=True)
 class StackedModels:
-    """The state dicts of J clients, read and stacked: tensors[name] is float32 (J, *shape).
-
-    model, shape, classes: architecture, shape of one example, number of classes. layers: names of
-    layers in the state dicts, inputs first. widths: hidden units of each client, if clients differ.
-    """
+    """The state dicts of J clients, stacked (see `LocalModels`): tensors[name] is (J, *shape)."""
 
     model: Spec
     shape: Shape
@@ -78,10 +74,7 @@ class StateForm:
 
 
 def with_own_form(model: Spec, shape: Shape, classes: int) -> Spec:
-    """Attach to `model`, a user's PyTorch module, the keys of its own state dict (`StateForm`).
-
-    `shape` is that of one example, `classes` the number of classes.
-    """
+    """Attach to `model`, a user's PyTorch module, the keys of its own state dict (`StateForm`)."""
     network = network_of(model, shape, classes)
     assert isinstance(network, ModuleNetwork)
     names, buffers = _names(network.module), dict(network.module.named_buffers())
@@ -95,8 +88,7 @@ def stacked_module(
 ) -> StackedModels:
     """Stack J state dicts of a user's PyTorch module; raise for one that the module would not load.
 
-    `where` has names of the state dicts for errors, `shape` is that of one example. The returned
-    `model` has the state dicts' keys attached (`StateForm`).
+    `where` names the state dicts in errors. The returned `model` has their keys (`StateForm`).
     """
     for state, name in zip(state_dicts, where, strict=True):
         if not isinstance(state, Mapping) or not any(getattr(v, "ndim", 0) for v in state.values()):
@@ -117,7 +109,7 @@ def stacked_module(
 
 
 def _network_that_loads(state: StateDict, model: Spec, shape: Shape) -> ModuleNetwork:
-    """Find how many classes a user's module must have to load a state dict; return its network.
+    """Return the network of a module with as many classes as it needs to load a state dict.
 
     Only the module knows which axis of a tensor counts the classes: all sizes are tried, the last
     tensor's first. If none fits, the first network that can be created is returned.
@@ -147,8 +139,7 @@ def _names(module: torch.nn.Module) -> dict[str, str]:
     odd = next((key for key, value in state.items() if id(value) not in known), None)
     if odd is not None:
         raise FedreproError(
-            f"a state dict of this module holds '{odd}', which is neither a parameter nor a buffer "
-            "of it: save what it needs as a buffer (register_buffer)"
+            f"the module's state dict holds '{odd}', which is neither a parameter nor a buffer"
         )
     return {key: known[id(value)] for key, value in state.items()}
 
@@ -174,25 +165,16 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack a module's state dicts; return the form of their keys, and tensors (J, *shape) by name.
+    """Stack parameters, and buffers that differ or that training changes: (J, *shape) by name.
 
-    Stacks parameters, and buffers that differ or that training changes; errors call the dicts
-    `where`.
+    Returns (the form of the state dicts' keys, tensors).
     """
     import torch
 
     module, names = network.module, _names(network.module)
-
-    def stacked(name: str, values: Sequence[Any]) -> np.ndarray:
-        pairs = zip(values, where, strict=True)
-        return np.stack([array_of(value, name, at) for value, at in pairs])
-
-    tensors = {
-        name: stacked(name, [state[name] for state in states])
-        for name, _ in module.named_parameters()
-    }
     fixed: dict[str, torch.Tensor] = {}
     varying: dict[str, torch.dtype] = {}
+    given = {name: [state[name] for state in states] for name, _ in module.named_parameters()}
     for name, buffer in module.named_buffers():
         if name not in names:  # it is in no state dict: the module makes it
             continue
@@ -202,48 +184,49 @@ def _stacked(
             fixed |= {key: values[0] for key, held in names.items() if held == name}
             continue
         varying[name] = buffer.dtype
-        numbers = [value if value.is_complex() else value.float() for value in values]
-        for value, number, at in zip(values, numbers, where, strict=True):
+        given[name] = [value if value.is_complex() else value.float() for value in values]
+        for value, number, at in zip(values, given[name], where, strict=True):
             if not (value.is_floating_point() or torch.equal(number.to(value.dtype), value)):
                 raise FedreproError(
-                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,} that differ "
-                    "between clients, and these are not combined: give all clients the same"
+                    f"{at}: buffer '{name}' holds whole numbers above {2**24:,}, which must be the "
+                    "same at all clients"
                 )
-        tensors[name] = stacked(name, numbers)
+    tensors = {
+        name: np.stack([array_of(v, name, at) for v, at in zip(values, where, strict=True)])
+        for name, values in given.items()
+    }
     return StateForm("", names, fixed, varying), tensors
 
 
 def unprefixed(state: Any) -> list[tuple[str, StateDict]]:
-    """Return a state dict unchanged, then without key prefixes, as pairs (prefix, state dict).
+    """Return a state dict as it is, then without prefixes of its keys: pairs (prefix, state dict).
 
-    DataParallel and torch.compile add prefixes such as 'module.', perhaps several, cut off one by
-    one.
+    DataParallel and torch.compile add such prefixes; of several, one is cut off after another.
     """
     found: list[tuple[str, StateDict]] = [("", state)]
     while isinstance(state, Mapping):
         prefix, inner = found[-1]
         marks = {(WRAPPER.match(str(key)) or [""])[0] for key in inner}
-        mark = marks.pop() if len(marks) == 1 else ""
-        if not mark:
+        if len(marks) != 1 or marks == {""}:
             break
+        (mark,) = marks
         found.append((prefix + mark, {str(k)[len(mark) :]: v for k, v in inner.items()}))
     return found
 
 
 def array_of(value: Any, key: str, where: str) -> np.ndarray:
-    """Convert a tensor or array to float32; raise FedreproError unless its numbers are finite.
+    """Convert a tensor or array, `key` of the state dict `where`, to float32.
 
-    `key` names the tensor and `where` its state dict in errors.
+    Raises:
+        FedreproError: it is not a plain tensor of finite floating-point numbers.
     """
     if hasattr(value, "detach"):
         try:
             value = value.detach().cpu()
             value = value.float().numpy() if value.is_floating_point() else value.numpy()
         except (RuntimeError, TypeError, NotImplementedError) as error:
-            raise FedreproError(
-                f"{where}: '{key}' is not a plain tensor ({one_line(error)}); store one that is "
-                "dense, not quantised, and has its numbers"
-            ) from None
+            said = f"{where}: '{key}' is not a plain tensor ({one_line(error)})"
+            raise FedreproError(f"{said}; store a dense one, not quantised") from None
     if not isinstance(value, np.ndarray) or value.dtype.kind != "f":
         raise FedreproError(f"{where}: '{key}' holds no floating-point numbers")
     with np.errstate(over="ignore"):  # what is too large for single precision is refused below

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -64,10 +64,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return each layer with the shape of its input and the names of its tensors.
-
-        Items are (layer, input shape, {name in the layer: name in the network}).
-        """
+        """Return (layer, input shape, {tensor's name in it: in the network}) of each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)
@@ -81,8 +78,8 @@ class Network:
     def evaluated(self) -> tuple[tuple[Layer, dict[str, str]], ...]:
         """Return each layer and the names of its tensors, in the order of evaluation.
 
-        Items are (layer, {name in the layer: name in the network}). A max pooling comes before the
-        ReLU below it, which then has a quarter of the work; values and gradients are equal.
+        A max pooling comes before the ReLU below it, which then has a quarter of the work; values
+        and gradients are equal.
         """
         pairs = [(layer, names) for layer, _, names in self.places]
         for i in range(len(pairs) - 1):
@@ -92,7 +89,6 @@ class Network:
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Return shape and initialisation of each tensor by name, from the lowest layer upwards."""
         return {
             name: layer.parameters(shape)[local]
             for layer, shape, names in self.places
@@ -101,28 +97,12 @@ class Network:
 
     @property
     def shapes(self) -> dict[str, Shape]:
-        """Return the shapes of all tensors by name, from inputs to outputs."""
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
     @property
     def dropout(self) -> float:
         """Return the share of hidden units that dropout leaves out in training, or 0."""
         return max((layer.rate for layer in self.layers if isinstance(layer, Dropout)), default=0.0)
-
-    @property
-    def sizes(self) -> tuple[int, ...] | None:
-        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for any other.
-
-        Every layer of such a network has a bias; there may be dropout after every hidden layer.
-        """
-        turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
-        if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
-            return None
-        affine = [layer for layer in self.layers if isinstance(layer, Affine)]
-        if not all(layer.biased for layer in affine):
-            return None
-        units = [layer.units for layer in affine]
-        return (math.prod(self.shape), *units)
 
     @cached_property
     def of_means(self) -> Network:
@@ -137,9 +117,9 @@ class Network:
         kinds = {type(layer) for layer in self.layers}
         return Variational in kinds and kinds <= {Variational, Relu}
 
-    @property
+    @cached_property
     def products(self) -> int:
-        """Return how many multiplications the prediction of one example takes."""
+        """Count the multiplications in the prediction of one example."""
         total = 0
         for layer, shape, _ in self.places:
             weights = sum(math.prod(one.shape) for one in layer.parameters(shape).values())
@@ -148,32 +128,29 @@ class Network:
             total += weights * (math.prod(out[1:]) if len(out) == IMAGE else letters)
         return total
 
-    @property
+    @cached_property
     def buffers(self) -> tuple[str, ...]:
-        """Return the names of tensors that no gradient changes, such as running statistics.
-
-        Only users' PyTorch modules have such tensors.
-        """
+        """Return the names of tensors that no gradient changes; users' modules alone have some."""
         return ()
 
-    @property
+    @cached_property
     def counts(self) -> tuple[str, ...]:
+        """Return the names of buffers of integers, such as a count of batches."""
         return ()
 
-    @property
+    @cached_property
     def norms(self) -> tuple[str, ...]:
         """Return the names of tensors in layers with running statistics, such as BatchNorm."""
         return ()
 
-    @property
+    @cached_property
     def draws(self) -> bool:
         """Return whether training draws random numbers (dropout, variational weights)."""
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
-        """Count the hidden units of m networks together, over all layers, from tensors (m, *shape).
+        """Count the hidden units of m networks, tensors (m, *shape), which may be wider than this.
 
-        Tensors may be wider than this network, since methods that match units widen networks.
         Returns None for convolutional and recurrent networks.
         """
         if self.kind not in ("dense", "variational"):
@@ -182,11 +159,7 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Return this network with layers resized to the widths of `tensors` (m, *shape).
-
-        Raises:
-            FedreproError: the tensors do not fit this kind of network.
-        """
+        """Return this network with layers resized to the widths of `tensors` (m, *shape)."""
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -203,7 +176,6 @@ class Network:
 
     @property
     def classes(self) -> int:
-        """Return the number of classes: outputs of the last layer."""
         layer, shape, _ = self.places[-1]
         return math.prod(layer.output(shape))
 
@@ -216,9 +188,8 @@ class Network:
     def asked(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """Return the target of every prediction, (…, B·predictions), from labels y and inputs x.
 
-        x is (…, B, D); y is (…, B) labels, or (…, B, K) class probabilities. With a prediction per
-        character of a text window, the targets are the next characters, and after the last one the
-        label.
+        x is (…, B, D); y is (…, B), or (…, B, K) class probabilities. With a prediction per
+        character, the targets are the next characters, and after the last one the label.
         """
         import torch
 
@@ -234,7 +205,7 @@ class Network:
 
     @cached_property
     def widest(self) -> int:
-        """Return how many numbers the largest layer output has for one example."""
+        """Count the numbers of the largest layer output for one example."""
         return max(math.prod(layer.output(shape)) for layer, shape, _ in self.places)
 
     def initial(
@@ -253,10 +224,7 @@ class Network:
         }
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B·predictions, K) of A models: tensors (A, *shape), flat x (A, B, D).
-
-        `run` has the options of the forward pass, and records activations.
-        """
+        """Compute logits (A, B·predictions, K) of A models, tensors (A, *shape), of x (A, B, D)."""
         x = x.reshape(*x.shape[:2], *self.shape)
         run.record(x)
         for layer, names in self.evaluated:
@@ -291,24 +259,18 @@ class Network:
 
 
 def dense(sizes: tuple[int, ...], dropout: float = 0.0) -> Network:
-    """Return the fully connected ReLU network of sizes (inputs, hidden…, outputs).
-
-    `dropout` is the dropout rate after every hidden layer.
-    """
+    """Return the fully connected ReLU network of sizes (inputs, hidden…, outputs)."""
     layers: list[Layer] = []
     for units in sizes[1:-1]:
         layers += [Affine(units), Relu(), *([Dropout(dropout)] if dropout else [])]
     return Network((sizes[0],), (*layers, Affine(sizes[-1])))
 
 
-def dense_spec(hidden: tuple[int, ...]) -> Spec:
-    """Return the configured model for a fully connected network with these hidden widths.
-
-    Without hidden layers the model is logistic regression.
-    """
+def dense_spec(hidden: Sequence[int], bias: bool = True) -> Spec:
+    """Return the configured model for a fully connected network with these hidden widths."""
     if not hidden:
         return components("model")["logistic"].spec()
-    return components("model")["mlp"].spec({"hidden": list(hidden)})
+    return components("model")["mlp"].spec({"hidden": list(hidden), "bias": bias})
 
 
 def widths(tensors: Mapping[str, np.ndarray]) -> tuple[int, ...]:
@@ -333,17 +295,14 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
+    """Split a network in two: its hidden layers, and its fully connected output layer.
 
     Dropout before the output layer is a part of the second network (tensors weight0, bias0).
-
-    Raises:
-        FedreproError: the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
-            f"the last layer of this {network.kind} network is not an affine map of what the "
-            "others give, so it cannot be trained alone; train all layers"
+            f"the last layer of this {network.kind} network is not an affine map, so it cannot be "
+            "trained alone"
         )
     cut = len(network.layers) - 1
     while cut and isinstance(network.layers[cut - 1], Dropout):
@@ -355,8 +314,7 @@ def split(network: Network) -> tuple[Network, Network]:
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
     """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
 
-    Raises:
-        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
+    Raises FedreproError unless `body`, (1, *shape) by name, is a chain of such layers.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):
@@ -369,5 +327,5 @@ def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
             )
         width = bias.shape[-1]
         widths.append(width)
-    layers = tuple(layer for units in widths for layer in (Affine(units), Relu()))
-    return Network((inputs,), layers)
+    network = dense((inputs, *widths, 1))
+    return replace(network, layers=network.layers[:-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,11 +23,8 @@ class Scaled(Protocol):
     @property
     def inputs(self) -> torch.Tensor: ...
     @property
-    def dtype(self) -> torch.dtype:
-        """Return the torch type in which networks compute predictions."""
-
-    def scaled(self, rows: slice) -> torch.Tensor:
-        """Return the inputs of the examples `rows`, scaled for a network: floating (n, D)."""
+    def dtype(self) -> torch.dtype: ...
+    def scaled(self, rows: slice) -> torch.Tensor: ...
 
 
 Gate = Mapping[str, np.ndarray]  # a small network on the logits of several
@@ -54,9 +51,8 @@ def predict_belief(
 ) -> torch.Tensor:
     """Return class probabilities (N·predictions, K) of a Bayesian network, means over weight draws.
 
-    `tensors` (*shape) are means and spreads of the network's weights, which are drawn `samples`
-    times by the random key `rng`. An ordinary network predicts once, with its weights. Source: P2P,
-    section 5.2, which does not give the number of draws.
+    For `tensors` (*shape), `samples` and `rng` see `draws_of`. Source: P2P, section 5.2, which does
+    not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -109,9 +105,8 @@ def votes(
 ) -> torch.Tensor:
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
-    The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape);
-    `weights` are (m, K), or None for 1/m each. Random numbers below TIE, from key `rng`, break
-    ties.
+    The result is float64 (N·predictions, K); see `probabilities`. Random numbers below TIE, from
+    key `rng`, break ties.
     """
     import torch
 
@@ -134,23 +129,28 @@ def _summed(
     """Compute sum_i weights[i] * scores(logits_i), (N·predictions, K), in the type `summing`."""
     import torch
 
-    held = loaded(tensors, examples)
-    count, device = len(next(iter(held.values()))), examples.inputs.device
-    classes = network.classes
-    even = np.full((count, classes), 1.0 / count)
+    count, device = len(next(iter(tensors.values()))), examples.inputs.device
+    even = np.full((count, network.classes), 1.0 / count)
     share = torch.from_numpy(even if weights is None else weights).to(device, summing)
-    total = len(examples.inputs)
-    predictions = network.predictions
-    out = torch.zeros(total * predictions, classes, dtype=summing, device=device)
+    rows, at = len(examples.inputs) * network.predictions, 0
+    out = torch.zeros(rows, network.classes, dtype=summing, device=device)
     with torch.no_grad():
-        for start in range(0, total, network.prediction_rows):
-            rows = slice(start, start + network.prediction_rows)
-            x = examples.scaled(rows)
-            out_rows = slice(predictions * rows.start, predictions * rows.stop)
-            for i in range(count):
-                model = {name: value[i] for name, value in held.items()}
-                out[out_rows] += share[i] * scores(network.logits(model, x))
+        for each in _batches(network, tensors, examples):
+            for i, logits in enumerate(each):
+                out[at : at + len(logits)] += share[i] * scores(logits)
+            at += len(each[0])
     return out
+
+
+def _batches(
+    network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled
+) -> Iterator[list[torch.Tensor]]:
+    """Yield the logits of each of m networks, tensors (m, *shape), for some examples at a time."""
+    held = loaded(tensors, examples)
+    models = [{k: v[i] for k, v in held.items()} for i in range(len(next(iter(held.values()))))]
+    for start in range(0, len(examples.inputs), network.prediction_rows):
+        x = examples.scaled(slice(start, start + network.prediction_rows))
+        yield [network.logits(model, x) for model in models]
 
 
 def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, torch.Tensor]:
@@ -170,12 +170,8 @@ def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
     `gate` has weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), with ReLU between; or
     weight0 and bias0 alone.
     """
-    x = logits
-    layers = len(gate) // 2
-    for place in range(layers):
-        x = x @ gate[f"weight{place}"] + gate[f"bias{place}"]
-        x = np.maximum(x, 0) if place + 1 < layers else x
-    return x
+    x = logits @ gate["weight0"] + gate["bias0"]
+    return np.maximum(x, 0) @ gate["weight1"] + gate["bias1"] if "weight1" in gate else x
 
 
 def joint_logits(
@@ -184,14 +180,9 @@ def joint_logits(
     """Compute the logits of m networks, tensors (m, *shape), side by side: float32 (n, m · K)."""
     import torch
 
-    held = loaded(tensors, examples)
-    count, batches = len(next(iter(held.values()))), []
     with torch.no_grad():
-        for start in range(0, len(examples.inputs), network.prediction_rows):
-            x = examples.scaled(slice(start, start + network.prediction_rows))
-            logits = [network.logits({k: v[i] for k, v in held.items()}, x) for i in range(count)]
-            batches.append(torch.cat(logits, dim=1).float().cpu().numpy())
-    return np.concatenate(batches)
+        batches = [torch.cat(logits, 1) for logits in _batches(network, tensors, examples)]
+        return torch.cat(batches).float().cpu().numpy()
 
 
 def gated(

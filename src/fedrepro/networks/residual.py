@@ -15,7 +15,6 @@ GROUPS = 2  # of GroupNorm, as in Hsieh et al., ICML 2020
 
 
 def norm_of(norm: Norm, channels: int) -> nn.Module:
-    """Return a normalisation layer for this number of channels; for `norm` "none" the identity."""
     if norm == "batch":
         return nn.BatchNorm2d(channels)
     return nn.GroupNorm(GROUPS, channels) if norm == "group" else nn.Identity()
@@ -40,7 +39,6 @@ class ResidualBlock(nn.Module):
             self.shortcut = nn.Sequential(projection, norm_of(norm, channels))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (B, inputs, H, W) to (B, channels, H / stride, W / stride)."""
         out = torch.relu(self.norm1(self.conv1(x)))
         return torch.relu(self.norm2(self.conv2(out)) + self.shortcut(x))
 
@@ -48,10 +46,8 @@ class ResidualBlock(nn.Module):
 class SmallResNet(nn.Module):
     """A residual network for small images, such as ResNet-20: three stages of `blocks` blocks.
 
-    A 3×3 convolution comes before the stages, averages over positions and an affine map after them.
-    Channels double and side lengths halve from stage to stage; the first has `width` channels.
-    Weights are initialised as by He et al.; without normalisation a block begins as its shortcut
-    alone.
+    Channels, `width` at first, double and side lengths halve from stage to stage. Weights are
+    initialised as by He et al.; without normalisation a block begins as its shortcut alone.
     """
 
     def __init__(self, channels: int, classes: int, blocks: int, width: int, norm: Norm) -> None:
@@ -73,7 +69,6 @@ class SmallResNet(nn.Module):
                 nn.init.zeros_(part.conv2.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (B, channels, H, W) to logits (B, classes)."""
         out = self.blocks(torch.relu(self.norm(self.stem(x))))
         logits: torch.Tensor = self.head(out.mean((2, 3)))
         return logits

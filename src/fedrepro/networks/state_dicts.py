@@ -2,8 +2,7 @@
 
 PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution as
 (channels, channels of the input, height, width), a module lists its layers in the order of
-creation, with ReLU between. A transposed weight, or a layer without bias among others with one, is
-refused. Users' modules: `module_states.py`.
+creation, with ReLU between. Users' modules: `module_states.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
-from fedrepro.core.registry import components
 from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
 from fedrepro.networks.module_states import (
@@ -29,7 +27,7 @@ from fedrepro.networks.module_states import (
     stacked_module,
     unprefixed,
 )
-from fedrepro.networks.network import Network
+from fedrepro.networks.network import Network, dense_spec
 from fedrepro.networks.predict import network_of
 
 if TYPE_CHECKING:
@@ -49,30 +47,23 @@ def stack(
 ) -> StackedModels:
     """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
-    `models` are the clients' architectures, one for all or one for each; by default a fully
-    connected network with ReLU. Others need the `shape` of one example. `layers` are names of
-    layers from inputs to outputs, if the state dicts have another order; `names` name the state
-    dicts in errors.
-
-    Raises:
-        FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
-            differ from the model's, or between clients in more than hidden widths.
+    `models` are the clients' architectures, one for all or one for each; see
+    `LocalModels.from_state_dicts`. Clients may differ in hidden widths alone.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
         raise FedreproError("no state dicts are given: give one for each client")
-    state_dicts = [
-        next((s[k] for k in CHECKPOINT if isinstance(s.get(k), Mapping)), s)
-        if isinstance(s, Mapping)
-        else s
-        for s in state_dicts
-    ]
+    for key in CHECKPOINT:
+        state_dicts = [
+            s[key] if isinstance(s, Mapping) and isinstance(s.get(key), Mapping) else s
+            for s in state_dicts
+        ]
     if len(models) > 1:
         return _mixed(state_dicts, models, shape, named)
     model = models[0] if models else None
-    if model and model.component.meta.get(MODULE):
-        if shape is None:
-            raise _without_shape(named[0], model)
+    if model and shape is None and model.component.meta.get(MODULE):
+        raise _without_shape(named[0], model)
+    if model and shape and model.component.meta.get(MODULE):
         return stacked_module(state_dicts, model, shape, named)
     cut = [unprefixed(state)[-1] for state in state_dicts]
     if len({prefix for prefix, _ in cut}) > 1:  # of some clients alone
@@ -86,7 +77,7 @@ def stack(
                 "of one architecture are combined; name that of each by --model"
             )
     each = tuple(tuple(len(layer.weight) for layer in own[:-1]) for own in clients)
-    most = [max(units) for units in zip(*each, strict=True)]
+    most = tuple(max(units) for units in zip(*each, strict=True))
     widths = each if len(set(each)) > 1 else None
     if model is None and not dense:
         raise FedreproError(
@@ -94,30 +85,26 @@ def stack(
             "model it is and the shape of one example (model=…, shape=…, or --model "
             "cnn+kernel~3 --shape 1,28,28)"
         )
-    known = components("model")
-    spec = model or (
-        known["mlp"].spec({"hidden": most, "bias": first[0].bias is not None})
-        if most
-        else known["logistic"].spec()
-    )
+    spec = model or dense_spec(most, first[0].bias is not None)
     if widths and spec.name == "mlp":
-        spec = spec.component.spec({**spec.values, "hidden": most})
+        spec = spec.component.spec({**spec.values, "hidden": list(most)})
     if shape is None and not dense:
         raise _without_shape(named[0], spec)
-    classes, inputs = len(first[-1].weight), int(first[0].weight.shape[1])
-    ends = list(pairwise((inputs, *most, classes)))
-    if widths:  # hidden units of zeros, which change no prediction
-        clients = [
-            [one.padded(*sizes) for one, sizes in zip(own, ends, strict=True)] for own in clients
-        ]
-    shape = shape or (inputs,)
-    _require_fit(clients[0], network_of(spec, shape, classes), spec, named[0])
     tensors = {}
     for place, stored in enumerate(zip(*clients, strict=True)):
-        tensors[f"weight{place}"] = np.stack([layer.tensor for layer in stored])
+        tensors[f"weight{place}"] = _padded([layer.tensor for layer in stored])
         if stored[0].bias is not None:
-            tensors[f"bias{place}"] = np.stack([layer.bias for layer in stored])
+            tensors[f"bias{place}"] = _padded([layer.bias for layer in stored])
+    classes, shape = len(first[-1].weight), shape or (int(first[0].weight.shape[1]),)
+    _require_fit(first, tensors, network_of(spec, shape, classes), spec, named[0])
     return StackedModels(spec, shape, classes, tensors, tuple(one.name for one in first), widths)
+
+
+def _padded(arrays: Sequence[Any]) -> np.ndarray:
+    """Stack arrays; smaller ones get zeros, as of hidden units that change no prediction."""
+    most = np.max([array.shape for array in arrays], axis=0)
+    more = [most - array.shape for array in arrays]
+    return np.stack([np.pad(v, [(0, n) for n in m]) for v, m in zip(arrays, more, strict=True)])
 
 
 def unstack(
@@ -130,9 +117,6 @@ def unstack(
 
     `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
     the user's module that `model` names. `widths` are each network's hidden units, if these vary.
-
-    Raises:
-        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
     """
     import torch
 
@@ -146,32 +130,27 @@ def unstack(
             for i, k in enumerate(tensors[WHICH].argmax(axis=1))
         ]
     networks = range(len(next(iter(tensors.values()))))
-    form: StateForm | None = model.component.meta.get(STATE)
-    if form is not None:
-        return [form.written(tensors, i) for i in networks]
     if model.component.meta.get(MODULE):
-        arrays = {key: np.array(value, np.float32) for key, value in tensors.items()}
-        return [{k: torch.from_numpy(v)[i] for k, v in arrays.items()} for i in networks]
+        form: StateForm = model.component.meta.get(STATE) or StateForm("", {k: k for k in tensors})
+        return [form.written(tensors, i) for i in networks]
     places = range(sum(name.startswith("weight") for name in tensors))
     parts = PARTS if "bias0" in tensors else PARTS[:1]
     if set(tensors) != {f"{part}{place}" for part in parts for place in places}:
         raise FedreproError(
-            f"model '{model.name}' has other layers than fully connected ones and convolutions; "
-            "only these are written as a state dict"
+            "only fully connected layers and convolutions are written as a state dict, and model "
+            f"'{model.name}' has others"
         )
     if layers is None:
         if any(value.ndim == 5 for value in tensors.values()):
             raise FedreproError(
-                f"model '{model.name}' has convolutions: say what its layers are called, as in "
-                "state_dict(['conv1', 'conv2', 'fc'])"
+                f"name the layers of model '{model.name}', as in state_dict(['conv1', 'fc'])"
             )
         classes = tensors[f"weight{places[-1]}"].shape[-1]
         made = network_of(model, (tensors["weight0"].shape[1],), classes).layers
         layers = [str(place) for place, one in enumerate(made) if isinstance(one, Affine)]
     if len(layers) != len(places):
         raise FedreproError(
-            f"{len(layers)} names are given for the {len(places)} layers of model '{model.name}'; "
-            "give one for each"
+            f"{len(layers)} names are given for {len(places)} layers of model '{model.name}'"
         )
     state_dicts = []
     for network in networks:
@@ -190,24 +169,19 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check users' label counts; return them as int64 (clients, classes), or None if not given.
-
-    Raises:
-        FedreproError: `counts` has another shape, or its numbers are not counts.
-    """
+    """Check users' label counts; return them as int64 (clients, classes), or None if not given."""
     if counts is None:
         return None
     table = np.asarray(counts)
     if table.shape != (clients, classes):
         raise FedreproError(
-            f"label counts have the shape {table.shape}, but {clients} networks with {classes} "
-            f"outputs need a row per network and a column per class, ({clients}, {classes})"
+            f"label counts have the shape {table.shape}, and a row per network and a column per "
+            f"class are needed, ({clients}, {classes})"
         )
     valid = table.dtype.kind in "iuf" and ((table >= 0) & (table <= MOST_EXAMPLES)).all()
     if not valid or (table != np.floor(table)).any() or not table.any():
         raise FedreproError(
-            "label counts are numbers of examples: whole, not below 0, not all 0, at most "
-            f"{MOST_EXAMPLES:,}"
+            f"label counts are whole numbers, not below 0, not all 0, at most {MOST_EXAMPLES:,}"
         )
     return table.astype(np.int64)
 
@@ -234,14 +208,6 @@ class StoredLayer(NamedTuple):
         """Return the weight with this package's axes: (in, out); a convolution's is unchanged."""
         return self.weight.T if self.weight.ndim == 2 else self.weight
 
-    def padded(self, inputs: int, units: int) -> StoredLayer:
-        """Widen a fully connected layer with zeros to this number of inputs and output units."""
-        more = units - len(self.weight)
-        weight = np.pad(self.weight, ((0, more), (0, inputs - self.weight.shape[1])))
-        return StoredLayer(
-            self.name, weight, None if self.bias is None else np.pad(self.bias, (0, more))
-        )
-
 
 def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredLayer]:
     """Read a state dict's layers, inputs first, in its order or `order`; errors call it `where`."""
@@ -249,41 +215,33 @@ def _layers(state: Any, order: Sequence[str] | None, where: str) -> list[StoredL
         raise FedreproError(f"{where} is not a state dict: it holds {shown(type(state).__name__)}")
     inner = next((key for key, value in state.items() if isinstance(value, Mapping)), None)
     if inner is not None:
-        raise FedreproError(
-            f"{where}: '{inner}' holds further names; give the state dict itself, as in "
-            f'torch.save(checkpoint["{inner}"], …)'
-        )
+        raise FedreproError(f"{where}: '{inner}' holds further names; give the state dict itself")
     parts: dict[str, dict[str, np.ndarray]] = {}
     for key, value in state.items():
         name, _, part = str(key).rpartition(".")
         array = array_of(value, str(key), where)
         if part not in PARTS or array.ndim not in ((2, 4) if part == "weight" else (1,)):
             raise FedreproError(
-                f"{where}: '{key}', of shape {array.shape}, is not a weight or bias of a "
-                "fully connected layer or a convolution: name its network, as in --model "
-                "nets.py:Net --shape 1,28,28"
+                f"{where}: '{key}', {array.shape}, is not of a fully connected layer or a "
+                "convolution: name its network, as in --model nets.py:Net --shape 1,28,28"
             )
         parts.setdefault(name, {})[part] = array
     if order is not None and sorted(order) != sorted(parts):
-        raise FedreproError(
-            f"{where} has the layers {', '.join(parts)}, but the order is given of "
-            f"{', '.join(order)}; name each of them once"
-        )
+        raise FedreproError(f"{where} has the layers {', '.join(parts)}: name each of them once")
     biased = any("bias" in arrays for arrays in parts.values())
     found = []
     for name in order or parts:
-        lacking = [part for part in PARTS[: 1 + biased] if part not in parts[name]]
-        if lacking:
-            raise FedreproError(
-                f"{where}: layer '{name}' has no {lacking[0]}, and every layer needs one here; if "
-                "it was trained without, say so with one of zeros"
-            )
+        for part in PARTS[: 1 + biased]:
+            if part not in parts[name]:
+                raise FedreproError(
+                    f"{where}: layer '{name}' has no {part}, as others have; add one of zeros"
+                )
         weight, bias = parts[name]["weight"], parts[name].get("bias")
         found.append(StoredLayer(name, weight, bias))
         if bias is not None and len(bias) != len(weight):
             raise FedreproError(
-                f"{where}: layer '{name}' has a weight of shape {weight.shape} and {len(bias)} "
-                "biases, and a weight is (out, in): if it is stored as (in, out), transpose it"
+                f"{where}: layer '{name}' has a weight {weight.shape} and {len(bias)} biases: if "
+                "it is stored as (in, out), transpose it"
             )
     for below, above in pairwise(found):
         gives, takes = len(below.weight), int(above.weight.shape[1])
@@ -309,26 +267,31 @@ def _architecture(layers: Sequence[StoredLayer]) -> Any:
     return [layer.name for layer in layers], layers[0].bias is None, ends if dense else shapes
 
 
-def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, where: str) -> None:
-    """Raise FedreproError if a state dict's layers differ from the model's in number or shape."""
+def _require_fit(
+    first: Sequence[StoredLayer],
+    tensors: Mapping[str, np.ndarray],
+    network: Network,
+    model: Spec,
+    where: str,
+) -> None:
+    """Raise FedreproError if stacked state dicts do not fit the model; `where` is the first one."""
     wanted = [(layer, names) for layer, _, names in network.places if names]
     odd = next((one for one, _ in wanted if not isinstance(one, Affine | Convolution2d)), None)
     if odd is not None:
         raise FedreproError(
-            f"model '{model.name}' has layers of the kind {type(odd).__name__}, which PyTorch "
-            "keeps in another form; only fully connected layers and convolutions are read"
+            "only fully connected layers and convolutions are read, and model "
+            f"'{model.name}' has a layer {type(odd).__name__}"
         )
-    biased = "bias" in wanted[0][1]
-    if (layers[0].bias is not None) != biased:
+    if ("bias0" in tensors) != (biased := "bias" in wanted[0][1]):
         raise FedreproError(
             f"{where}: its layers {'lack' if biased else 'have'} biases, and those of model "
             f"'{model.token}' do not: say bias~{str(not biased).lower()} in the model"
         )
-    shapes = [network.shapes[names["weight"]] for _, names in wanted]
-    if [layer.tensor.shape for layer in layers] != shapes:
+    if {name: value.shape[1:] for name, value in tensors.items()} != network.shapes:
+        shapes = [network.shapes[names["weight"]] for _, names in wanted]
         due = ", ".join(str(s if len(s) == 4 else s[::-1]) for s in shapes)
         raise FedreproError(
-            f"{where} has {_words(layers)}, but model '{model.token}' has weights of {due}"
+            f"{where} has {_words(first)}, but model '{model.token}' has weights of {due}"
         )
 
 
@@ -339,18 +302,15 @@ def _require_fit(layers: Sequence[StoredLayer], network: Network, model: Spec, w
 class MixedNetwork(Network):
     """Several architectures as one network, for methods that combine clients' unchanged networks.
 
-    A model has tensors of all `members` (architectures), each name with the architecture's number
-    as prefix, and a tensor that tells which architecture it uses; tensors of all others are zeros.
+    A model has tensors of all `members`, named with the member's number as prefix, and one that
+    tells which member it is; tensors of all others are zeros.
     """
 
     members: tuple[Network, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, Parameter]:
-        """Describe the tensors of all architectures by name, and one that tells which is used.
-
-        The last tensor is one-hot, (architectures,).
-        """
+        """Describe all architectures' tensors by name, and a one-hot tensor of the one in use."""
         own = {
             f"{k}.{name}": parameter
             for k, member in enumerate(self.members)
@@ -362,12 +322,11 @@ class MixedNetwork(Network):
     def classes(self) -> int:
         return self.members[0].classes
 
-    @property
+    @cached_property
     def products(self) -> int:
-        """Return how many multiplications the largest architecture needs to predict one example."""
         return max(member.products for member in self.members)
 
-    @property
+    @cached_property
     def buffers(self) -> tuple[str, ...]:
         own = (f"{k}.{name}" for k, m in enumerate(self.members) for name in m.buffers)
         return (*own, WHICH)
@@ -377,7 +336,6 @@ class MixedNetwork(Network):
         return max(member.widest for member in self.members)
 
     def forward(self, tensors: Tensors, x: torch.Tensor, run: Pass) -> torch.Tensor:
-        """Compute logits (A, B, K) of A models, each by its own architecture, model after model."""
         import torch
 
         logits = []
@@ -397,8 +355,7 @@ def _mixed(
     """Stack clients' state dicts as `stack` does, for `models` of different architectures."""
     if len(models) != len(named):
         raise FedreproError(
-            f"{len(models)} networks are named for {len(named)} models: name one for all, or one "
-            "of each, in the order of the models"
+            f"{len(models)} networks are named for {len(named)} models: name one, or that of each"
         )
     kinds = list(dict.fromkeys(models))
     at = [[j for j, model in enumerate(models) if model == kind] for kind in kinds]
@@ -410,21 +367,17 @@ def _mixed(
         return read[0]
     forms = {(one.shape, one.classes) for one in read}
     if len(forms) > 1 or any(one.widths for one in read):
+        either = " or ".join(f"{form} to {classes} classes" for form, classes in forms)
         raise FedreproError(
-            "the networks take and give "
-            + " or ".join(f"{form} to {classes} classes" for form, classes in forms)
-            + ": let all have one shape of examples (--shape) and the same classes"
+            f"the networks take and give {either}: let all have one --shape and the same classes"
         )
-    tensors = {
-        f"{k}.{name}": np.zeros((len(models), *value.shape[1:]), np.float32)
-        for k, one in enumerate(read)
-        for name, value in one.tensors.items()
-    }
-    tensors[WHICH] = np.zeros((len(models), len(kinds)), np.float32)
+    tensors, which = {}, np.zeros((len(models), len(kinds)), np.float32)
     for k, one in enumerate(read):
-        tensors[WHICH][at[k], k] = 1
+        which[at[k], k] = 1
         for name, value in one.tensors.items():
-            tensors[f"{k}.{name}"][at[k]] = value
+            held = tensors[f"{k}.{name}"] = np.zeros((len(models), *value.shape[1:]), np.float32)
+            held[at[k]] = value
+    tensors[WHICH] = which
     specs = tuple(one.model for one in read)
 
     def mixed(shape: Shape, classes: int) -> Network:

@@ -16,7 +16,7 @@ import numpy as np
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.spec import Spec
-from fedrepro.methods.matching.pfnm_atoms import Array, Ints
+from fedrepro.methods.matching.pfnm_atoms import Array
 from fedrepro.networks.layer_matrices import LayerMatrix, layer_matrices
 from fedrepro.networks.network import IMAGE
 from fedrepro.networks.predict import network_of
@@ -34,33 +34,24 @@ def networks_of(
 ) -> list[UnitArrays]:
     """Split stacked tensors weight0 (J, D, L), bias0, … into the networks of J clients, float64.
 
-    A network is a tuple (weight0 (D, L), bias0, …). `widths` are the hidden units of each client,
-    lowest layer first, if tensors are padded to more units.
-
-    Raises:
-        FedreproError: the networks have no biases; matching compares units by weights and biases.
+    `widths` are the hidden units of each client, lowest layer first, if tensors are padded to more.
+    Networks without biases are refused.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):
         raise FedreproError(
-            "units are matched by their weights and biases here, and these networks have no "
-            "biases: train them with bias: true, or take weight_matching, ot_fusion or c2m3"
+            "units are matched by weights and biases here, and these networks have no biases: take "
+            "weight_matching, ot_fusion or c2m3"
         )
     stacked = [np.asarray(tensors[name], dtype=np.float64) for name in names]
     networks: list[UnitArrays] = list(zip(*stacked, strict=True))
-    if widths is None:
-        return networks
-    return [_narrowed(network, own) for network, own in zip(networks, widths, strict=True)]
-
-
-def _narrowed(network: UnitArrays, widths: Sequence[int]) -> UnitArrays:
-    """Cut each hidden layer of a padded network to its first units; `widths` has their numbers."""
-    ends = (None, *widths, None)
-    arrays: list[Array] = []
-    for layer in range(len(network) // 2):
-        rows, columns = slice(ends[layer]), slice(ends[layer + 1])
-        arrays += [network[2 * layer][rows, columns], network[2 * layer + 1][columns]]
-    return tuple(arrays)
+    for at, own in enumerate(widths or ()):  # the rest stands for no units
+        ends = [slice(units) for units in (None, *own, None)]
+        networks[at] = tuple(
+            block[ends[k // 2 + 1]] if k % 2 else block[ends[k // 2], ends[k // 2 + 1]]
+            for k, block in enumerate(networks[at])
+        )
+    return networks
 
 
 def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
@@ -72,7 +63,6 @@ def tensors_of(network: UnitArrays) -> dict[str, np.ndarray]:
 
 
 def tensor_names(count: int) -> list[str]:
-    """Return the names weight0, bias0, weight1, … of a network's `count` tensors."""
     return [f"{kind}{layer}" for layer in range(count // 2) for kind in ("weight", "bias")]
 
 
@@ -81,10 +71,7 @@ def hidden_layers(network: UnitArrays) -> int:
 
 
 def class_shares(label_counts: np.ndarray) -> Array:
-    """Return each client's share of all examples of each class, float64 (J, K).
-
-    `label_counts` are (J, K). Columns sum to one; for a class without examples a share is 1 / J.
-    """
+    """Return each client's share of all examples of each class, (J, K); 1 / J where none are."""
     counts = np.asarray(label_counts, dtype=np.float64)
     totals = counts.sum(axis=0)
     return np.where(totals > 0, counts / np.where(totals > 0, totals, 1.0), 1.0 / len(counts))
@@ -93,8 +80,7 @@ def class_shares(label_counts: np.ndarray) -> Array:
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
     """Return clients' weights in an average of networks, (J,), and of weights to classes, (J, K).
 
-    The former are clients' shares of all examples. The latter are equal to them or, with
-    `by_class`, clients' shares of each class. `label_counts` (J, K) are numbers of examples.
+    The former are clients' shares of all examples; the latter too or, `by_class`, of each class.
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -107,8 +93,7 @@ def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Arr
 class Blocks:
     """A converter of named tensors to tuples of arrays for matching hidden units, and back.
 
-    Each layer has two arrays, a weight and a bias. layers: from inputs to outputs. maps: for each
-    layer, whether it is fully connected and takes the feature maps of a convolution.
+    maps: for each layer, whether it is fully connected and takes the maps of a convolution.
     """
 
     layers: tuple[LayerMatrix, ...]
@@ -132,13 +117,11 @@ class Blocks:
 
     @property
     def units(self) -> UnitSets:
-        """Return for each hidden layer the array axes along which its units lie (`UnitSets`)."""
         from fedrepro.methods.matching.unit_permutations import chain
 
         return chain(len(self.layers) - 1)
 
     def place(self, weight: str) -> int:
-        """Return the index in a network's tuple of arrays of the tensor named `weight`."""
         return 2 * [layer.weight for layer in self.layers].index(weight)
 
     def tensors(self, network: UnitArrays) -> dict[str, np.ndarray]:
@@ -157,10 +140,7 @@ class Blocks:
 
 
 def units_of(model: Spec, shape: tuple[int, ...], classes: int) -> Blocks | Traced:
-    """Return a converter of a model's named tensors to arrays for matching hidden units, and back.
-
-    `model` is the architecture, `shape` that of an example. Raises if units cannot be permuted.
-    """
+    """Return a converter of a model's tensors to arrays; raise if units cannot be permuted."""
     network = network_of(model, shape, classes)
     if isinstance(network, ModuleNetwork):
         from fedrepro.methods.matching.traced_modules import traced
@@ -181,10 +161,7 @@ def widths_of(network: UnitArrays) -> tuple[int, ...]:
 
 
 def incoming(weight: Array) -> Array:
-    """Reshape a layer's weight to a column of incoming weights per unit: (inputs · places, units).
-
-    `places` are the positions of a convolution's kernel; a fully connected layer has one.
-    """
+    """Reshape a weight to a column of incoming weights per unit: (inputs · places, units)."""
     return weight.reshape(-1, weight.shape[-1])
 
 
@@ -194,33 +171,23 @@ def outgoing(weight: Array) -> Array:
 
 
 def side_by_side(networks: Sequence[UnitArrays], bias: Array) -> UnitArrays:
-    """Join several networks into one wide network with all their units, which sums their outputs.
-
-    Weights between hidden layers are block-diagonal; `bias` (K,) is the output bias.
-    """
+    """Join networks into one with all their units, output bias `bias` (K,), that sums outputs."""
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.linalg import block_diag
 
-    blocks: list[Array] = []
-    depth = hidden_layers(networks[0])
-    for layer in range(depth + 1):
-        weights = [network[2 * layer] for network in networks]
-        if layer == 0:
-            blocks.append(np.concatenate(weights, axis=1))
-        elif layer < depth:
-            blocks.append(block_diag(*weights))
-        else:
-            blocks.append(np.concatenate(weights))
-        if layer < depth:
-            blocks.append(np.concatenate([network[2 * layer + 1] for network in networks]))
-    return (*blocks, bias)
+    first, *blocks = zip(*networks, strict=True)
+    joined = [np.concatenate(first, axis=1)]
+    for at, block in enumerate(blocks[:-1], 1):
+        inside = at % 2 == 0 and at + 2 < len(networks[0])  # a weight between hidden layers
+        joined.append(block_diag(*block) if inside else np.concatenate(block))
+    return (*joined, bias)
 
 
 def strength(network: UnitArrays, layer: int) -> Array:
     """Compute the strength of hidden units, (L,): norm of incoming times norm of outgoing weights.
 
-    Incoming weights include the bias. Scaling a ReLU unit's incoming weights by a factor, and its
-    outgoing weights by the inverse, changes neither the network's outputs nor the strength.
+    Incoming weights include the bias. Scaling a ReLU unit's incoming weights, and its outgoing ones
+    by the inverse, changes neither outputs nor strength.
     """
     way_in = np.vstack([incoming(network[2 * layer]), network[2 * layer + 1]])
     product: Array = np.linalg.norm(way_in, axis=0) * np.linalg.norm(
@@ -231,12 +198,9 @@ def strength(network: UnitArrays, layer: int) -> Array:
 
 def pruned(network: UnitArrays, units: int) -> UnitArrays:
     """Keep the `units` units of each hidden layer with the largest weight norms (`strength`)."""
-    kept: list[Ints] = []
-    for layer in range(hidden_layers(network)):
-        order = np.argsort(-strength(network, layer), kind="stable")
-        kept.append(np.sort(order[:units]))
     blocks = list(network)
-    for layer, chosen in enumerate(kept):
+    for layer in range(hidden_layers(network)):
+        chosen = np.sort(np.argsort(-strength(network, layer), kind="stable")[:units])
         blocks[2 * layer] = blocks[2 * layer][:, chosen]
         blocks[2 * layer + 1] = blocks[2 * layer + 1][chosen]
         blocks[2 * layer + 2] = blocks[2 * layer + 2][chosen]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,15 +57,12 @@ class Traced:
         return {name: np.asarray(value, np.float32)[None] for name, value in pairs}
 
     def place(self, weight: str) -> int:
-        """Return the index in a network's tuple of arrays of the tensor named `weight`."""
         return self.names.index(weight)
 
 
 @lru_cache(16)
 def traced(network: ModuleNetwork, name: str) -> Traced:
-    """Trace a torch module to find which axes of its tensors list the same hidden units.
-
-    `name` names the module in errors.
+    """Trace a torch module, called `name`, to find which axes of its tensors list the same units.
 
     Raises:
         FedreproError: the module cannot be traced, or has a layer whose units cannot be permuted.
@@ -79,85 +76,65 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
         with torch.no_grad():
             ShapeProp(graph).propagate(torch.zeros(2, *network.shape))
     except Exception as error:  # another's code, which may branch on what it is given
-        raise FedreproError(
-            f"model '{name}' cannot be traced, so nobody knows which layers share units "
-            f"({type(error).__name__}: {one_line(error)}): take a method that matches none"
-        ) from error
+        said = f"model '{name}' cannot be traced, so nobody knows which layers share units"
+        raise FedreproError(f"{said} ({type(error).__name__}: {one_line(error)})") from error
     walk = _Walk(network, name)
     for node in graph.graph.nodes:
         walk.visit(node)
-    roots = dict.fromkeys(walk.root(unit) for unit in range(1, len(walk.parent)))
-    grouped = {root: [u for unit, u in walk.found if walk.root(unit) == root] for root in roots}
-    uses = tuple(tuple(each) for root, each in grouped.items() if root != FIXED and each)
+    uses: dict[int, list[Use]] = {walk.sets[unit]: [] for unit in range(1, len(walk.sets))}
+    for unit, use in walk.found:
+        if not walk.fixed(unit):
+            uses[walk.sets[unit]].append(use)
     counts = tuple(map(walk.names.index, network.counts))
-    return Traced(tuple(walk.names), UnitSets(uses, walk.heads, counts))
+    sets = tuple(tuple(each) for each in uses.values() if each)
+    return Traced(tuple(walk.names), UnitSets(sets, walk.heads, counts))
 
 
 class _Given(NamedTuple):
-    """The set of hidden units that lies on axis 1 of the output of a layer, in a traced module.
-
-    `unit` is the number of the set; a unit takes `places` neighbouring entries of the axis.
-    """
+    """The set number `unit` of hidden units lies on axis 1, with `places` entries of each."""
 
     unit: int
     places: int = 1
 
 
-@dataclass
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    parent: for each set's number, that of a set which contains it (union-find). found: pairs of a
-    set's number and a parameter's axis that lists its units. given: the output of each visited
-    call. heads: (index of a tensor, axis) for each axis that lists the classes.
+    sets: numbers of sets of units, joined. found: pairs of a set's number and a parameter's axis
+    that lists its units. given: the output of each visited call. heads: (index of a tensor, axis)
+    for each axis that lists the classes.
     """
 
-    network: ModuleNetwork
-    name: str
-    parent: list[int] = field(default_factory=lambda: [FIXED])
-    found: list[tuple[int, Use]] = field(default_factory=list)
-    given: dict[Any, _Given | None] = field(default_factory=dict)
-    heads: tuple[tuple[int, int], ...] = ()
+    def __init__(self, network: ModuleNetwork, name: str) -> None:
+        from scipy.cluster.hierarchy import DisjointSet
 
-    def __post_init__(self) -> None:
-        module, self.names = self.network.module, list(self.network.shapes)
-        self.parts = dict(module.named_modules())
-        held = [*module.named_parameters(), *module.named_buffers()]
+        self.name, self.names = name, list(network.shapes)
+        self.parts = dict(network.module.named_modules())
+        held = [*network.module.named_parameters(), *network.module.named_buffers()]
         self.named = {id(value): name for name, value in held}
+        self.sets = DisjointSet([FIXED])
+        self.found: list[tuple[int, Use]] = []
+        self.given: dict[Any, _Given | None] = {}
+        self.heads: tuple[tuple[int, int], ...] = ()
 
-    def root(self, unit: int) -> int:
-        """Return the number of the set of units that set number `unit` has become a part of."""
-        while self.parent[unit] != unit:
-            unit = self.parent[unit]
-        return unit
-
-    def new(self) -> int:
-        self.parent.append(len(self.parent))
-        return len(self.parent) - 1
-
-    def join(self, one: int, other: int) -> int:
-        """Join two sets of units (numbers), to be permuted alike; return the lower number."""
-        low, high = sorted((self.root(one), self.root(other)))
-        self.parent[high] = low
-        return low
+    def fixed(self, unit: int) -> bool:
+        return bool(self.sets.connected(unit, FIXED))
 
     def stop(self, layer: str, why: str) -> FedreproError:
         return FedreproError(
-            f"model '{self.name}' cannot be matched: {layer} {why}; take another network, or a "
-            "method that matches no units"
+            f"model '{self.name}' cannot be matched: {layer} {why}; take a method that matches none"
         )
 
     def visit(self, node: torch.fx.Node) -> None:
-        """Record for one traced call the units of its output, and parameter axes that list them."""
+        """Record the units of a traced call's output, and parameter axes that list them."""
         inputs = [self.given[arg] for arg in node.all_input_nodes]
         known = [value for value in inputs if value is not None]
         if node.op == "output":
-            last = {self.root(value.unit) for value in known} - {FIXED}
-            self.heads = tuple(
-                (u.at, 0) for at, u in self.found if u.gives and self.root(at) in last
-            )
+            last = {self.sets[value.unit] for value in known if not self.fixed(value.unit)}
+            given = [(self.sets[unit], use.at) for unit, use in self.found if use.gives]
+            self.heads = tuple((at, 0) for root, at in given if root in last)
             for value in known:
-                self.join(value.unit, FIXED)
+                self.sets.merge(value.unit, FIXED)
             return
         meta: Any = node.meta.get("tensor_meta")
         if node.op == "placeholder" or (node.op == "get_attr" and math.prod(meta.shape) > 1):
@@ -176,7 +153,7 @@ class _Walk:
         return next(tuple(meta.shape) for meta in metas if hasattr(meta, "shape"))
 
     def _function(self, called: str, node: torch.fx.Node, known: list[_Given]) -> _Given:
-        if all(self.root(value.unit) == FIXED for value in known):
+        if all(self.fixed(value.unit) for value in known):
             return _Given(FIXED)
         shape, before = node.meta["tensor_meta"].shape, self._before(node)
         if called in ADDED and len({value.places for value in known}) == 1:
@@ -188,7 +165,7 @@ class _Walk:
             ]
             units = [value.unit for value in wide if value] or [FIXED]
             for unit in units[1:]:
-                self.join(units[0], unit)
+                self.sets.merge(units[0], unit)
             return _Given(units[0], known[0].places)
         if called in FLATTENED and len(shape) == 2 and shape[0] == before[0]:
             return _Given(known[0].unit, known[0].places * math.prod(before[2:]))
@@ -211,7 +188,8 @@ class _Walk:
                 raise self.stop(layer, "is a convolution of groups, which channels cannot leave")
             if isinstance(part, nn.Linear) and len(before) != 2:
                 raise self.stop(layer, f"takes {len(before)} axes, and not examples by units")
-            out = given.unit if depthwise else self.new()
+            out = given.unit if depthwise else len(self.sets)
+            self.sets.add(out)
             if id(part.weight) not in self.named:
                 raise self.stop(layer, "has a weight that is computed of others")
             if not depthwise:
@@ -221,7 +199,7 @@ class _Walk:
             return _Given(out)
         if isinstance(part, nn.Flatten) and part.start_dim == 1:
             return _Given(given.unit, given.places * math.prod(before[2:]))
-        if self.root(given.unit) == FIXED and not list(part.parameters()):
+        if self.fixed(given.unit) and not list(part.parameters()):
             return given
         channels = isinstance(part, nn.GroupNorm) and part.num_groups in (1, part.num_channels)
         rows = isinstance(part, nn.LayerNorm) and len(before) == 2
@@ -229,7 +207,8 @@ class _Walk:
         if isinstance(part, norms) or channels or rows:
             for called in ("weight", "bias", "running_mean", "running_var"):
                 value = getattr(part, called, None)
-                self._note(given.unit, value, 0, given.places, not called.startswith("running"))
+                counted = not called.startswith("running")
+                self._note(given.unit, value, 0, given.places, counted=counted)
             return given
         if isinstance(part, nn.GroupNorm):
             raise self.stop(layer, f"has {part.num_groups} groups, which channels cannot leave")
@@ -237,27 +216,17 @@ class _Walk:
             return given
         raise self.stop(layer, "is of an unknown kind, whose units may depend on their places")
 
-    def _note(
-        self,
-        unit: int,
-        value: Any,
-        axis: int,
-        places: int,
-        counted: bool = True,
-        gives: bool = True,
-    ) -> None:
+    def _note(self, unit: int, value: Any, axis: int, places: int, **kind: bool) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        Each unit has `places` entries on it. `counted`: matching compares the parameter; `gives`:
-        the units are the layer's outputs. If another call has recorded the axis, both sets are
-        joined.
+        For `places` and `kind` see `Use`. If another call has recorded the axis, sets are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:
             return
-        use = Use(self.names.index(name), axis, places, counted, gives)
+        use = Use(self.names.index(name), axis, places, **kind)
         for before, other in self.found:
             if other == use:
-                self.join(before, unit)
+                self.sets.merge(before, unit)
                 return
         self.found.append((unit, use))

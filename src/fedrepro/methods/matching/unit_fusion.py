@@ -29,15 +29,9 @@ def fused(
 ) -> UnitArrays:
     """Fuse fully connected networks into one of given widths by optimal transport of their units.
 
-    Layers are fused from the lowest up.
-
-    Args:
-        networks: J networks, as tuples (weight0, bias0, …).
-        widths: number of units in each hidden layer of the result.
-        share: (J,), the networks' weights in the result, with sum one.
-        towards: (J, K), the networks' weights in the result's weights to each class.
-        order: indices of networks; a layer's fusion starts from these networks' strongest units.
-        sweeps: the largest number of iterations per layer (see `barycentre`).
+    Layers are fused from the lowest up, to `widths` units. Networks count with `share` (J,), in
+    weights to classes with `towards` (J, K). Each fusion starts from the strongest units of the
+    networks in `order`, with at most `sweeps` iterations (see `barycentre`).
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below
@@ -71,10 +65,8 @@ def fused_sets(
 ) -> UnitArrays:
     """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
-    `units` says which array axes list the same units; layers with the same units, as behind a
-    shortcut, are fused by the same plan. Networks count with `share` (J,), in weights to classes
-    with `towards` (J, K). Each fusion starts from units of the networks in `order`, with at most
-    `sweeps` iterations. Units are compared by incoming weights.
+    Layers with the same units, as behind a shortcut, are fused by the same plan. Units are compared
+    by incoming weights; all other arguments are as in `fused`.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):
@@ -152,8 +144,8 @@ def merge_similar_units(
 def k_means(points: Array, clusters: int, restarts: int, rng: np.random.Generator) -> Ints:
     """Cluster points (n, D) by k-means; return the number of each point's cluster, int64 (n,).
 
-    The best of `restarts` runs is returned, each started as in k-means++ (Arthur and Vassilvitskii,
-    2007). Distances are computed from inner products (n, n), so a step costs the same for any D.
+    The best of `restarts` runs counts, each started as in k-means++ (Arthur and Vassilvitskii,
+    2007). Distances are computed from inner products, so a step costs the same for any D.
     """
     products = points @ points.T
     best, least = np.zeros(len(points), np.int64), np.inf

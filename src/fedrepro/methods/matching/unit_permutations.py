@@ -41,10 +41,9 @@ class Use(NamedTuple):
 class UnitSets:
     """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
-    Attributes:
-        uses: for each set, all axes along which its units lie and which are permuted alike.
-        heads: (index of an array, axis) for each axis that lists the classes.
-        largest: indices of arrays of counts; an average of networks takes their maximum.
+    uses: for each set, all axes along which its units lie. heads: (index of an array, axis) for
+    each axis that lists the classes. largest: indices of arrays of counts; an average of networks
+    takes their maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
@@ -58,24 +57,16 @@ class UnitSets:
         return {use.at for use in uses} - {use.at for use in uses if use.counted}
 
     def width(self, network: UnitArrays, layer: int) -> int:
-        """Return the number of hidden units in set number `layer`."""
         use = self.uses[layer][0]
         return int(network[use.at].shape[use.axis]) // use.places
 
     def rows(self, network: UnitArrays, use: Use) -> Array:
-        """Return a weight array of `network` as a matrix with one row per hidden unit, (units, …).
-
-        `use` names the array and the axis along which the units lie.
-        """
+        """Return a weight array as a matrix with one row per hidden unit, (units, …)."""
         value = np.moveaxis(network[use.at], use.axis, 0)
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products of the weights of two networks' hidden units: (L, L).
-
-        Entry (a, b) is of units a of `model` and b of `network` in set number `layer`, over all
-        arrays.
-        """
+        """Compute inner products of weights of units a of `model` and b of `network`: (L, L)."""
         products = (
             self.rows(model, use) @ self.rows(network, use).T
             for use in self.uses[layer]
@@ -86,8 +77,7 @@ class UnitSets:
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
         """Return whether permuting a set's units made a network agree more with `model`.
 
-        `before` and `after` are the network around the permutation; `layer` is the set's number. A
-        best assignment always does so, unless an array lists the set on two axes.
+        A best assignment always does so, unless an array lists the set on two axes.
         """
         counted = [use.at for use in self.uses[layer] if use.counted]
         if len({*counted}) == len(counted):
@@ -96,7 +86,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
+        """Mix the units of a set: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -105,7 +95,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Permute the units of set number `layer` by indices `order` (L,); outputs stay equal."""
+        """Permute the units of a set by indices `order` (L,); outputs stay equal."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -133,10 +123,7 @@ class UnitSets:
 
 @lru_cache(16)
 def chain(layers: int) -> UnitSets:
-    """Return sets of hidden units, one for each of the `layers` hidden layers of a plain network.
-
-    The network's arrays are (weight0, bias0, …), weights (inputs, …, outputs).
-    """
+    """Return the sets of units of a plain network with this number of hidden layers."""
     uses = (
         (Use(2 * k, -1), Use(2 * k + 2, 0, gives=False), Use(2 * k + 1, 0)) for k in range(layers)
     )
@@ -149,8 +136,7 @@ def align_units(
     """Permute each network's hidden units so that its weights agree best with the others' mean.
 
     First each network is matched to the mean of those before it; then each, in random order, to the
-    mean of all others, until none changes or for `sweeps` passes. `units` are the sets of units to
-    permute. Returns the permuted networks.
+    mean of all others, until none changes or for `sweeps` passes.
     """
     current = list(networks)
     first, *others = rng.permutation(len(current)).tolist()
@@ -177,8 +163,7 @@ def fitted(
     """Permute a network's hidden units so that its weights agree most with those of `model`.
 
     One of the sets `units` is permuted at a time, in random order, until no permutation raises the
-    agreement. Each step is a linear assignment problem, so the sum of products of weights never
-    falls. Returns the permuted network.
+    agreement. Each step is a linear assignment problem, so the sum of products never falls.
     """
     while True:
         before = network
@@ -208,36 +193,31 @@ def in_common_order(
 
     Frank-Wolfe steps raise the agreement sum_{p<q} <P_p w_p, P_q w_q> of permuted weights w_p from
     P = I, along lines to the permutations that fit the gradient best. They end after `steps`, or
-    when the agreement rises by less than the fraction `gain`. `units` are the sets to permute.
+    when the agreement rises by less than the fraction `gain`.
     """
     if len(networks) == 1:
         return list(networks)
-    plans = [
-        [np.eye(units.width(network, layer)) for layer in range(len(units.uses))]
-        for network in networks
-    ]
+    widths = [units.width(networks[0], layer) for layer in range(len(units.uses))]
+    plans = [[np.eye(width) for width in widths] for _ in networks]
     best = agreement(networks, plans, units)
     for _ in range(steps):
-        towards = [
-            [
-                np.eye(len(slope))[best_columns(slope)]
-                for slope in gradient(networks, plans, p, units)
-            ]
-            for p in range(len(networks))
-        ]
+        slopes = [gradient(networks, plans, p, units) for p in range(len(networks))]
+        towards = [[np.eye(len(slope))[best_columns(slope)] for slope in own] for own in slopes]
         plans, value = _along(networks, plans, towards, units)
         if not value - best > gain * abs(best):
             break
         best = value
-    # the nearest permutations, as orders: common unit i is own unit order[i]
-    orders = [[np.argsort(best_columns(matrix)) for matrix in plan] for plan in plans]
-    return [ordered(w, order, units) for w, order in zip(networks, orders, strict=True)]
+    made = list(networks)
+    for p, plan in enumerate(plans):
+        for layer, matrix in enumerate(plan):  # the nearest permutation
+            made[p] = units.permuted(made[p], layer, np.argsort(best_columns(matrix)))
+    return made
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
     """Compute how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights w.
 
-    `plans` has for each network p its matrices P_p (L, L), one for each set of `units`.
+    `plans` has for each network p its matrices P_p (L, L).
     """
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
@@ -266,23 +246,12 @@ def gradient(
         for q, (network, plan) in enumerate(zip(networks, plans, strict=True))
         if q != p
     ]
-    rest = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True))
-    network_p, slopes = networks[p], []
-    for layer in range(len(plans[p])):
-        # the layer itself is left as it is, the others are carried
-        partial_plan = [*plans[p]]
-        partial_plan[layer] = np.eye(len(partial_plan[layer]))
-        slopes.append(
-            units.agreement(permuted_network(network_p, partial_plan, units), rest, layer)
-        )
+    rest, slopes = tuple(np.sum(blocks, axis=0) for blocks in zip(*others, strict=True)), []
+    for layer, matrix in enumerate(plans[p]):
+        carried = [*plans[p]]
+        carried[layer] = np.eye(len(matrix))  # the layer itself is left as it is
+        slopes.append(units.agreement(permuted_network(networks[p], carried, units), rest, layer))
     return slopes
-
-
-def ordered(network: UnitArrays, orders: Sequence[Ints], units: UnitSets) -> UnitArrays:
-    """Permute each set of a network's hidden units by its indices (L,) in `orders`."""
-    for layer, order in enumerate(orders):
-        network = units.permuted(network, layer, order)
-    return network
 
 
 def _along(

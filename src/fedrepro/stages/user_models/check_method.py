@@ -26,14 +26,13 @@ from fedrepro.numbers.model_evaluation import Draws
 from fedrepro.stages.aggregate import SharedPreparation
 from fedrepro.stages.federate import GlobalEvaluator, NodeEvaluator
 from fedrepro.stages.rounds_job import Checkpointer, Evaluator, TrialRounds
-from fedrepro.stages.user_models.combine import applied
-from fedrepro.stages.user_models.evaluate import metrics_on
+from fedrepro.stages.user_models.combine import applied, metrics_on
 from fedrepro.stages.user_models.method_contract import (
     ContractError,
     SmallProblem,
     allowed,
-    checks_of,
     digits_problem,
+    rules_of,
     watched,
 )
 from fedrepro.training.federation.clients import GraphNodes
@@ -52,11 +51,10 @@ WORKS = "runs on digits, to a model that predicts"
 class CheckedMethod:
     """The result of checking a method.
 
-    item: the method. findings: pairs (a rule, why the method breaks it, or ""). numbers: metrics on
-    images of digits, and `alone`, the mean accuracy of the clients' own models; `models`, bytes of
-    the clients' models; and `chance`, the accuracy of always predicting the commonest class, plus
-    two standard errors. rounds: the rounds run, 0 for methods without rounds. clients: number of
-    clients.
+    findings: pairs (a rule, why the method breaks it, or ""). numbers: metrics on images of digits,
+    and `alone`, the mean accuracy of the clients' own models; `models`, bytes of the clients'
+    models; and `chance`, the accuracy of always predicting the commonest class, plus two standard
+    errors. rounds: the rounds run, 0 for methods without rounds.
     """
 
     item: Component
@@ -80,11 +78,7 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Return the methods that a Python file defines, or the installed method of this name.
 
-    `wanted` is the path or the name. A name of the literature, such as FedProx, gives a method of
-    the package with other defaults.
-
-    Raises:
-        FedreproError: the file has no method or cannot be loaded, or the name is unknown.
+    A name of the literature, such as FedProx, gives a method of the package with other defaults.
     """
     if wanted.endswith(".py"):
         files = plugins.configured_files()
@@ -93,9 +87,7 @@ def methods_of(wanted: str) -> list[Component]:
             plugins.set_plugin_files((*files, wanted))
         methods = [item for item in components_of((same or [wanted])[0]) if item.kind == "method"]
         if not methods:
-            raise FedreproError(
-                f"{wanted} has no method: decorate a function or a class by @method"
-            )
+            raise FedreproError(f"{wanted} has no method: decorate a function or class by @method")
         return methods
     known = components("method")
     found = require_called(wanted, known, "fedrepro (a file ends in .py)")
@@ -116,13 +108,10 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
     `model` names a network to use, such as resnet8 or nets.py:Net; by default a small one.
     """
     for name in (name for name, param in item.params.items() if param.required):
-        raise FedreproError(
-            f"method '{item.name}' has no default for '{name}': give it one, with which it can be "
-            "tried"
-        )
-    kind, rules = METHOD_KINDS[item.meta["kind"]], checks_of(item)
-    digits = problem_for(item, model) if kind.with_data else None
-    findings = [(rule.words, _tried(rule.run, item, digits)) for rule in rules]
+        raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
+    kind = METHOD_KINDS[item.meta["kind"]]
+    digits = _problem_for(item, model) if kind.with_data else None
+    findings = [(words, _tried(rule, item, digits)) for rule, words in rules_of(item).items()]
     if digits is None:
         return CheckedMethod(item, findings)
     numbers: dict[str, float] = {}
@@ -141,24 +130,18 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
     return CheckedMethod(item, findings, numbers, rounds, digits.clients.count)
 
 
-def problem_for(item: Component, named: str = "") -> SmallProblem:
+def _problem_for(item: Component, named: str) -> SmallProblem:
     """Make a small federation on digits, with a network and training that suit the method `item`.
 
-    Raises:
-        FedreproError: the method does not support the network `named`, or any of MODELS by default.
+    Raises FedreproError if it does not support the network `named`, or any of MODELS by default.
     """
-    chosen = spec_called("model", named) if named else None
+    chosen, allowed_models = spec_called("model", named) if named else None, item.meta["models"]
+    combines = f"method '{item.name}' combines {', '.join(sorted(allowed_models))}"
     if chosen and not takes(item, chosen):
-        raise FedreproError(
-            f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))}, not "
-            f"'{chosen.token}': name one of these"
-        )
-    kinds = [name for name in MODELS if name in (item.meta["models"] or MODELS)]
+        raise FedreproError(f"{combines}, not '{chosen.token}': name one of these")
+    kinds = [name for name in MODELS if name in (allowed_models or MODELS)]
     if not kinds and not chosen:
-        raise FedreproError(
-            f"method '{item.name}' combines {', '.join(sorted(item.meta['models']))} only, and is "
-            f"checked on digits with {', '.join(MODELS)}: try it in an exhibit"
-        )
+        raise FedreproError(f"{combines} only, and is checked with {', '.join(MODELS)}")
     scenario = item.meta["scenario"]
     override = scenario.get("training", {})
     training = dict(override) if isinstance(override, Mapping) else {}
@@ -212,10 +195,9 @@ def _in_rounds(item: Component, problem: SmallProblem) -> dict[str, float]:
         keeper = Checkpointer(folder / "checkpoint.pt", "", math.inf)
         progress = trial.run(RngKey(0), keeper, rung=rounds)
     values = judge.evaluate_final(progress, splits, RngKey(0)).values
-    numbers = {
-        number.metric: number.value
-        for number in values
-        if number.client is None and number.split in (None, "test")
+    of_all = [one for one in values if one.client is None and one.split in (None, "test")]
+    return {one.metric: one.value for one in of_all} | {
+        "seconds": progress.seconds - progress.client_seconds,
+        "client_seconds": progress.client_seconds,
+        "done": float(progress.done),
     }
-    effort = {"seconds": progress.seconds - progress.client_seconds, "done": float(progress.done)}
-    return numbers | effort | {"client_seconds": progress.client_seconds}

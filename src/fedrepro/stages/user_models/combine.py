@@ -1,4 +1,4 @@
-"""Combine a user's own models by a one-shot method, or by every one, in Python or from files.
+"""Combine a user's own models by a one-shot method, or by every one, and measure models.
 
 No data set of the package and no partition is needed.
 """
@@ -19,7 +19,7 @@ from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_text
 from fedrepro.core.component_tokens import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
-from fedrepro.core.method_kinds import METHOD_KINDS
+from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token, value_of
 from fedrepro.core.rng import RngKey
@@ -28,16 +28,28 @@ from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.exhibit_tables import csv_text
-from fedrepro.numbers.model_evaluation import Draws, EvaluationSplit
+from fedrepro.numbers.model_evaluation import (
+    Draws,
+    EvaluationSplit,
+    class_scores,
+    confusion,
+    measure,
+    measure_alone,
+    scored,
+)
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
 from fedrepro.stages.job_process import log
-from fedrepro.stages.user_models.evaluate import finite_scores, metrics_on
-from fedrepro.stages.user_models.user_files import SUFFIXES, write_state
-from fedrepro.stages.user_models.user_inputs import ModelContext, ModelFiles, read_context
+from fedrepro.stages.user_models.user_files import (
+    SUFFIXES,
+    DataForm,
+    read_files,
+    read_state,
+    write_state,
+)
+from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples, tensor_of
 
-COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 # names of methods on leaderboards that are neither a label nor a name in papers
 ON_BOARDS = {
     "fedavg": "average",
@@ -70,57 +82,41 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method to a user's models, and return the global model.
-
-    `context` has the models, and what is known of clients; `setting` is the method with parameters.
-
-    Raises:
-        FedreproError: the method cannot be applied.
-    """
+    """Apply a one-shot method, `setting`, to a user's models, and return the global model."""
     lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
     if lacking:
         raise FedreproError(f"method '{setting.name}' {lacking}")
-    made = applied(setting, prepared_by(context, setting, seed)).made
+    made = applied(setting, _prepared(context, setting, seed)).made
     if not isinstance(made, GlobalModel):
-        raise FedreproError(
-            f"method '{setting.token}' makes a network for each client, and not one of all: take "
-            "batchnorm~average or batchnorm~recalibrate"
-        )
+        said = f"method '{setting.token}' makes a network for each client, and not one of all"
+        raise FedreproError(f"{said}: take batchnorm~average or batchnorm~recalibrate")
     return replace(made, layers=context.models.layers)
 
 
-def prepared_by(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
-    """Return a method's costly work before aggregation, for the models in `context`."""
+def _prepared(context: ModelContext, method: Spec, seed: int) -> SharedPreparation:
     bare = replace(context.models, label_counts=None, layers=None)
     prepare = method.component.meta["prepare"]
     return SharedPreparation(prepare, bare, context.info(method), RngKey(seed, 0))
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method to a user's models; return the resulting models and the cost.
-
-    `setting` is the method with its parameters. `costly` has the user's models, and work before
-    aggregation that several choices of parameters share.
-
-    Raises:
-        FedreproError: the method makes no model of these clients, or weights are not finite.
-    """
+    """Apply a method to the models in `costly`; raise if it makes none, or weights not finite."""
     done = run_setting(setting, costly)
-    clients = f"these {costly.clients.clients} clients"
     if done.made is None:
-        raise FedreproError(
-            f"'{setting.token}' makes no global model of {clients}; choose another size, or "
-            "another method"
-        )
-    for made in [done.made] if isinstance(done.made, GlobalModel) else done.made:
+        said = f"'{setting.token}' makes no global model of these {costly.clients.clients} clients"
+        raise FedreproError(f"{said}; choose another size, or another method")
+    for made in each(done.made):
         if not made.finite or not np.isfinite(0.0 if made.weights is None else made.weights).all():
-            raise FedreproError(
-                f"'{setting.token}' makes a model of these clients with numbers that are not "
-                "finite; choose other settings, or another method"
-            )
+            said = f"'{setting.token}' makes a model with numbers that are not finite"
+            raise FedreproError(f"{said}; choose other settings, or another method")
     return done
+
+
+def each(made: MethodOutput) -> Sequence[GlobalModel]:
+    """List a method's models: one, one per client, or none."""
+    return [made] if isinstance(made, GlobalModel) else made or ()
 
 
 def method_named(words: str) -> str:
@@ -145,8 +141,7 @@ def run(
 ) -> tuple[str, ...]:
     """Combine files of state dicts into one file `out`; return notes on assumptions and the result.
 
-    A model of several networks is written as a list of state dicts with weights. `settings` are
-    parameters of the method, as key=value.
+    `settings` are parameters of the method, as key=value.
     """
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
@@ -161,21 +156,21 @@ def run(
     made = combined(context, spec, seed)
     write_state(out, as_state(made, context.models.classes))
     network = network_of(made.model, context.models.shape, context.models.classes)
-    numbers = f"{made.trained(network.buffers):,}"
-    written = f"one network of {numbers} parameters, as a state dict"
+    numbers = f"{made.trained(network.buffers):,} parameters"
+    written = f"one network of {numbers}, as a state dict"
     if made.networks > 1:
         kind = "votes" if made.ties else "probability"
         share = f"`weights` the share of each network in each class's {kind}"
-        gate = "`gate` the small network that says how much each counts"
+        more = "`gate` the small network that says how much each counts" if made.gate else share
         written = (
-            f"a mixture of {made.networks} networks, {numbers} parameters; `state_dicts` holds "
-            f"them, {gate if made.gate else share}"
+            f"a mixture of {made.networks} networks, {numbers}; `state_dicts` holds them, {more}"
         )
     return (*notes, *context.doubts(spec.component), f"{out}: {written}")
 
 
 # ------------------------------------------------------------------------------------ all methods
 
+COSTS = ("bytes_up", "bytes_down", "rounds", "passes", "parameters", "forward_passes")
 # a method's numbers in the table, in the order of columns
 NUMBERS = (
     "settings_tried", "accuracy", "accuracy_worst", "times_the_models", *COSTS, "seconds",
@@ -187,10 +182,9 @@ NUMBERS = (
 class AppliedMethod:
     """The result of applying one method to a user's models.
 
-    item: the method. why: the reason if it failed, else "". setting: the parameter values, as text.
-    numbers: the metrics NUMBERS; `seconds` are of all parameter values tried, `client_seconds` the
-    clients' part of the longest, and `times_the_models` the bytes that clients send, divided by the
-    bytes of their models. made: the global model, or a model per client.
+    why: the reason if it failed, else "". numbers: the metrics NUMBERS; `seconds` are of all
+    parameter values tried, `client_seconds` the clients' part of the longest, `times_the_models`
+    the bytes that clients send, divided by the bytes of their models.
     """
 
     item: Component
@@ -208,7 +202,6 @@ class AppliedMethod:
 
     @property
     def kind(self) -> str:
-        """Return "control" for a control, else "one model" or "several models", by its result."""
         if self.item.meta["kind"] == "control":
             return "control"
         alone = isinstance(self.made, GlobalModel) and self.made.networks == 1
@@ -233,15 +226,8 @@ def run_all(
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
-    With validation examples, a method that has a grid of parameter values is run with all of them,
-    and the values with the best validation accuracy are measured; otherwise defaults are used.
-    `out` is a new folder for a table and each method's model, written whole or not at all.
-
-    Returns (results of methods, the most accurate first and failed ones last; notes on
-    assumptions).
-
-    Raises:
-        FedreproError: files cannot be used. If a single method fails, its result says why.
+    `out` is a new folder for a table and each method's model, written whole or not at all. Returns
+    (results of methods, the most accurate first and failed ones last; notes on assumptions).
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -271,10 +257,7 @@ def run_all(
 
 
 def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterator[AppliedMethod]:
-    """Yield the result of each one-shot method and control on a user's models, sorted by name.
-
-    `context` has the models and what is known of clients; accuracy is measured on `examples`.
-    """
+    """Yield each one-shot method's and control's result, measured on `examples`, sorted by name."""
     for _, item in sorted(components("method").items()):
         if METHOD_KINDS[item.meta["kind"]].stage != "aggregate":
             continue
@@ -292,32 +275,28 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method with the parameters that are best on validation examples, else with defaults.
+    """Apply a method with the values of its grid that are best on validation examples.
 
-    Without a grid of values or without validation examples, defaults are used. The result is
-    measured on `examples`.
+    Without a grid or validation examples, defaults are used. The result is measured on `examples`.
     """
     models, known = context.models, context.known
-    inputs, labels, grid = known.validation_inputs, known.validation_labels, dict[str, list[Any]]()
-    if item.meta["grid"] and inputs is not None:
-        grid = {name: list(values) for name, values in item.meta["grid"].items()}
-    settings = list(item.spec(grid).expand())
-    costly, draws = prepared_by(context, settings[0], seed), Draws(RngKey(seed, 0))
+    inputs, labels = known.validation_inputs, known.validation_labels
+    grid = {name: list(values) for name, values in item.meta["grid"].items()}
+    settings = list(item.spec(grid if inputs is not None else {}).expand())
+    costly, draws = _prepared(context, settings[0], seed), Draws(RngKey(seed, 0))
 
     def measured(made: MethodOutput, on: Examples) -> dict[str, float]:
         split = EvaluationSplit(on, on.targets.numpy(), models.shape, models.classes)
         return metrics_on(made, split, draws)
 
-    results = [applied(setting, costly) for setting in settings]
-    scores = [0.0]
+    results, best = [applied(setting, costly) for setting in settings], 0
     if grid and inputs is not None and labels is not None:
         held = Examples(tensor_of(inputs), tensor_of(labels))
-        scores = [measured(done.made, held)["accuracy"] for done in results]
-    best = int(np.argmax(scores))
+        best = int(np.argmax([measured(done.made, held)["accuracy"] for done in results]))
     done = results[best]
-    for made in [done.made] if isinstance(done.made, GlobalModel) else done.made or ():
+    for made in each(done.made):
         network = network_of(made.model, models.shape, models.classes)
-        finite_scores(f"'{settings[best].token}'", made, network, examples)
+        _finite_scores(f"'{settings[best].token}'", made, network, examples)
     numbers = dict.fromkeys(COSTS, 0.0) | {number.metric: number.value for number in done.cost}
     numbers |= measured(done.made, examples)
     numbers |= {
@@ -327,3 +306,92 @@ def _best(item: Component, context: ModelContext, examples: Examples, seed: int)
         "client_seconds": max(one.further.seconds for one in results),
     }
     return AppliedMethod(item, setting=settings[best].token, numbers=numbers, made=done.made)
+
+
+# ---------------------------------------------------------------------------- models in files
+
+MIXTURE = {"state_dicts", "weights"}  # keys of files of `fedrepro combine` with several networks
+
+
+def evaluations(
+    models: Sequence[Path], files: ModelFiles
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Measure the model in each file of `models` on the examples in the file `files.evaluate`.
+
+    Models may differ in width. Returns (a result per file, notes on assumptions). A result has
+    name, accuracy, loss (the mean of -ln p of the right class in nats, None if scores are not
+    probabilities), recall (by class that has examples), examples, trained parameters and networks.
+    """
+    assert files.evaluate is not None
+    words, results = files.words, list[dict[str, Any]]()
+    notes, known = dict[str, None](), dict[DataForm, Examples]()
+    for place, path in enumerate(models):
+        own = words[place : place + 1] if len(words) == len(models) else words[:1]
+        # if there is one file, several names are those of its networks
+        made, local = _model(path, files, words if len(models) == 1 else own)
+        if not local.model.component.meta.get(MODULE):
+            notes.setdefault(ASSUMED)
+        if (form := files.form(local)) not in known:
+            examples, assumptions = read_files({"data": [files.evaluate]}, form)
+            known[form] = examples["data"][0]
+            notes |= dict.fromkeys(assumptions)
+        network = network_of(made.model, local.shape, local.classes)
+        labels = known[form].targets.numpy()
+        scores = _finite_scores(str(path), made, network, known[form])
+        found, matrix = scored(scores, labels), confusion(scores, labels)
+        result = {
+            "name": str(path),
+            "accuracy": found["accuracy"],
+            "loss": found["nll"] if made.gate is None and made.ties is None else None,
+            "recall": {k: row[k] / row.sum() for k, row in enumerate(matrix) if row.any()},
+            "examples": len(labels),
+            "parameters": made.trained(network.buffers),
+            "networks": made.networks,
+        }
+        results.append(result)
+    return results, list(notes)
+
+
+def _finite_scores(name: str, model: GlobalModel, network: Any, examples: Examples) -> np.ndarray:
+    """Compute a model's class scores (N, K) for `examples`; raise if one is not finite."""
+    with np.errstate(over="ignore", invalid="ignore"):  # checked below
+        scores = class_scores(network, model, examples, None).numpy()
+    if lost := int((~np.isfinite(scores)).any(axis=1).sum()):
+        raise FedreproError(
+            f"{name} gives scores that are not finite to {lost:,} of {len(scores):,} examples: "
+            "look for weights or inputs that are too large (--divide)"
+        )
+    return scores
+
+
+def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict[str, float]:
+    """Measure `made` (a model, or a list of one per client) on a split; return {metric: value}."""
+    assert made is not None
+    if isinstance(made, GlobalModel):
+        values = measure(made, {"test": split}, draws)
+    else:
+        values, _ = measure_alone(made, {"test": split}, draws)
+    return {number.metric: number.value for number in values}
+
+
+def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
+    """Read a global model of one or more networks; return (it, its networks as local models)."""
+    state = read_state(path)
+    if not (isinstance(state, Mapping) and set(state) >= MIXTURE):
+        local = files.read([state], [str(path)], words)
+        return GlobalModel(local.model, local.tensors, widths=local.widths), local
+    several = list(state["state_dicts"])
+    names = [f"{path}, network {place}" for place in range(len(several))]
+    local = files.read(several, names, words)
+    weights = np.asarray(state["weights"], np.float64)
+    if weights.shape != (len(several), local.classes) or not np.isfinite(weights).all():
+        raise FedreproError(
+            f"{path} has weights {weights.shape} for {len(several)} networks of {local.classes} "
+            "classes, or some that are not finite"
+        )
+    gate = {name: np.asarray(value, np.float32) for name, value in state.get("gate", {}).items()}
+    ties = RngKey(0, 0) if state.get("vote") else None
+    made = GlobalModel(
+        local.model, local.tensors, weights, ties=ties, gate=gate or None, widths=local.widths
+    )
+    return made, local

@@ -21,7 +21,6 @@ from fedrepro.api import (
     ClientInfo,
     GlobalModel,
     LocalModels,
-    MethodOutput,
     Simulated,
     State,
 )
@@ -38,6 +37,7 @@ from fedrepro.networks.predict import network_of, probabilities
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.aggregate import SharedPreparation, require_models
 from fedrepro.stages.trial_data import declared_part
+from fedrepro.stages.user_models.combine import each
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import ClientData, Clients, GraphNodes, initial_weights
@@ -52,11 +52,10 @@ METHODS = "fedrepro.methods", "fedrepro.papers"
 
 @dataclass(frozen=True)
 class SmallProblem:
-    """A small federation to try methods on: clients, trained models, and a server's information.
+    """A small federation to try methods on; `info` has all that a method may declare to need.
 
     `inputs`, float32 (N, D), and `labels`, int64 (N,), are training examples; client j has the rows
-    rows[j]. `models` are the clients' trained models, `info` has all information that a method may
-    declare, and `test` has examples that no client has.
+    rows[j]. `models` are trained on these, and `test` has examples that no client has.
     """
 
     inputs: np.ndarray
@@ -81,7 +80,7 @@ def problem_of(
 
     `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for
     clients' validation), `server`, `public`, `test`. Client j has the rows rows[j] of `train` and
-    validation[j] of `clients`. `shape` is that of one input, and `classes` the number of classes.
+    validation[j] of `clients`.
     """
     examples = {
         name: Examples(torch.from_numpy(x), torch.from_numpy(y)) for name, (x, y) in pairs.items()
@@ -94,21 +93,9 @@ def problem_of(
     data = ClientData(examples["train"], rows, validation, examples["clients"])
     clients = Clients(model, network, settings, data, needs=NEEDS, own=own)
     counts = np.stack([np.bincount(labels[client_rows], minlength=classes) for client_rows in rows])
-    at_server: dict[str, Any] = {
-        f"{what}_{part}": value
-        for what, name in (("validation", "server"), ("public", "public"))
-        for part, value in zip(("inputs", "labels"), pairs[name], strict=True)
-    }
-    info = ClientInfo(
-        training=training,
-        example_counts=counts.sum(1),
-        label_counts=counts,
-        pooled_inputs=inputs,
-        pooled_labels=labels,
-        clients=clients,
-        start=initial_weights(network, settings, [RngKey(0)]),
-        **at_server,
-    )
+    first = initial_weights(network, settings, [RngKey(0)])
+    of_all = inputs, labels, *pairs["public"], *pairs["server"], clients, first
+    info = ClientInfo(training, "cpu", counts.sum(1), counts, *of_all)
     models = LocalModels(model, shape, classes, own)
     test = EvaluationSplit(examples["test"], pairs["test"][1], shape, classes)
     return SmallProblem(inputs, labels, rows, clients, models, info, test)
@@ -121,10 +108,9 @@ def peers_of(clients: Clients, graph: str = "ring") -> GraphNodes:
 
 
 def digits_problem(model: Spec, *, pooled: bool = False, **training: object) -> SmallProblem:
-    """Make a small federation on images of digits: five clients with unlike classes, or one client.
+    """Make a small federation on images of digits: five clients with unlike classes, or one.
 
-    If `pooled`, one client has all examples. Local training is adam for 10 epochs; `training` has
-    changes of its parameters.
+    Local training is adam for 10 epochs; `training` has changes of its parameters.
     """
     spec = components("dataset")["digits"].spec({"test": TEST, "validation": HELD})
     made = spec.component.make(Arrays, Path(), **spec.values)
@@ -150,8 +136,7 @@ class ContractError(Exception):
     """Raised when a method breaks a rule for methods; the text says which rule."""
 
 
-def require(whether: bool, sentence: str) -> None:
-    """Raise ContractError with the text `sentence` unless `whether` is true."""
+def _require(whether: bool, sentence: str) -> None:
     if not whether:
         raise ContractError(sentence)
 
@@ -204,13 +189,6 @@ def made_of(
     return made
 
 
-def each(made: MethodOutput) -> list[GlobalModel]:
-    """Return a method's result as a list: of one model, of a model per client, or empty."""
-    if made is None:
-        return []
-    return [made] if isinstance(made, GlobalModel) else list(made)
-
-
 def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     """Return a model's class probabilities for the problem's training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
@@ -218,132 +196,84 @@ def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
         return probabilities(network, model.tensors, model.weights, problem.clients.data.examples)
     except (RuntimeError, ValueError) as error:
         forms = {name: np.shape(value) for name, value in model.tensors.items()}
-        raise ContractError(
-            f"its networks cannot predict, with tensors of shapes {forms}"
-        ) from error
+        said = f"its networks cannot predict, with tensors of shapes {forms}"
+        raise ContractError(said) from error
 
 
 # ------------------------------------------------------------------------------- the rules
 
 
-@dataclass(frozen=True)
-class ContractCheck:
-    """A rule that methods of certain `kinds` have to keep, with its text `words`.
-
-    `run` is called with a method and a small federation, and raises ContractError if the method
-    breaks the rule.
-    """
-
-    words: str
-    kinds: Collection[str]
-    run: Callable[..., None]
-
-
-CHECKS: list[ContractCheck] = []
-ANY = ("one_shot", "control", "federated", "peer", "simulation")
-
-
-def _rule(words: str, *kinds: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    def added(run: Callable[..., None]) -> Callable[..., None]:
-        CHECKS.append(ContractCheck(words, kinds, run))
-        return run
-
-    return added
-
-
-def checks_of(item: Component) -> list[ContractCheck]:
-    """List the rules that the method `item` has to keep, by its kind.
-
-    The rule on grids of parameter values is left out for a method without a grid.
-    """
-    rules = [check for check in CHECKS if item.meta["kind"] in check.kinds]
-    return [check for check in rules if item.meta["grid"] or check.run is not tries_settings]
-
-
-@_rule("says what it is, and what it needs", *ANY)
 def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> None:
     """Require of a method a label, a docstring, known needs, and evaluation on test examples."""
-    meta = item.meta
-    strange = sorted(meta["needs"] - set(NEEDS))
-    require(not strange, f"it declares unknown needs: {', '.join(strange)}")
-    require(bool(meta["label"]), "it has no label, by which figures call it")
-    require(bool(item.doc), "its docstring has no first line, which is what people read")
-    tested = "test" in meta["evaluate"]
-    require(tested, "it is not measured on test examples: put test in `evaluate`")
+    strange = sorted(item.meta["needs"] - set(NEEDS))
+    _require(not strange, f"it declares unknown needs: {', '.join(strange)}")
+    _require(bool(item.meta["label"]), "it has no label, by which figures call it")
+    _require(bool(item.doc), "its docstring has no first line, which is what people read")
+    tested = "test" in item.meta["evaluate"]
+    _require(tested, "it is not measured on test examples: put test in `evaluate`")
 
 
-@_rule("its grid is of settings, the default among them", *ANY)
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
     """Require that a method's grid has 2 to BUDGET parameter settings, including the defaults."""
     grid = {key: list(values) for key, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     few = 1 < len(settings) <= BUDGET
-    require(few, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
-    require(item.spec() in settings, "its grid leaves the default setting out")
+    _require(few, f"its grid has {len(settings)} settings, not 2 to {BUDGET}")
+    _require(item.spec() in settings, "its grid leaves the default setting out")
 
 
-@_rule("predicts, with what it declares and nothing else", "one_shot", "control")
 def predicts(item: Component, problem: SmallProblem) -> None:
-    """Require finite predictions of a one-shot method that is given only what it declares to need.
-
-    The metrics that it reports must be declared, too.
-    """
+    """Require finite predictions and declared metrics of a one-shot method."""
     made = made_of(item, _copied(problem.models), allowed(problem.info, item), {})
-    shape = len(problem.labels), problem.models.classes
+    classes = problem.models.classes
     for model in each(made):
-        actual = tuple(_require_finite(model, problem).shape)
-        require(actual == shape, f"its predictions are {actual}: not {shape}")
+        actual, shape = tuple(_require_finite(model, problem).shape), (len(problem.labels), classes)
+        _require(actual == shape, f"its predictions are {actual}: not {shape}")
         if model.weights is not None:
-            due = (model.networks, problem.models.classes)
-            require(model.weights.shape == due, f"its weights are {model.weights.shape}, not {due}")
+            actual, shape = model.weights.shape, (model.networks, classes)
+            _require(actual == shape, f"its weights are {actual}, not {shape}")
             whole = np.allclose(model.weights.sum(0), 1)
-            require(whole, "the weights of a class do not add up to 1")
+            _require(whole, "the weights of a class do not add up to 1")
         _require_known(item, "its diagnostics", model.diagnostics)
 
 
-@_rule("repeats itself, and leaves clients' models as they are", "one_shot", "control")
 def repeats(item: Component, problem: SmallProblem) -> None:
     """Require equal bytes from a second call of a method, and unchanged models of clients."""
     before, models = problem.models.tensors, _copied(problem.models)
     info = allowed(problem.info, item)
     first, second = (each(made_of(item, models, info, {})) for _ in range(2))
     changed = [k for k, v in models.tensors.items() if not np.array_equal(before[k], v)]
-    require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
+    _require(not changed, f"it changes {changed[:1]} of the clients' models: work on a copy")
     for model, repeated in zip(first, second, strict=True):
         pairs = {k: (value, repeated.tensors[k]) for k, value in model.tensors.items()}
         differing = [k for k, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
-        require(not differing, f"a second call makes another {differing[:1]}: draw from rng.stream")
+        _require(
+            not differing, f"a second call makes another {differing[:1]}: draw from rng.stream"
+        )
 
 
-@_rule("a round predicts, with what it declares and nothing else", "federated")
 def reports(item: Component, problem: SmallProblem) -> None:
-    """Require that one round of a method works, given only what the method declares to need.
-
-    Reported metrics must be declared, and predictions finite.
-    """
+    """Require finite predictions and declared metrics of one round of a method."""
     made, clients, _, state = _one_round(item, problem)
-    predicting = made.model(state, clients)
-    _require_finite(predicting if isinstance(predicting, GlobalModel) else predicting[0], problem)
+    _require_finite(each(made.model(state, clients))[0], problem)
 
 
-@_rule("a round gives beliefs, with what it declares and nothing else", "peer")
 def believes(item: Component, problem: SmallProblem) -> None:
     """Require finite float32 networks of all nodes before and after a round on a graph."""
     made, peers, *states = _one_round(item, problem)
     shapes = {key: (peers.count, *shape) for key, shape in peers.network.shapes.items()}
     for beliefs in (made.beliefs(state, peers) for state in states):
         names = ", ".join(BELIEFS)
-        require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
+        _require(set(beliefs) == set(BELIEFS), f"beliefs are {sorted(beliefs)}: not {names}")
         for tensors in beliefs.values():
             actual = {key: value.shape for key, value in tensors.items()}
-            require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
+            _require(actual == shapes, f"tensors of a belief are {actual}: not {shapes}")
             finite = all(np.isfinite(value).all() for value in tensors.values())
-            require(finite, "a belief has weights that are not finite")
+            _require(finite, "a belief has weights that are not finite")
             types = {str(value.dtype) for value in tensors.values()}
-            require(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
+            _require(types == {"float32"}, f"weights of a belief are {', '.join(sorted(types))}")
 
 
-@_rule("a round is pure, and goes on from a saved state", "federated", "peer")
 def goes_on(item: Component, problem: SmallProblem) -> None:
     """Require that a round leaves its input state unchanged, and can begin from a saved state."""
     made, clients, info = item.fn(), watched(item, problem.clients), allowed(problem.info, item)
@@ -360,24 +290,45 @@ def goes_on(item: Component, problem: SmallProblem) -> None:
             read = from_plain(load_state(path))
             after, _ = made.round(state, clients, info, rng)
             again, _ = made.round(read, clients, info, rng)
-            require(
+            _require(
                 kept(after) == kept(again),
                 "from the same state, saved and read, a round comes to another one: keep all that "
                 "it goes on with in the state, and draw from rng",
             )
             changed = "a round changes the state that it is given: make a new one"
-            require(kept(state) == before, changed)
+            _require(kept(state) == before, changed)
             state = after
 
 
-@_rule("finds numbers that are known, twice the same", "simulation")
 def simulates(item: Component, problem: SmallProblem | None = None) -> None:
     """Require that a simulation reports declared metrics, with equal values in a second call."""
     values = item.spec().values
     first, second = (item.make(Simulated, rng=RngKey(0), **values) for _ in range(2))
-    require(bool(first.rounds), "it takes no step")
+    _require(bool(first.rounds), "it takes no step")
     _require_known(item, "what it found", *first.rounds.values(), first.ended)
-    require(repr(first) == repr(second), "a second call finds something else: draw from rng.stream")
+    same = repr(first) == repr(second)
+    _require(same, "a second call finds something else: draw from rng.stream")
+
+
+Rule = Callable[..., None]  # called with a method and a small federation; raises ContractError
+ANY = ("one_shot", "control", "federated", "peer", "simulation")
+# the words of each rule, and the kinds of methods that have to keep it
+RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
+    says_what_it_is: ("says what it is, and what it needs", ANY),
+    tries_settings: ("its grid is of settings, the default among them", ANY),
+    predicts: ("predicts, with what it declares and nothing else", ANY[:2]),
+    repeats: ("repeats itself, and leaves clients' models as they are", ANY[:2]),
+    reports: ("a round predicts, with what it declares and nothing else", ["federated"]),
+    believes: ("a round gives beliefs, with what it declares and nothing else", ["peer"]),
+    goes_on: ("a round is pure, and goes on from a saved state", ["federated", "peer"]),
+    simulates: ("finds numbers that are known, twice the same", ["simulation"]),
+}
+
+
+def rules_of(item: Component) -> dict[Rule, str]:
+    """Return the rules that the method `item` has to keep, with their words."""
+    kept = {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
+    return {k: words for k, words in kept.items() if item.meta["grid"] or k is not tries_settings}
 
 
 def _copied(models: LocalModels) -> LocalModels:
@@ -392,19 +343,17 @@ def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State,
     _require_known(item, "its report", report.metrics, report.clients)
     for name, values in report.clients.items():
         shape = np.shape(values)
-        require(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
+        _require(shape == (clients.count,), f"{name} is {shape} in its report: not one a client")
     return made, clients, before, after
 
 
 def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     scores = scores_of(model, problem)
-    require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
+    _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
     return scores
 
 
 def _require_known(item: Component, where: str, *found: Collection[str]) -> None:
     strange = sorted({name for names in found for name in names} - set(metrics_of(item.spec())))
-    require(
-        not strange,
-        f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)",
-    )
+    said = f"{where} has '{strange[:1]}', which its decorator does not declare (metrics=…)"
+    _require(not strange, said)

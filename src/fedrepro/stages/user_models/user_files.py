@@ -29,31 +29,23 @@ from fedrepro.training.examples import Examples, tensor_of
 
 PYTORCH = (".pt", ".pth")
 SUFFIXES = (*PYTORCH, ".safetensors", ".npz")  # the latter hold named tensors and nothing else
-DIGITS = re.compile("([0-9]+)")
 
 
 def read_state(path: Path) -> Any:
-    """Read a state dict (.pt, .safetensors, .npz) without running code from its file.
-
-    Raises:
-        FedreproError: the file is missing or cannot be read.
-    """
+    """Read a state dict (.pt, .safetensors, .npz) without running code from its file."""
     require_file(path)
     if not path.exists():
         raise FedreproError(f"{path} is missing; name the state dict of each client")
     try:
         if path.suffix == ".npz":
-            arrays = np.load(path, allow_pickle=False)
-            if not isinstance(arrays, np.lib.npyio.NpzFile):
-                raise ValueError("it is a single array")
-            with arrays:
+            with np.load(path, allow_pickle=False) as arrays:
                 return dict(arrays)
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             # the file sorts names as text: here numbers in them count by value, 0, 2, 10
             state = load_file(path)
-            parts = {name: DIGITS.split(name) for name in state}
+            parts = {name: re.split("([0-9]+)", name) for name in state}
             by_value = {k: [int(p) if p.isdecimal() else p for p in v] for k, v in parts.items()}
             return {name: state[name] for name in sorted(state, key=by_value.__getitem__)}
         import torch
@@ -65,27 +57,19 @@ def read_state(path: Path) -> Any:
         inside = isinstance(error, OSError) and error.filename is None
         if inside or isinstance(error, EOFError | KeyError) or "zip archive" in why:
             why = "it is cut short, or no file of PyTorch"
-        raise FedreproError(
-            f"{path} cannot be read as a state dict ({why}); save one with "
-            "torch.save(network.state_dict(), …)"
-        ) from error
+        said = f"{path} cannot be read as a state dict ({why})"
+        raise FedreproError(f"{said}; save one with torch.save(net.state_dict(), …)") from error
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict, or a dict of several with weights, in the format of the file's suffix.
-
-    Raises:
-        FedreproError: several state dicts are to be written to a file other than .pt or .pth.
-    """
+    """Write a state dict, or a dict of several with weights, in the format of the file's suffix."""
     if path.suffix in PYTORCH:
         save_state(path, state)
-        return
-    if "state_dicts" in state:
+    elif "state_dicts" in state:
         raise FedreproError(
-            f"cannot write {path}: several networks with their weights go into one .pt file only; "
-            "name it so"
+            f"cannot write {path}: several networks with their weights go into one .pt file only"
         )
-    if path.suffix == ".npz":
+    elif path.suffix == ".npz":
         buffer = io.BytesIO()
         np.savez(buffer, **{k: v.numpy() for k, v in state.items()})  # its date is always 1980
         write_bytes(path, buffer.getvalue())
@@ -95,18 +79,15 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
         write_bytes(path, save({name: tensor.contiguous() for name, tensor in state.items()}))
 
 
-COUNT = re.compile("[0-9]{1,13}")
-CLIENT = "client"  # the column of a table of label counts that names files
-MOST_PAIRS = 20  # pairs that a sentence lists at most
+# --------------------------------------------------------------------------------------- examples
 
 
 @dataclass(frozen=True)
 class DataForm:
     """How a user's files of examples are read, so that examples fit the inputs of networks.
 
-    shape, classes: shape of an input and number of outputs of the networks. label: the column of a
-    csv that has the class. divide: the number that inputs are divided by. channels: which axis of
-    images in an npz has the channels, see `read_npz`.
+    shape, classes: of the networks. label: the column of a csv that has the class. divide: what
+    inputs are divided by. channels: the axis of images in an npz that has them, see `read_npz`.
     """
 
     shape: tuple[int, ...]
@@ -115,24 +96,45 @@ class DataForm:
     divide: float = 1.0
     channels: str = ""
 
+    def read(self, path: Path, labelled: bool = True) -> OwnExamples:
+        """Read one file of examples (.csv or .npz), with labels or without."""
+        kind = path.suffix.lower()
+        if kind not in (".csv", ".npz"):
+            raise FedreproError(
+                f"{path} is neither .csv nor .npz, with a column of classes or the arrays x and y"
+            )
+        require_file(path)
+        if kind == ".csv":
+            return read_csv_examples(path, self.label, least=1, labelled=labelled)
+        return read_npz(path, least=1, labelled=labelled, channels=self.channels)
+
+    def fitted(self, path: Path, data: OwnExamples, outputs: Mapping[str, int]) -> Examples:
+        """Return data of a file as inputs (N, D), divided, and indices of networks' `outputs`."""
+        shape, wanted = data.x.shape[1:], self.shape
+        sides = [[size for size in each if size > 1] for each in (shape, wanted)]
+        flat = len(shape) == 1 or len(wanted) == 1
+        if math.prod(shape) != math.prod(wanted) or not (flat or sides[0] == sides[1]):
+            found, due = ("×".join(map(str, each)) for each in (shape, wanted))
+            raise FedreproError(
+                f"{path} has examples of shape {found}, and the networks take {due}"
+            )
+        inputs = data.x.reshape(len(data.x), -1).astype(np.float32) / np.float32(self.divide)
+        number = np.array([outputs[name] for name in data.classes], np.int64)
+        return Examples(tensor_of(inputs), tensor_of(number[data.y]))
+
 
 def read_files(
     files: Mapping[str, Sequence[Path]], form: DataForm
 ) -> tuple[dict[str, list[Examples]], list[str]]:
     """Read a user's files of examples, and return examples by purpose and notes on assumptions.
 
-    `files` has the paths by purpose, such as validation; examples have its form, one item per file.
-    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. Classes that
-    are whole numbers are indices, from 0; classes named by words are numbered in alphabetic order,
-    over all files.
-
-    Raises:
-        FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
-            classes are not outputs.
+    `files` has the paths by purpose, such as validation. Classes that are whole numbers are indices
+    of the networks' outputs, from 0; classes named by words are numbered in alphabetic order, over
+    all files.
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
-    read = {path: _read(path, form) for paths in files.values() for path in paths}
+    read = {path: form.read(path) for paths in files.values() for path in paths}
     outputs, notes = _outputs(read, form.classes)
     notes += [note for data in read.values() for note in data.notes]
     stored = [path for path, data in read.items() if looks_like_pixels(data.x)]
@@ -141,32 +143,14 @@ def read_files(
             f"{stored[0]} has numbers up to {read[stored[0]].x.max():g}, which are taken as they "
             f"are: if the networks were trained on them divided by {PIXEL}, say --divide {PIXEL}"
         )
-    examples = {path: _examples(path, data, outputs, form) for path, data in read.items()}
+    examples = {path: form.fitted(path, data, outputs) for path, data in read.items()}
     return {what: [examples[path] for path in paths] for what, paths in files.items()}, notes
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of inputs in the way that `form` describes; labels in it are ignored.
-
-    Raises:
-        FedreproError: the file cannot be read, a number is not finite, or inputs do not fit.
-    """
-    data = _read(path, form, labelled=False)
-    return _examples(path, data, dict.fromkeys(data.classes, 0), form)
-
-
-def _read(path: Path, form: DataForm, labelled: bool = True) -> OwnExamples:
-    """Read one file of examples (.csv or .npz), with labels or without."""
-    kind = path.suffix.lower()
-    if kind not in (".csv", ".npz"):
-        raise FedreproError(
-            f"{path} is neither .csv nor .npz: give data as a csv with a column of classes, or as "
-            "an npz with the arrays x and y"
-        )
-    require_file(path)
-    if kind == ".csv":
-        return read_csv_examples(path, form.label, least=1, labelled=labelled)
-    return read_npz(path, least=1, labelled=labelled, channels=form.channels)
+    """Read a file of inputs in the way that `form` describes; labels in it are ignored."""
+    data = form.read(path, labelled=False)
+    return form.fitted(path, data, dict.fromkeys(data.classes, 0))
 
 
 def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[str, int], list[str]]:
@@ -177,7 +161,7 @@ def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[st
         if len(names) != classes:
             raise FedreproError(
                 f"the data have {len(names)} classes that are named by words ({_some(names)}), and "
-                f"the networks have {classes} outputs: number classes as the outputs are, from 0"
+                f"the networks have {classes} outputs: number classes as outputs are, from 0"
             )
         note = f"classes are taken in the order of their names: {', '.join(names)}"
         return {name: output for output, name in enumerate(names)}, [note]
@@ -185,13 +169,13 @@ def _outputs(read: Mapping[Path, OwnExamples], classes: int) -> tuple[Mapping[st
     for name, number in numbers.items():
         if not 0 <= number < classes:
             raise FedreproError(
-                f"{where[name]} has the class {shown(name)}, and the networks have {classes} "
-                f"outputs: number classes as the outputs are, from 0 to {classes - 1}"
+                f"{where[name]} has the class {shown(name)}: number classes as the networks' "
+                f"outputs are, from 0 to {classes - 1}"
             )
     lacking = sorted(set(range(classes)) - set(numbers.values())) if numbers else []
     note = (
-        f"no example has the label {_some(lacking)}: label 0 is the networks' first output and "
-        f"label {classes - 1} their last, so labels that count from 1 have to be lowered by 1"
+        f"no example has the label {_some(lacking)}: label 0 is the networks' first output, so "
+        "labels that count from 1 have to be lowered by 1"
     )
     return numbers, [note] if lacking else []
 
@@ -200,34 +184,20 @@ def _some(values: Sequence[object]) -> str:
     return ", ".join(map(str, values[:8])) + (", …" if len(values) > 8 else "")
 
 
-def _examples(
-    path: Path, examples: OwnExamples, outputs: Mapping[str, int], form: DataForm
-) -> Examples:
-    shape, wanted = examples.x.shape[1:], form.shape
-    sides = [[size for size in each if size > 1] for each in (shape, wanted)]
-    flat = len(shape) == 1 or len(wanted) == 1
-    if math.prod(shape) != math.prod(wanted) or not (flat or sides[0] == sides[1]):
-        found, due = ("×".join(map(str, each)) for each in (shape, wanted))
-        raise FedreproError(
-            f"{path} has examples of shape {found}, and the networks take {due}: give them as the "
-            "networks were trained on them"
-        )
-    inputs = examples.x.reshape(len(examples.x), -1).astype(np.float32) / np.float32(form.divide)
-    number = np.array([outputs[name] for name in examples.classes], np.int64)
-    return Examples(tensor_of(inputs), tensor_of(number[examples.y]))
+# ---------------------------------------------------------------------- which client a file is of
+
+CLIENT = "client"  # the column of a table of label counts that names files
+MOST_PAIRS = 20  # pairs that a sentence lists at most
 
 
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Sort a user's files in the order of the models that they belong to, by their names.
+    """Sort a user's files in the order of the models that they belong to; return them and notes.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
-    each model, files stay as they are. `option` names the files in errors. Returns (files, notes on
-    pairs).
-
-    Raises:
-        FedreproError: names do not pair up, and the user did not say that files are `in_order`.
+    each model, files stay as they are. Names that do not pair up are refused, unless the user said
+    that files are `in_order`. `option` names the files in errors.
     """
     if not len(files) == len(models) > 1:
         return list(files), []
@@ -238,34 +208,30 @@ def paired_files(
             return [named[name] for name in wanted], [f"{option}: paired with the models by name"]
     ambiguous = (
         f"the names of {option} do not say which file belongs to which model: name both alike, "
-        "such as client0.npz and client0.pt, or add --in-order if this is right"
+        "such as client0.npz and client0.pt"
     )
-    return list(files), _in_order(option, files, models, in_order, ambiguous)
+    return list(files), [_in_order(option, files, models, in_order, ambiguous)]
 
 
 def _in_order(
-    what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, refusal: str
-) -> list[str]:
-    """Return a note that lists which of `parts` (files or rows) belongs to which of `models`.
-
-    Both are in one order; `what` is the note's name for the parts. If the user did not confirm the
-    order by `in_order`, raise FedreproError with the text `refusal`.
-    """
+    what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, ambiguous: str
+) -> str:
+    """List which of `parts` (files or rows) belongs to which model; raise unless `in_order`."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     listed = ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")
     if not in_order:
-        raise FedreproError(f"{refusal}: {listed}")
-    return [f"{what}: {listed}"]
+        raise FedreproError(f"{ambiguous}, or add --in-order if this is right: {listed}")
+    return f"{what}: {listed}"
 
 
 def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.ndarray, list[str]]:
-    """Read label counts, int64 (J, K), from a csv with a row per client and a column per class.
+    """Read label counts, int64 (J, K), from a csv; return them with notes on assumptions.
 
-    A single column counts a client's examples of all classes. A first row without numbers is a
-    header. A first column called `client` names the models' `files`, with or without suffix;
-    otherwise rows belong to `files` in their order, which the user has to confirm by `in_order`
-    unless all rows are equal. Returns (counts, notes on assumptions).
+    A row is of a client, a column of a class; a single column counts examples of all classes. A
+    first row without numbers is a header. A first column called `client` names the models' `files`,
+    with or without suffix; otherwise rows belong to `files` in their order, which the user has to
+    confirm by `in_order` unless all rows are equal.
     """
     require_file(path)
     head, lines = csv_lines(path)
@@ -274,29 +240,26 @@ def read_counts(path: Path, files: Sequence[Path], in_order: bool) -> tuple[np.n
     body = rows[1:] if by_name or not any(map(is_number, head)) else rows
     if len(body) != len(files):
         raise FedreproError(
-            f"{path} has {len(body)} rows of counts for {len(files)} models; give a row for each, "
-            "and names of classes that are no numbers if there is a header"
+            f"{path} has {len(body)} rows of counts for {len(files)} models; one for each, and "
+            "names of classes that are no numbers if there is a header"
         )
     if by_name:
         named, body = body, []
         for file in files:
-            own = [row[1:] for row in named if row[0] in (str(file), file.name, file.stem)]
+            body += (own := [r[1:] for r in named if r[0] in (str(file), file.name, file.stem)])
             if len(own) != 1:
-                raise FedreproError(
-                    f"{path} has {len(own)} rows of the client '{file.stem}'; one of each is needed"
-                )
-            body += own
-    if len({len(row) for row in body}) > 1 or not all(COUNT.fullmatch(c) for r in body for c in r):
+                raise FedreproError(f"{path} has {len(own)} rows, not one, of client '{file.stem}'")
+    whole = all(re.fullmatch("[0-9]{1,13}", cell) for row in body for cell in row)
+    if len({len(row) for row in body}) > 1 or not whole:
         raise FedreproError(
-            f"{path} must hold whole numbers of at most 13 digits, as many in each row: examples "
-            "of each class"
+            f"{path} must hold whole numbers of at most 13 digits, as many in each row"
         )
     notes = []
     if not by_name and any(row != body[0] for row in body):
         ambiguous = (
             f"{path} does not say which client a row is of: name the models in a first column "
-            f"'{CLIENT}', or add --in-order if this is right"
+            f"'{CLIENT}'"
         )
         numbered = [f"row {place}" for place in range(1, len(body) + 1)]
-        notes = _in_order("label counts", numbered, files, in_order, ambiguous)
+        notes = [_in_order("label counts", numbered, files, in_order, ambiguous)]
     return np.array(body, np.int64), notes

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +33,25 @@ from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of
 
 SHAPE = re.compile(r" *0*[1-9][0-9]{0,6} *(, *0*[1-9][0-9]{0,6} *)*")
-VALIDATING = ("client_validation", "client_validation_examples", "server_validation")
 OF_CLIENTS = (
     "pooled_inputs", "pooled_labels", "client_training", "client_evaluation", "client_inputs",
     "client_labels", "client_answers",
 )  # fmt: skip
+VALIDATING = ("client_validation", "client_validation_examples", "server_validation")
 COUNTED = (
     "label counts (--labels, a row per client and a column per class, or --clients-data; in "
     "Python label_counts)"
 )
-# how users give the information that a method needs; other information cannot be given
+# of information that a method may need: the field of ClientInfo that is there with it, and how
+# users give it; other information cannot be given
 WAYS = {
-    **dict.fromkeys(("example_counts", "label_counts"), COUNTED),
-    **dict.fromkeys(OF_CLIENTS, "data of the clients (--clients-data)"),
-    **dict.fromkeys(VALIDATING, "validation examples (--validation)"),
-    "public_inputs": "inputs of other data (--public)",
-    "start": "the common start (--start)",
+    **{need: (need, COUNTED) for need in ("example_counts", "label_counts")},
+    **dict.fromkeys(OF_CLIENTS, ("pooled_inputs", "data of the clients (--clients-data)")),
+    **dict.fromkeys(VALIDATING, ("validation_inputs", "validation examples (--validation)")),
+    "public_inputs": ("public_inputs", "inputs of other data (--public)"),
+    "start": ("start", "the common start (--start)"),
 }
+ALSO = "one for all, or "
 EQUAL = (
     "note: how many examples each client has is not known, so all weigh the same: --labels, with a "
     "column of their numbers or one for each class, says otherwise; in Python, label_counts"
@@ -79,13 +80,14 @@ class ModelContext:
     counted: bool = True
 
     @staticmethod
-    def of(models: LocalModels, sizes: np.ndarray | None = None, **known: Any) -> ModelContext:
-        """Build a context from a user's models and what is known of their clients.
+    def of(
+        models: LocalModels, sizes: np.ndarray | None = None, one_start: bool = True, **known: Any
+    ) -> ModelContext:
+        """Build a context; `sizes` are clients' numbers of examples, `known` fields of ClientInfo.
 
-        `sizes` are clients' numbers of examples, int64 (J,). `known` has fields of ClientInfo, and
-        may have `one_start`.
+        Label counts of `models` go before `sizes`, (J,).
         """
-        counts, one_start = models.label_counts, known.pop("one_start", True)
+        counts = models.label_counts
         sizes = sizes if counts is None else counts.sum(1)
         known.setdefault("training", components("training")["adam"].spec())
         even = np.ones(models.clients, np.int64) if sizes is None else sizes
@@ -94,11 +96,10 @@ class ModelContext:
 
     def lacking(self, item: Component) -> str:
         """Return why the method `item` cannot be applied (the end of a sentence), or ""."""
-        meta, models, known = item.meta, self.models, self.known
+        meta, models = item.meta, self.models
         if meta["kind"] not in ("one_shot", "control"):
             return (
-                f"is {meta['kind'].replace('_', '-')}: only one-shot methods combine models that "
-                "are trained already; `fedrepro list methods` has them"
+                f"is {meta['kind']}: only one-shot methods combine models that are trained already"
             )
         if meta["scenario"]:
             return "has its clients trained in a way of its own, so it combines other models"
@@ -113,15 +114,12 @@ class ModelContext:
             return (
                 f"combines {', '.join(sorted(meta['models']))} models, not '{models.model.token}'"
             )
-        given = {
-            n for n in ("label_counts", "start", "public_inputs") if vars(known)[n] is not None
-        }
-        given |= {"example_counts"}
-        given |= set() if known.validation_inputs is None else {*VALIDATING}
-        given |= set() if known.pooled_inputs is None else {*OF_CLIENTS}
-        lacks = sorted(meta["needs"] - given)
-        ways = dict.fromkeys(WAYS.get(n, f"{NEEDS[n]}, which no file here holds") for n in lacks)
-        return f"needs {'; '.join(ways)}" if ways else ""
+        ways = [
+            WAYS[need][1] if need in WAYS else f"{NEEDS[need]}, which no file here holds"
+            for need in sorted(meta["needs"])
+            if need not in WAYS or getattr(self.known, WAYS[need][0]) is None
+        ]
+        return f"needs {'; '.join(dict.fromkeys(ways))}" if ways else ""
 
     def doubts(self, item: Component) -> list[str]:
         """Return warnings if the method `item` relies on unknown example counts or equal starts."""
@@ -141,7 +139,6 @@ class ModelContext:
 
 
 def _widths(widths: Sequence[Sequence[int]]) -> str:
-    """Return models' numbers of hidden units as text, such as "hidden layers of 50 units"."""
     kinds = dict.fromkeys("-".join(map(str, own)) for own in widths)
     return f"hidden layers of {' and '.join(list(kinds)[:3])} units"
 
@@ -150,12 +147,10 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    models: state dicts, one per client. model, shape, layers: architectures, shape of an input and
-    order of layers, as lists with commas between, see `LocalModels.from_state_dicts`. labels: a csv
-    of label counts. data, validation: clients' examples. public: inputs of other data. evaluate:
-    examples to measure on. start: the initial weights. label, divide, channels: see `DataForm`.
-    one_start: whether models trained from equal weights. training: the local training procedure.
-    in_order: files and rows without a client's name have the order of the models.
+    model, shape, layers: lists with commas between, see `LocalModels.from_state_dicts`. data,
+    validation: clients' examples. public: inputs of other data. label, divide, channels: see
+    `DataForm`. one_start: whether models trained from equal weights. in_order: files and rows
+    without a client's name have the order of the models.
     """
 
     models: Sequence[Path]
@@ -177,12 +172,14 @@ class ModelFiles:
 
     @property
     def all(self) -> list[Path]:
-        """Return the path of every file that the command reads: models, data, labels and others."""
         single = (self.labels, self.public, self.evaluate, self.start)
         return [*self.models, *self.data, *self.validation, *filter(None, single)]
 
+    @property
+    def words(self) -> list[str]:
+        return self.model.split(",") if self.model else []
+
     def form(self, models: LocalModels) -> DataForm:
-        """Return how to read files of examples, so that they fit the inputs of `models`."""
         return DataForm(models.shape, models.classes, self.label, self.divide, self.channels)
 
     def read(
@@ -199,13 +196,7 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read a command's files; return (models with context, examples to measure on, notes).
-
-    The context is what is known of clients; notes are on assumptions.
-
-    Raises:
-        FedreproError: files cannot be read, or do not fit each other.
-    """
+    """Read a command's files; return (models with context, examples to measure on, notes)."""
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")
@@ -213,22 +204,17 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
     if files.labels:
         counts, said = read_counts(files.labels, files.models, files.in_order)
     every = [*files.models, *([files.start] if files.start else [])]
-    read = files.read(
-        [read_state(path) for path in every],
-        [str(path) for path in every],
-        files.model.split(",") if files.model else (),
-    )
+    read = files.read([read_state(path) for path in every], [*map(str, every)], files.words)
     if files.start and read.widths:
         raise FedreproError(
-            f"{files.start} and the models have {_widths(read.widths)}: only networks of one "
-            "architecture train from one start, so leave out --start or give theirs"
+            f"{files.start} and the models have {_widths(read.widths)}, and only networks of one "
+            "architecture train from one start"
         )
-    start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
     paired = {"evaluate": [files.evaluate] if files.evaluate else []}
     for option, paths in (("--clients-data", files.data), ("--validation", files.validation)):
         paired[option], pairs = paired_files(option, paths, files.models, files.in_order)
         said += pairs
-    examples, notes = read_files(paired, files.form(read))
+    examples, notes = read_files(paired, form := files.form(read))
     own, validation = examples["--clients-data"], examples["--validation"]
     held = _client_data(own, validation, len(names))
     if counts is not None:
@@ -240,8 +226,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
             for at in np.flatnonzero((counts != due).any(axis=1)):
                 raise FedreproError(
                     f"--labels gives {names[at]} {counts[at].sum()} examples and --clients-data "
-                    f"{due[at].sum()}, or other ones of a class: leave out --labels, which follow "
-                    "from the data"
+                    f"{due[at].sum()}, or other ones of a class: leave out --labels"
                 )
         counts = found
     whole = counts is not None and counts.shape[1] == 1  # examples of all classes together
@@ -251,63 +236,42 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
         label_counts=None if whole else counts,
         widths=read.widths and read.widths[: len(names)],
     )
+    start = {k: v[-1:] for k, v in read.tensors.items()} if files.start else None
     known: dict[str, Any] = {"training": training, "start": start}
     if held:
         network = network_of(models.model, models.shape, models.classes)
         settings = settings_of(training)
         known["clients"] = Clients(models.model, network, settings, held, own=models.tensors)
-    public = [read_inputs(files.public, files.form(read))] if files.public else []
+    public = [read_inputs(files.public, form)] if files.public else []
     for name, parts in (("pooled", own), ("validation", validation), ("public", public)):
         if parts:
             joined = _joined(parts)
             known[f"{name}_inputs"] = joined.scaled(slice(None)).numpy()
             known[f"{name}_labels"] = joined.targets.numpy()
-    context = ModelContext.of(
-        models,
-        counts[:, 0] if whole and counts is not None else None,
-        one_start=files.one_start or start is not None,
-        **known,
-    )
+    sizes = counts[:, 0] if whole and counts is not None else None
+    context = ModelContext.of(models, sizes, files.one_start or start is not None, **known)
     measured = examples["evaluate"][0] if files.evaluate else None
-    return context, measured, (*assumed(models), *said, *notes)
-
-
-def assumed(models: LocalModels) -> tuple[str, ...]:
-    """Return notes on how a user's models were read: as which network, under which assumptions."""
-    shape, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
-    layers = "" if module else f"; layers in order: {', '.join(models.layers or ())}"
-    read = (
-        f"read as {models.model.token} on examples of shape {shape} with {models.classes} "
-        f"classes, {models.clients} clients{layers}"
+    form_of, module = "×".join(map(str, models.shape)), models.model.component.meta.get(MODULE)
+    about = (
+        f"read as {models.model.token} on examples of shape {form_of} with {models.classes} "
+        f"classes, {models.clients} clients"
     )
-    return (read,) if module else (read, ASSUMED)
+    layers = f"{about}; layers in order: {', '.join(models.layers or ())}"
+    return context, measured, (*((about,) if module else (layers, ASSUMED)), *said, *notes)
 
 
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Return training examples (`own`) and `validation` examples of `count` clients; None without.
-
-    Both lists have a part per client, but `validation` may be a single part for all clients.
-    """
-    for what, files, also in (
-        ("--clients-data", own, ""),
-        ("--validation", validation, "one for all, or "),
-    ):
+    """Return `own` training and `validation` examples (or some for all) of `count` clients."""
+    for what, files, also in (("--clients-data", own, ""), ("--validation", validation, ALSO)):
         if len(files) not in (0, count, bool(also)):
             raise FedreproError(
-                f"{what} names {len(files)} files for {count} models: give {also}one of each "
-                "client, in the order of the models"
+                f"{what} names {len(files)} files for {count} models: give {also}one of each"
             )
     if not own and not validation:
         return None
-    rows, at = (
-        [
-            np.arange(*ends)
-            for ends in pairwise(np.cumsum([0, *(len(part.targets) for part in parts)]))
-        ]
-        for parts in (own, validation)
-    )
+    rows, at = _rows(own), _rows(validation)
     return ClientData(
         examples=_joined(own or validation),
         rows=rows or [np.empty(0, np.int64)] * count,
@@ -316,8 +280,12 @@ def _client_data(
     )
 
 
+def _rows(parts: Sequence[Examples]) -> list[np.ndarray]:
+    ends = np.cumsum([len(part.targets) for part in parts])
+    return np.split(np.arange(ends[-1]), ends[:-1]) if parts else []
+
+
 def _joined(parts: Sequence[Examples]) -> Examples:
-    """Concatenate examples of several files."""
     import torch
 
     inputs, targets = zip(*((part.inputs, part.targets) for part in parts), strict=True)
