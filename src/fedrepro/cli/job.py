@@ -21,7 +21,7 @@ from typing import Any
 
 from fedrepro.cli.main import THREADS
 from fedrepro.core.errors import FedreproError, shown, unknown
-from fedrepro.core.method_kinds import METHOD_KINDS, STAGES
+from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.registry import GRAPH, WITHOUT_GRAPH
 
 WRITTEN = "job.json"  # in the folder of a job that is done
