@@ -258,8 +258,12 @@ class GlobalModel:
     def state_dict(self, layers: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the model as a PyTorch state dict: float32 tensors by name, weights as (out, in).
 
-        `layers` are names of the layers; by default those in the clients' state dicts, or else of
-        an `nn.Sequential` of the model's layers. A mixture of several networks is refused.
+        Args:
+            layers: names of the layers; by default those in the clients' state dicts, or else those
+                of an `nn.Sequential` of the model's layers.
+
+        Raises:
+            FedreproError: the model is a mixture of several networks.
         """
         if self.networks > 1:
             raise FedreproError(

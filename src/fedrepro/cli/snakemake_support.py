@@ -33,10 +33,16 @@ ENDING = 300  # seconds for cancelled jobs to end; SLURM kills them after 30, as
 
 
 def export_settings(mirror: str, checkpoint_seconds: float, components: Sequence[str] = ()) -> None:
-    """Set environment variables that pass settings to jobs.
+    """Set environment variables that pass settings to jobs without Snakemake noticing changes.
 
-    None changes a result; as parameters of a rule they would make Snakemake run everything again.
-    Of `components`, a user's Python files, the versions do, and are parameters of rules.
+    None of the settings changes a result. As parameters of a rule they would make Snakemake run
+    everything again, for instance after checkpoints are made more frequent.
+
+    Args:
+        mirror: folder of raw files, or "".
+        checkpoint_seconds: seconds between checkpoints.
+        components: Python files with users' own methods, data sets and so on; their versions do
+            change results, and are parameters of rules.
     """
     os.environ["FEDREPRO_MIRROR"] = mirror
     os.environ["FEDREPRO_CHECKPOINT_SECONDS"] = str(checkpoint_seconds)
@@ -52,9 +58,13 @@ def add_scripts_to_path() -> None:
 
 
 def take_failed(scale: str) -> tuple[list[str], list[Path]]:
-    """Delete results of methods that failed, and date their figures back, to be made again.
+    """Delete the result files of methods that failed, so that the next run computes them again.
 
-    Returns sentences on the failures, and the figures' files.
+    Figures with failed methods get an old date, so that the next run draws them again. `scale` is
+    tiny, quick or paper.
+
+    Returns:
+        Sentences on the failures, and the figures' files.
     """
     sentences: dict[str, None] = {}
     drawn: list[Path] = []

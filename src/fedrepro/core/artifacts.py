@@ -139,8 +139,10 @@ def one_line(error: object) -> str:
 def atomic(path: Name) -> Iterator[Path]:
     """Yield a temporary path to write to; rename it to `path` when the `with` body has succeeded.
 
-    Links are followed, and temporary files that killed processes left for `path` removed. Raises
-    FedreproError if the disk is full or read-only, or the target is not a file.
+    Links are followed. Temporary files that killed processes left for this path are removed.
+
+    Raises:
+        FedreproError: the disk is full or read-only, or the target is not a file.
     """
     path = target_of(path)
     folder, temporary = path.parent, path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -284,9 +286,13 @@ def write_table(
 ) -> None:
     """Write a table as parquet, with its kind, schema version and provenance as metadata.
 
-    `table` is a table or its columns; or tables of one schema, which become row groups of a file
-    that may exceed the memory and is not compressed. `kind` is what it holds, such as metrics;
-    reading asks for it. `compact` files, for a repository, take longer and a quarter of the bytes.
+    Args:
+        path: where to write.
+        table: the table or its columns; or tables of one schema, which become row groups of a file
+            that may exceed the memory and is not compressed.
+        kind: what the table holds, such as metrics; reading asks for it.
+        provenance: what the table was computed from and by; see `core.provenance`.
+        compact: whether to compress more, for a repository: slower, a quarter of the bytes.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

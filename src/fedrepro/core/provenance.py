@@ -130,11 +130,17 @@ def provenance(
     inputs: Iterable[Mapping[str, Any]] = (),
     **parts: Any,
 ) -> dict[str, Any]:
-    """Return what a new result file records about how it was computed: `origin` and more.
+    """Return what a new result file records about how it was computed: code, seed, inputs.
 
-    `specs` are the components (data set, method, …) that it was computed with, `inputs` the
-    provenances of files that it was computed from, whose origins are listed under `behind` if they
-    differ; `parts` are further keys and values.
+    Args:
+        seed: the seed of random draws.
+        specs: the components (data set, method, …) that the file was computed with.
+        device: the device that computed it.
+        inputs: the provenances of the files that it was computed from.
+        parts: further keys and values to record.
+
+    Returns:
+        The keys of `origin` and more; key `behind` lists the origins of inputs if they differ.
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)

@@ -83,9 +83,14 @@ def better_half(scores: Sequence[float]) -> list[int]:
 def successive_halving(
     settings: int, rounds: int, score: Callable[[int, int], float]
 ) -> dict[int, int]:
-    """Run this many settings, numbered from 0; return the round after which each stopped, if early.
+    """Run settings by successive halving; return the round after which each setting stopped.
 
-    `score` is a function of (setting, round) that runs it up to this round and returns its score.
+    Settings are numbered from 0; settings that ran to the end are not in the result.
+
+    Args:
+        settings: the number of settings of hyperparameters.
+        rounds: the declared number of rounds.
+        score: a function of (setting, round) that runs it up to this round and returns its score.
     """
     left = list(range(settings))
     stopped: dict[int, int] = {}

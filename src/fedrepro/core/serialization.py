@@ -209,11 +209,14 @@ def model_rows(
     tensors: Tensors,
     epochs: Sequence[int] | None = None,
 ) -> Iterator[pa.Table]:
-    """Yield tables of some local models each, to write as one file of KIND: a row a tensor.
+    """Yield tables of some local models each, to write to a file: a row per model and tensor.
 
-    `trials`, `clients`, `examples` and, where training stops early, `epochs` have a number for each
-    model; `tensors` are float32 (models, *shape) by name. Weights are better not compressed, which
-    would save a seventh of the bytes and triple the reading time.
+    Args:
+        trials: the trial of each model.
+        clients: the client of each model.
+        examples: the number of training examples of each model.
+        tensors: float32 (models, *shape) by name.
+        epochs: the number of epochs that each model was trained, where training stops early.
     """
     import pyarrow as pa
 
@@ -253,9 +256,15 @@ class TrialModels:
 def read_models(
     paths: Sequence[Name], trials: Sequence[int], made: Mapping[str, str] | None = None
 ) -> dict[int, TrialModels]:
-    """Return the local models of `trials` by trial, from files that together hold all clients.
+    """Read the local models of some trials from files that each hold some of the clients.
 
-    The provenance of each file must not contradict the keys in `made`.
+    Args:
+        paths: the files, which together must hold all clients.
+        trials: the trials to return.
+        made: keys and values that the provenance of each file must not contradict.
+
+    Returns:
+        The models by trial.
     """
     rows: dict[int, dict[int, dict[str, Any]]] = {trial: {} for trial in trials}
     for path in paths:

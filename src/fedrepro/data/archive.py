@@ -33,11 +33,14 @@ OF_MACOS = re.compile(r"(.*/)?(__MACOSX(/.*)?|\._[^/]*|\.DS_Store)")
 def unpack_archive(
     name: str, path: Path, wanted: Callable[[str], bool] = lambda _: True
 ) -> Iterator[Path]:
-    """Yield a temporary folder with the files in the tar or zip archive of data set `name`.
+    """Yield a temporary folder with the unpacked tar or zip archive at `path` of data set `name`.
 
-    `wanted` chooses archived files by name. Raises FedreproError if the archive is missing or
-    damaged, unpacks to more bytes than config/datasets.csv allows, or has a link, a device or a
-    path outside the folder; or if the disk is full.
+    `wanted` is a function that chooses archived files by name; by default all are unpacked.
+
+    Raises:
+        FedreproError: the archive is missing or damaged, unpacks to more bytes than
+            config/datasets.csv allows, or has a path, link or device outside the folder; or the
+            disk is full.
     """
 
     def unpack(sizes: dict[str, int], read: Callable[[str], IO[bytes] | None]) -> None:
@@ -75,8 +78,11 @@ def unpack_archive(
 def decompress_file(name: str, path: Path) -> Iterator[IO[bytes]]:
     """Yield an open file with the decompressed content of a gz, bz2 or xz file of data set `name`.
 
-    Any other file is copied. Raises FedreproError if the file is missing or damaged, or larger than
-    config/datasets.csv allows; or if the disk is full.
+    A file that is not compressed is opened as it is.
+
+    Raises:
+        FedreproError: the file is missing or damaged, or has more bytes, decompressed, than
+            config/datasets.csv allows; or the disk is full.
     """
     most = largest_unpacked(name, path)
     with temporary_folder() as folder, _saying_damage(path):

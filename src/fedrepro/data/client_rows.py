@@ -111,7 +111,8 @@ class Population:
 def population_of(dataset: Spec, partition: Spec) -> Population | None:
     """Return the clients of a partition if the data set generates them on demand, else None.
 
-    Raises FedreproError if a parameter of the partition would need the examples of all clients.
+    Raises:
+        FedreproError: a parameter of the partition would need the examples of all clients.
     """
     make, clients = dataset.component.meta.get("population"), partition.values.get("clients")
     if not (make and partition.component.meta.get("by_group") and isinstance(clients, int)):

@@ -109,11 +109,14 @@ def partition_table_of(
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
-    Held-out training examples are drawn first, uniformly, and are equal for all partitions in a
-    trial; client is -1 for examples at the server. Validation examples are dealt to clients in
-    proportion to training examples, class by class, or by natural group. The metadata has for each
-    trial `redraws`, `skew` and `noise` (a variance per client, if any). Raises FedreproError if a
-    client or a class has no training examples.
+    Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
+    uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
+    Validation examples are dealt to clients in proportion to training examples, class by class, or
+    by natural group. The metadata has for each trial `redraws`, `skew` and `noise` (a variance per
+    client, if any).
+
+    Raises:
+        FedreproError: a client or a class has no training examples.
     """
     names = prepared.classes
     examples, others = (

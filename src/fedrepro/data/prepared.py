@@ -238,8 +238,9 @@ def write_prepared(
 def load_prepared(folder: Path | str) -> Prepared:
     """Return the data set that `write_prepared` wrote into `folder`; arrays are mapped, not read.
 
-    Raises FedreproError if a file is missing, is not as `dataset.json` says, or was written for
-    another version or folder. Damage within an array is found when the array is used.
+    Raises:
+        FedreproError: a file is missing, is not as `dataset.json` says, or was written for another
+            version or folder. Damage within an array is found when the array is used.
     """
     folder = Path(folder)
     info = read_info(folder)

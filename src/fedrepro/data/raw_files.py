@@ -77,7 +77,11 @@ def raw_files(dataset: Spec) -> tuple[str, ...]:
 
 
 def read_dataset_table(path: Path = DEFAULT_PATH) -> tuple[FileRow, ...]:
-    """Read the rows of the table of raw files at `path`; raise FedreproError if one is wrong."""
+    """Read the table of raw files at `path`, by default config/datasets.csv.
+
+    Raises:
+        FedreproError: If the table is absent, lacks a column, or has a row that makes no sense.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)

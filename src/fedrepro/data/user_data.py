@@ -48,9 +48,11 @@ class OwnExamples:
 def read_csv_examples(path: Path, label: str, least: int = 2, labelled: bool = True) -> OwnExamples:
     """Read labelled examples from a csv with a header: classes in column `label`, else numbers.
 
-    Commas, semicolons or tabs separate fields. A class is a whole number or a text; unless
-    `labelled` the column may be missing. Raises FedreproError if a line is wrong, or there are
-    fewer than `least` classes.
+    Commas, semicolons or tabs separate fields. A class is a whole number or a text; with `labelled`
+    False the column may be missing.
+
+    Raises:
+        FedreproError: a line of the file is wrong, or there are fewer than `least` classes.
     """
     header, lines = csv_lines(path)
     if len(set(header)) < len(header):
@@ -93,9 +95,10 @@ def _number(text: str) -> float:
 
 
 def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """Return the header of a csv, and line number and fields of each line that is not empty.
+    """Read a csv: return its header, and line number and fields of each line that is not empty.
 
-    Raises FedreproError if the file cannot be read, or a column has no name.
+    Raises:
+        FedreproError: For a file that cannot be read, and for a column without a name.
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

@@ -91,9 +91,12 @@ def tensors_of_matrices(
 
 
 def layer_matrices(network: Network) -> tuple[LayerMatrix, ...]:
-    """Describe a network's layers as matrices, inputs first; raise for other, as recurrent, layers.
+    """Describe a network's layers as matrices, inputs first, for methods that merge by layer.
 
     Layers of a `torch.nn.Module` are its `Linear` and `Conv2d` submodules, in the order of calls.
+
+    Raises:
+        FedreproError: the network has other layers, such as recurrent ones.
     """
     if isinstance(network, ModuleNetwork):
         return _of_module(network)

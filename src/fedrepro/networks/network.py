@@ -159,7 +159,11 @@ class Network:
         return sum(int(shape[0] * shape[-1]) for shape in shapes[:-1])
 
     def fitted(self, tensors: Mapping[str, np.ndarray]) -> Network:
-        """Return this network with layers resized to the widths of `tensors` (m, *shape)."""
+        """Return this network with layers resized to the widths of `tensors` (m, *shape).
+
+        Raises:
+            FedreproError: the tensors do not fit this kind of network.
+        """
         layers = []
         for layer, _, names in self.places:
             width = WIDTHS.get(type(layer))
@@ -295,9 +299,12 @@ def _start(
 
 
 def split(network: Network) -> tuple[Network, Network]:
-    """Split a network in two: its hidden layers, and its fully connected output layer.
+    """Split a network in two: its hidden layers, and its output layer, which can be trained alone.
 
     Dropout before the output layer is a part of the second network (tensors weight0, bias0).
+
+    Raises:
+        FedreproError: the network does not end in a fully connected layer.
     """
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
@@ -314,7 +321,8 @@ def split(network: Network) -> tuple[Network, Network]:
 def hidden_layers(inputs: int, body: Mapping[str, np.ndarray]) -> Network:
     """Return the network of fully connected ReLU layers with tensors `body`, on `inputs` numbers.
 
-    Raises FedreproError unless `body`, (1, *shape) by name, is a chain of such layers.
+    Raises:
+        FedreproError: `body`, (1, *shape) by name, is not a chain of such layers on these inputs.
     """
     width, widths = inputs, []
     for place in range(max(1, len(body) // 2)):

@@ -47,8 +47,14 @@ def stack(
 ) -> StackedModels:
     """Stack the state dicts of J clients, as plain PyTorch saves them, into tensors (J, *shape).
 
-    `models` are the clients' architectures, one for all or one for each; see
-    `LocalModels.from_state_dicts`. Clients may differ in hidden widths alone.
+    `models` are the clients' architectures, one for all or one for each; by default a fully
+    connected network with ReLU. Others need the `shape` of one example. `layers` are names of
+    layers from inputs to outputs, if the state dicts have another order; `names` name the state
+    dicts in errors.
+
+    Raises:
+        FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
+            differ from the model's, or between clients in more than hidden widths.
     """
     named = list(names or (f"state dict {place}" for place in range(len(state_dicts))))
     if not named:
@@ -117,6 +123,9 @@ def unstack(
 
     `layers` are the layers' names in the state dicts; by default as in an `nn.Sequential`, or in
     the user's module that `model` names. `widths` are each network's hidden units, if these vary.
+
+    Raises:
+        FedreproError: `model` has a layer that cannot be written, or the number of names differs.
     """
     import torch
 
@@ -169,7 +178,11 @@ def unstack(
 
 
 def checked_counts(counts: Any, clients: int, classes: int) -> np.ndarray | None:
-    """Check users' label counts; return them as int64 (clients, classes), or None if not given."""
+    """Check users' label counts; return them as int64 (clients, classes), or None if not given.
+
+    Raises:
+        FedreproError: `counts` has another shape, or its numbers are not counts.
+    """
     if counts is None:
         return None
     table = np.asarray(counts)

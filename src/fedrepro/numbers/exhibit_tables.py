@@ -82,11 +82,14 @@ def summarise(
     *,
     allow_all_failed: bool = False,
 ) -> Summary:
-    """Compute a figure's or table's results and its table of tried settings.
+    """Compute a figure's or table's results, and its table of tried settings, from metrics of runs.
 
-    `tables` and `files` are each run's metrics, and their paths, for drawings that read other
-    files. A method that failed with all parameter values is an error, or lacks a result if
-    `allow_all_failed`.
+    Args:
+        exhibit: the figure or table, as configured.
+        tables: the metrics of each run.
+        files: paths of the files with these metrics; drawings may read other files in the folders.
+        allow_all_failed: whether a method may lack a result because it failed with all parameter
+            values; if False, FedreproError is raised.
     """
     frames = {run: tidy_rows(table) for run, table in tables.items()}
     further = exhibit.settings.drawing.further

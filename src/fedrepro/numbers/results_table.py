@@ -99,7 +99,13 @@ def results(
 
 
 def drawn_exhibits(scale: str, reports: Path, asked: str = "") -> list[Exhibit]:
-    """List the figures and tables drawn at a `scale` in `reports`, or `asked`, one or a paper's."""
+    """List the figures and tables that are drawn at a `scale`, such as quick, in folder `reports`.
+
+    `asked` restricts the list to one figure or table (paper/name) or to a paper.
+
+    Raises:
+        FedreproError: nothing is drawn, or nothing drawn matches `asked`.
+    """
     plan = Plan(load_config(), load_exhibits(), scale)
     folder = reports / scale
     drawn = [e for e in plan.exhibits.values() if Path(f"{folder / e.key}.json").exists()]
@@ -246,11 +252,19 @@ def paired_differences(
 ) -> pd.DataFrame:
     """Compare the methods `one` and `other` (labels or names) wherever drawn figures show both.
 
-    A row is a point of a figure. In a trial both methods have equal data, partition and, if
-    one-shot, local models, so variation from these cancels in the difference. Compared are final
-    values with selected parameter values, in shared trials, by Student's interval at CONFIDENCE.
-    `exhibit` restricts figures to one, or to one paper's; `also` has other figures that show the
-    runs.
+    A row is a point of a figure: a combination of its swept parameters. In a trial both methods
+    have equal data, partition and, if one-shot, local models, so variation from these cancels in
+    the difference. Compared are final values with selected parameter values, in shared trials.
+    `exhibit` restricts figures to one, or to one paper's.
+
+    Returns:
+        A row per point, with the columns COMPARED: both labels, their means over `trials`, the mean
+        difference with its interval by Student's t at CONFIDENCE (infinite for one trial), `also`
+        (other
+        figures that show the runs); and the swept parameters.
+
+    Raises:
+        FedreproError: no figure or table has both methods.
     """
     if metric not in all_metrics():
         raise unknown("metric", metric, all_metrics())

@@ -52,7 +52,14 @@ class Candidate(NamedTuple):
 def candidates(
     rows: Mapping[Setting, pd.DataFrame], measure: ExhibitMethod, trials: int, where: str
 ) -> dict[Setting, Candidate]:
-    """Return {parameter values: their metrics, and the numbers by which they are compared}."""
+    """Return {parameter values: their metrics, and the numbers by which they are compared}.
+
+    Args:
+        rows: the measurements for each combination of parameter values.
+        measure: the method, with its selection rule.
+        trials: how many trials to use.
+        where: figure or table, and values of its swept parameters, for error messages.
+    """
     race, choice = measure.measured(list(rows)).race, measure.choose
     half = choice and choice.over == "half"
     last = _shared_rounds(rows.values(), choice) if choice and half else math.inf
@@ -80,7 +87,15 @@ def criterion_of(
     trials: int,
     where: str,
 ) -> Sequence[float]:
-    """Return the number that selects parameter values, in each trial; all NaN if one failed."""
+    """Return the number by which parameter values are selected, in each trial.
+
+    All are NaN if a trial failed. `choice` names the metric, its split and its summary over rounds;
+    `rows` are the measurements in rounds, `series` the final values; `where` names the figure in
+    errors.
+
+    Raises:
+        FedreproError: the measurements lack this metric.
+    """
     metric, split = choice.metric, choice.split
     if (FAILED, "") in series:  # in some trial
         return [math.nan] * trials
@@ -245,9 +260,15 @@ def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
 def in_each_trial(
     tried: pd.DataFrame, scenarios: Sequence[Accuracies]
 ) -> tuple[list[int], np.ndarray]:
-    """Select in each trial by validation accuracy; return indices in `tried` and accuracies, (T,).
+    """Select parameter values in each trial by validation accuracy, not once for all trials.
 
-    `tried` are a method's rows of a .choice.csv. Of `scenarios`, the one with its means is used.
+    `tried` are a method's rows of a .choice.csv: one for each parameter value, with its means over
+    trials. `scenarios` are accuracies of every trial, for each scenario (data and clients) that the
+    method ran in; the one whose means are those of `tried` is used. Returns (indices in `tried` of
+    the selected rows, their test accuracies, float64 (T,)).
+
+    Raises:
+        FedreproError: none of the scenarios has the means of `tried`.
     """
     settings, means = tried["setting"].tolist(), tried["criterion_mean"].to_numpy(float)
     for there in scenarios:

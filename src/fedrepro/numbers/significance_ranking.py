@@ -101,12 +101,19 @@ def standings(
     ranked: bool = True,
     usual: Mapping[str, np.ndarray] | None = None,
 ) -> list[Standing]:
-    """Test all methods of a class against each other; return them by group, the best of it first.
+    """Test all methods of a class against each other; return their scores, ranks and groups.
 
-    `scores` by method and those of the method to beat, `line`, are (U, T): a row per scenario or
-    data set, a column per trial; `units` is whether intervals are for other rows too. Pairs are
-    tested if `ranked`. `usual` has other tests: which pairs of the sorted names differ, bool (M,
-    M).
+    Results are ordered by group, and within a group from the best.
+
+    Args:
+        scores: by method, float64 (U, T): a row per scenario or data set, a column per trial.
+        line: scores of the method to beat, float64 (U, T).
+        units: whether intervals are for other scenarios or data sets too, or for trials alone.
+        ranked: whether pairs of methods are tested.
+        usual: other tests by name: which pairs of the sorted names differ, bool (M, M).
+
+    Raises:
+        FedreproError: a score is not a number, or shapes differ.
     """
     names = sorted(scores)
     for name in names:

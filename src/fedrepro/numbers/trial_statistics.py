@@ -169,7 +169,14 @@ def with_pairs(
 def over_clients(
     table: pa.Table, token: str, trials: int, where: str
 ) -> Mapping[tuple[str, str], float | None]:
-    """Return the sd over clients of each client's mean over trials, by (metric, split)."""
+    """Return the sd over clients of each client's mean over trials: {(metric, split): sd or None}.
+
+    The means are of final values in the first `trials` trials of a run's metrics `table`, with the
+    method's parameter values `token`. `where` names the figure in errors.
+
+    Raises:
+        FedreproError: the method has no numbers of single clients.
+    """
     columns = ["trial", "setting", "round", "client", "split", "metric", "value"]
     frame: pd.DataFrame = table.select(columns).to_pandas()
     frame = frame[frame["client"].notna() & frame["round"].isna()]

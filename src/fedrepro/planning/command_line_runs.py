@@ -64,7 +64,13 @@ class RunWords:
 
 
 def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
-    """Turn the options of `fedrepro run` into a file of one figure, of a paper of this name."""
+    """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
+
+    `paper` is used in place of a paper's name.
+
+    Raises:
+        FedreproError: a name is unknown, or a value does not fit.
+    """
     kinds = {"dataset": words.data, "partition": words.partition, "model": words.model}
     kinds |= {"training": words.optimiser} | ({"graph": words.graph} if words.graph else {})
     if words.data.endswith(DATA_FILES):
@@ -121,8 +127,13 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
 def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhibit:
     """Plan one figure or table of a file that is not saved yet: what has to be computed for it.
 
-    `place` is the path of the file; empty for a run given by options. Raises FedreproError if it
-    cannot be computed.
+    Args:
+        file: the file of figures and tables.
+        name: the name of the figure or table.
+        place: the path of the file; empty for a run given by options.
+
+    Raises:
+        FedreproError: the figure or table cannot be computed.
     """
     try:
         return exhibit_of(file, name, SCALE)

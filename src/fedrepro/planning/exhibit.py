@@ -185,9 +185,10 @@ class Exhibit:
 
 
 def exhibit_of(file: ExhibitFile, name: str, scale: str) -> Exhibit:
-    """Plan what to compute for a figure or table at scale tiny, quick or paper.
+    """Plan the figure or table `name` of a file at scale tiny, quick or paper: what to compute.
 
-    Raises FedreproError if it cannot be computed or shown.
+    Raises:
+        FedreproError: the figure or table cannot be computed or shown.
     """
     settings = file.settings(name, scale)
     with _at(file.where(name, scale)):

@@ -101,19 +101,29 @@ class Drawing(Strict):
         trials: int,
         where: str,
     ) -> Mapping[tuple[str, str], Sequence[float]]:
-        """Return numbers shown besides metrics, a value for each trial, by (metric, example set).
+        """Compute numbers that the drawing shows in addition to metrics, from a run's files.
 
-        `metrics` are the files of a run, and `setting` the method's parameters as in their column
-        of this name; `where` is the figure or table, for error messages.
+        Args:
+            metrics: the files of metrics of a run.
+            setting: the method's parameters as text, as in the column `setting` of the files.
+            measure: the method.
+            trials: how many trials to use.
+            where: the figure or table, for error messages.
+
+        Returns:
+            A value for each trial, by (metric, example set).
         """
         return {}
 
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        """Return the files that people look at, as bytes by suffix.
+        """Draw the figure or table; return the files that people look at, as bytes by suffix.
 
-        They are drawn from `about`, the exhibit's json, and `numbers`, the rows of its csv.
+        Args:
+            exhibit: the planned figure or table.
+            about: the content of the figure's json file: provenance and notes.
+            numbers: the rows of the figure's csv file.
         """
         raise NotImplementedError
 

@@ -147,9 +147,16 @@ def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
 
 
 def parse_target(target: str, scale: str) -> tuple[str, str | None]:
-    """Return (scale, key) of a path or key; the key is None if all selected exhibits are meant.
+    """Find the scale and the figure or table that `target` means; return (scale, key).
 
-    `scale` counts if `target`, as reports/paper/pfnm/figure-2a.svg or pfnm/figure-2a, has none.
+    The key, such as pfnm/figure-2a, is None if all selected figures and tables are meant.
+
+    Args:
+        target: a path such as reports/paper/pfnm/figure-2a.svg, or a key such as pfnm/figure-2a.
+        scale: the scale (tiny, quick or paper) if the target contains none.
+
+    Raises:
+        FedreproError: the target has neither form.
     """
     found = TARGET.fullmatch(target)
     if found and target:

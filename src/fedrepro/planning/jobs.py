@@ -129,7 +129,11 @@ def clients_of(partition: Spec) -> int | None:
 
 
 def public_data_of(method: Spec) -> Spec | None:
-    """Return the data set whose unlabelled inputs `method` needs at the server, or None."""
+    """Return the data set whose unlabelled inputs `method` needs at the server, or None.
+
+    Raises:
+        FedreproError: the method does not name one known data set.
+    """
     if PUBLIC_INPUTS not in method.component.meta["needs"]:
         return None
     name, known = method[DATA], components("dataset")
@@ -235,7 +239,13 @@ class Job:
 
 
 def read_spec(kind: str, data: Any, where: str = "the job") -> Spec:
-    """Build a component from its part `data` of a job's json; raise FedreproError if unfit."""
+    """Build a component (data set, method, …) from its part `data` of a job's json.
+
+    `data` has the name, and parameters as keys; `kind` is such as dataset; `where` is for errors.
+
+    Raises:
+        FedreproError: the component or one of its parameters is unknown.
+    """
     if not isinstance(data, Mapping) or not isinstance(data.get("name"), str):
         raise FedreproError(f"{where}: {kind} must be {{name: ...}}, not {shown(data)}")
     values = {key: value for key, value in data.items() if key not in ("name", PAIRED)}
@@ -266,7 +276,11 @@ def _read(key: str, value: Any) -> Any:
 
 
 def read_job(data: Mapping[str, Any], where: str = "the job") -> Job:
-    """Build a job from the content of its json; raise FedreproError if it is not one."""
+    """Build a job from the content of its json; `where` names it in errors.
+
+    Raises:
+        FedreproError: a key or value is not one of a job.
+    """
     known = [*SPECS, *KEYS, "stage", "out"]
     values: dict[str, Any] = {}
     specs: dict[str, Spec] = {}

@@ -134,7 +134,11 @@ class Plan:
 
     @cached_property
     def selected(self) -> list[Exhibit]:
-        """Return the figures and tables that config/config.yaml asks for; raise for a mistake."""
+        """Return the figures and tables that are to be drawn according to config/config.yaml.
+
+        Raises:
+            FedreproError: the definition of one has a mistake.
+        """
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
             for error in self.files.unread.values():
@@ -297,7 +301,11 @@ def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
 
 
 def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
-    """Return the planned tables of a leaderboard; raise FedreproError if one has a mistake."""
+    """Return the planned tables that make up leaderboard `version` of a paper, in order.
+
+    Raises:
+        FedreproError: one of them has a mistake.
+    """
     return [plan.exhibit(key) for key in part_keys(plan, paper, version)]
 
 
@@ -320,7 +328,12 @@ def ground_of(parts: Iterable[Exhibit]) -> str:
 def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Raise FedreproError if a leaderboard's data, models, trials or selection rules have changed.
 
-    Scale paper alone is checked, of the leaderboards of `papers`, or of all.
+    Args:
+        plan: the figures and tables of a scale; only scale paper is checked.
+        papers: the papers whose leaderboards are checked; None: all.
+
+    Raises:
+        FedreproError: the digest of these conditions is not the one in the leaderboard's file.
     """
     for paper in (plan.files if papers is None else papers) if plan.scale == "paper" else ():
         for version, board in plan.files[paper].boards.items():

@@ -39,6 +39,9 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
     """Compare a user's numbers of a figure or table with the ones kept in the repository.
 
     `key` is paper/name, `reports` the folder of the user's results, `recorded` that of kept ones.
+
+    Raises:
+        FedreproError: if `key` is missing on one side, or its record is incomplete or was altered.
     """
     mine, known = open_exhibit(reports / scale, key, scale), drawn_keys(recorded, scale)
     if key not in known:
@@ -62,7 +65,14 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
-    """Compare two csv tables of results; return `rows` of a `Comparison`, ordered as `theirs`."""
+    """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
+
+    Both tables have a row for each combination of swept parameters, method, metric and split, with
+    mean, sd and number of trials.
+
+    Raises:
+        FedreproError: if the tables vary different parameters.
+    """
     from fedrepro.numbers.exhibit_tables import leading_columns
 
     swept, others = leading_columns(ours), leading_columns(theirs)

@@ -48,8 +48,11 @@ def entries_in(
 ) -> list[tuple[str, ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
-    A submission is verified if its folder has a verdict.json of a check, else reported. One that is
-    damaged, or was changed after its verdict, raises FedreproError.
+    A submission is marked as verified if its folder has a verdict.json of a check, else as
+    reported.
+
+    Raises:
+        FedreproError: if a submission is damaged, or was changed after its verdict.
     """
     entries: list[tuple[str, ExhibitFiles]] = []
     for path in sorted(entries_folder(reports, paper, version).glob(f"*/{ENTRY}")):
@@ -74,9 +77,14 @@ def write_board(
 ) -> list[Path]:
     """Write the csv files, pictures and json of a leaderboard to `out`; return their paths.
 
-    `version` is its name in the configuration `file`. `reports` has figures and tables of this
-    scale; the json names missing ones. `out` begins the files' paths, by default
-    `<reports>/<paper>/<version>`. Pictures leave out what others submitted and nobody has verified.
+    `file` is the configuration of the paper that has the leaderboard, and `version` the
+    leaderboard's name. `scale` is tiny, quick or paper. `reports` has the figures and tables of
+    this scale; the json names missing ones. `out` is the beginning of the files' paths, by default
+    `<reports>/<paper>/<version>`. Pictures leave out methods whose results others submitted and
+    nobody has verified.
+
+    Raises:
+        FedreproError: if none of the leaderboard's figures and tables is in `reports`.
     """
     board, present = file.boards[version], parts_in(file, version, scale, reports)
     keys = [f"{file.paper}/{name}" for name in file.parts(version, scale)]

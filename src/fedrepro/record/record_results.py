@@ -40,9 +40,13 @@ def record(
 ) -> Recorded:
     """Copy results from `<source>/<scale>` to `<target>/<scale>`, the folder of kept results.
 
-    `keys` names figures and tables as paper/name; () means all. Nothing is written, and
-    FedreproError raised, if a file is missing or damaged. At the end the papers' claims are judged,
-    and leaderboards written, from all kept results.
+    `keys` names figures and tables as paper/name; () means all. All files are read and checked
+    before any is written, so that nothing is copied if one is damaged. If `source` itself has kept
+    results, their run times and machines are copied. At the end the papers' claims are judged, and
+    leaderboards written, from all kept results.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
     """
     from fedrepro.numbers.exhibit_tables import csv_text
     from fedrepro.numbers.verdicts.claims import verdicts
@@ -74,6 +78,9 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
     The last item is the json, with checksums, run times, machines, and the csv files without rows.
     `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.
+
+    Raises:
+        FedreproError: if a file is missing or damaged.
     """
     files = open_exhibit(source / scale, key, scale)
     every = {suffix: files.read(suffix) for suffix in files.suffixes}  # checked, also if not kept

@@ -133,8 +133,13 @@ class SettingResult:
 def run_setting(setting: Spec, costly: SharedPreparation) -> SettingResult:
     """Run a one-shot method or control in one trial, and count what it costs.
 
-    If the method's arithmetic fails (a singular matrix, an overflow that numpy was set to raise),
-    the result is a model whose weights are NaN, as if it had diverged.
+    `setting` is the method with its parameter values. `costly` holds the trial's local models, its
+    clients, and preparatory work that several choices of parameters share. If the method's
+    arithmetic fails (a singular matrix, an overflow that numpy was set to raise), the result is a
+    model whose weights are NaN, as if it had diverged.
+
+    Raises:
+        FedreproError: the method returns another type than `MethodOutput`.
     """
     import torch
 
@@ -199,9 +204,14 @@ def recalibrates(method: Spec) -> bool:
 def ruled(made: MethodOutput, setting: Spec, local: LocalModels, info: ClientInfo) -> MethodOutput:
     """Set BatchNorm's running statistics in a method's result, by the parameter `batchnorm`.
 
-    `average` keeps those that the method averaged. `local` returns a model per client, with the
-    client's own statistics and normalisation weights. `recalibrate` measures them with the new
-    weights.
+    `made` is what the method returned, `setting` the method with its parameters, `local` the
+    clients' models. `average` keeps the statistics that the method averaged. `local` returns a
+    model per client, with the client's own statistics and normalisation weights. `recalibrate`
+    measures statistics with the new weights, at clients or on the server's inputs.
+
+    Raises:
+        FedreproError: the network has no BatchNorm, nobody has data to measure statistics on, or
+            `local` is asked of a method that reorders hidden units.
     """
     rule = setting.common.get("batchnorm", "average")
     if rule == "average" or not isinstance(made, GlobalModel):
@@ -290,9 +300,13 @@ def method_inputs(
     models: TrialModels,
     public: Path | None = None,
 ) -> tuple[LocalModels, ClientInfo]:
-    """Return a one-shot method's arguments in a trial: local models, and what it may know.
+    """Return the arguments of a one-shot method in one trial: local models, client information.
 
-    `public` is the folder of another data set, whose inputs the server has without labels.
+    `data` has the trial's examples, `models` the clients' trained models. `public` is the folder of
+    another data set, whose inputs the server has without labels.
+
+    Raises:
+        FedreproError: the method needs public inputs, and they are missing or of another shape.
     """
     shape, classes = data.prepared.shape, len(data.prepared.classes)
     local = LocalModels(scenario.model, shape, classes, models.tensors)

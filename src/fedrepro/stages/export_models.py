@@ -33,8 +33,12 @@ from fedrepro.stages.trial_data import ScenarioData
 def run(key: str, plan: Plan, folder: Path, device: str, out: Path) -> None:
     """Compute the models of a figure's or table's one-shot methods again; write .pt files to `out`.
 
-    There is a file per combination of swept parameters, method and trial; models.json lists them.
-    `folder` has the drawn figures and tables, with the selected parameter values.
+    There is a file per combination of swept parameters, method and trial; models.json lists the
+    files. `key` is the figure or table as paper/name, `plan` knows its runs, and `folder` has the
+    drawn figures and tables, with the selected parameter values.
+
+    Raises:
+        FedreproError: the figure or table is not drawn, or has no one-shot method.
     """
     exhibit = plan.exhibit(key)
     written = open_exhibit(folder, key, plan.scale).table(".csv").to_dict("records")

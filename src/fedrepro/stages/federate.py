@@ -150,7 +150,11 @@ class NodeEvaluator(Evaluator):
         return self.clients.sent()
 
     def _held(self, state: dict[str, Any], rng: RngKey) -> dict[str, Tensors]:
-        """Return nodes' networks in a method's `state`, by "before" or "after" averaging."""
+        """Return nodes' networks in a method's `state`: {"before" or "after" averaging: tensors}.
+
+        Raises:
+            FedreproError: the method names other networks, or a weight is not finite.
+        """
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):
             raise FedreproError(

@@ -71,7 +71,13 @@ class Failures(dict[str, str]):
 
 
 def device_of(name: str) -> str:
-    """Return `name`, or for "cuda" a GPU of this process alone, such as "cuda:1", once free."""
+    """Return the device to compute on: `name` itself, or for "cuda" a free GPU, such as "cuda:1".
+
+    Waits until a GPU is free.
+
+    Raises:
+        FedreproError: `name` is "cuda" and PyTorch finds no GPU.
+    """
     if name != "cuda":
         return name
     import torch

@@ -429,7 +429,13 @@ def run_rounds(
 
 
 def setting_runs(scenario: Scenario, method: Spec, race: int) -> list[SettingRun]:
-    """List every combination of parameter values of the method and its local training."""
+    """List what a job runs: every combination of parameter values of the method and local training.
+
+    `race` is the number of rounds of successive halving, 0 without.
+
+    Raises:
+        FedreproError: successive halving takes more rounds than the method runs.
+    """
     pairs = [(own, how) for own in method.expand() for how in scenario.training.expand()]
     found = []
     for at, (setting, training) in enumerate(pairs):

@@ -89,7 +89,14 @@ class Verdict:
 
 
 def exhibit_file_of(file: ExhibitFile, says: Mapping[str, Any]) -> ExhibitFile:
-    """Return the configuration `file` of a leaderboard's tables with one method in place of all."""
+    """Return the configuration `file` of a leaderboard's tables with one method in place of all.
+
+    `says` describes this submitted method: its name, label and parameters.
+
+    Raises:
+        FedreproError: `says` names an unknown method, or sets more than the method's parameters,
+            such as another partition.
+    """
     known = components("method")
     if says.get("name") not in known:
         raise unknown("method", str(says.get("name")), known, "the entry")
@@ -121,9 +128,15 @@ def metrics_files_of(plan: Plan, keys: Sequence[str]) -> list[str]:
 def submit(key: str, wanted: str, scale: str, by: str, out: Path | None) -> tuple[Path, list[str]]:
     """Write a folder with a method and its finished results, to be submitted to a leaderboard.
 
-    `key` is the leaderboard or one of its tables, `wanted` the method's label or name, empty if the
-    configuration adds only one (by `also`). `by` is the author. Returns the folder, by default
-    below the recorded leaderboard, and sentences: notes, and why tables are left out.
+    `key` is the leaderboard or one of its tables. `wanted` is the label or name of a method that
+    the configuration adds (by `also`), empty if it adds only one. `scale` is tiny, quick or paper.
+    `by` is the author, and `out` the folder, by default below the recorded leaderboard.
+
+    Returns (the folder, sentences: notes, and why tables are left out).
+
+    Raises:
+        FedreproError: the method is unknown, its file changed since its runs, or no table is
+            computed completely.
     """
     config, (paper, _, name) = load_config(), key.partition("/")
     whole = Plan(config, load_exhibits(), scale)
@@ -206,7 +219,11 @@ def _added_method(file: ExhibitFile, wanted: str) -> Mapping[str, Any]:
 
 
 def read_entry(folder: Path) -> Submission:
-    """Read and validate the entry.json of a folder with a submitted method."""
+    """Read and validate the entry.json of a folder with a submitted method.
+
+    Raises:
+        FedreproError: the file is missing or wrong.
+    """
     if not (folder / ENTRY).is_file():
         raise FedreproError(f"{folder} has no {ENTRY}: name a folder that `fedrepro submit` wrote")
     try:
@@ -222,8 +239,11 @@ def read_entry(folder: Path) -> Submission:
 def verify(folder: Path, count: int | None, seed: int, cores: int | None = None) -> Verdict:
     """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
-    `count` of its files of metrics, chosen at random by `seed`, are computed again, or all if None.
-    The method's file is imported, so strangers' code should run in a container (docs/entries.md).
+    `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
+    computed again, or all if it is None, on `cores` cores. Returns the differences found.
+
+    Raises:
+        FedreproError: this installation has not the leaderboard's tables, or a file is missing.
     """
     folder, entry = folder.resolve(), read_entry(folder)
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
@@ -310,7 +330,11 @@ def _planned(entry: Submission, folder: Path, work: Path) -> Iterator[Plan]:
 
 
 def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
-    """List suffixes of a table's files that differ between `ours` and submitted ones."""
+    """List suffixes of a table's files that differ between `ours`, drawn here, and submitted ones.
+
+    Raises:
+        FedreproError: a file is missing, or differs from its checksum.
+    """
     odd = [s for s in SUFFIXES if s in ours.suffixes and ours.read(s) != theirs.read(s)]
     if not ours.metrics.equals(theirs.metrics):
         odd.append(".metrics.parquet")
@@ -334,7 +358,14 @@ def _difference(ours: pa.Table, theirs: pa.Table) -> str:
 
 
 def enter(folder: Path, verdict: Verdict, seed: int) -> list[Path]:
-    """Write the leaderboard that a submitted method belongs to, with it; return the files."""
+    """Write the leaderboard that a submitted method belongs to, with this method among its rows.
+
+    `folder` is the submission. The `verdict` on it is written into `folder` if metrics were
+    computed again (chosen at random by `seed`). Returns the paths of the leaderboard's files.
+
+    Raises:
+        FedreproError: the folder belongs to no leaderboard, or another method has the label.
+    """
     folder, entry = folder.resolve(), read_entry(folder)
     version, reports = folder.parent.name.removesuffix(".entries"), folder.parents[2]
     place = entries_folder(reports, entry.paper, version)

@@ -53,16 +53,24 @@ def run(
 ) -> pd.DataFrame:
     """Compute a figure or table, such as pfnm/figure-2a, or methods given by options.
 
-    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"), with
-    `changes` of parameters, such as {"scaffold.lr": 0.1}. With options, a YAML file or a
-    leaderboard the result has a row per method; for a figure or table a row per point (values of
-    the swept parameters), method, metric and split. `attrs["file"]` is the path of the picture or
-    page. Notes are warnings.
+    Options are as in run(methods="fedavg,scaffold", data="mnist", partition="dirichlet:0.1"). With
+    options or a YAML file the result is the table that `fedrepro run` prints, a row per method. For
+    a figure or table it has a row per point (values of the swept parameters), method, metric and
+    split: mean, sd and number of trials, each trial's value and the selected parameters. For a
+    leaderboard, such as arena/1, it has a row per method. `attrs["file"]` of the result is the path
+    of the picture or page. Notes are shown as warnings.
 
-    `scale` is the size of a figure's or table's experiments: tiny, quick or paper. `folder` is made
-    by `start`, or the root of the repository; with options it is made if missing, by default as
-    `runs`. By default all `cores` of this process are used; `profile` is one of Snakemake, such as
-    for a cluster. FedreproError is raised if Snakemake is missing, or a job failed.
+    Args:
+        key: name of the figure, table or leaderboard, or the path of a YAML file.
+        scale: size of a figure's or table's experiments: tiny, quick or paper.
+        folder: made by `start`, or the root of the repository; with options it is made if missing,
+            by default as `runs`.
+        cores: number of cores, by default all that this process may use.
+        profile: profile of Snakemake, such as for a cluster.
+        words: options of a run, and `changes` of parameters, such as {"scaffold.lr": 0.1}.
+
+    Raises:
+        FedreproError: Snakemake is not installed, or a job failed; the text says why.
     """
     if words or Path(key).suffix == ".yaml":
         return run_words(words or Path(key), folder, cores, profile)
@@ -100,11 +108,24 @@ def compare(
 ) -> pd.DataFrame:
     """Compare two methods trial by trial, or a computed figure or table with its recorded numbers.
 
-    For two methods (labels or names) the result has a row per point of the drawn figures and tables
-    that show both, or of one `exhibit`, with the difference of a metric on a split, such as test,
-    and its 95 % interval. For a figure or table (paper/name) it has a row per number, as computed
-    here and as recorded. `attrs["verdict"]` is a sentence. `folder` is made by `start`, or the root
-    of the repository; `reports` and `recorded` are in it.
+    For two methods the result has a row per point (values of the swept parameters) of the drawn
+    figures and tables that show both methods, with the difference and its 95 % interval. For a
+    figure or table it has a row per number, as computed here and as recorded. `attrs["verdict"]` of
+    the result is a sentence. The command `fedrepro compare` prints the result.
+
+    Args:
+        one: label or name of a method; without `other`, a figure or table (paper/name).
+        other: label or name of the second method.
+        scale: size of the experiments: tiny, quick or paper.
+        folder: the working folder, made by `start`, or the root of the repository.
+        reports: folder of drawn figures and tables.
+        recorded: folder of recorded figures and tables.
+        metric: the metric to compare methods by.
+        split: the examples to compare methods on, such as test.
+        exhibit: a figure or table, to compare methods in it alone.
+
+    Raises:
+        FedreproError: a figure or table is not drawn.
     """
     from fedrepro.numbers.results_table import paired_differences, paired_verdict, sides
     from fedrepro.record.compare import compare as beside
@@ -129,10 +150,17 @@ def run_words(
 ) -> pd.DataFrame:
     """Compute methods given by options, or the figures and tables of a YAML file; return results.
 
-    A row is a method: mean test accuracy over trials with its 95 % interval, megabytes sent, and
-    seconds of one core per trial. `attrs` has the paths of a picture (`file`), of all numbers
-    (`csv`) and of the run's description (`yaml`), and the `command` that repeats the run. Wrong
-    options raise FedreproError before anything is computed.
+    The result has a row per method: mean test accuracy over trials with its 95 % interval,
+    megabytes that clients and server sent, and seconds of one core per trial. Its `attrs` has the
+    paths of a picture (`file`), of all numbers (`csv`) and of the run's description (`yaml`), and
+    the `command` that repeats the run.
+
+    `given` has options by name, as of `run`, or is the path of a YAML file. `folder` is the working
+    folder, made if missing, by default `runs`. `cores` and `profile` are for Snakemake. `show` is
+    called with lines of progress.
+
+    Raises:
+        FedreproError: an option is wrong; nothing is computed then.
     """
     out = Path(folder or OUT)
     words = _words(given) if isinstance(given, Mapping) else None

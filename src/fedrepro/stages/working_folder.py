@@ -31,7 +31,13 @@ INSTALLED = ".folder"  # in the package of a wheel; not part of its sources
 
 
 def start(folder: str | Path = ".") -> Path:
-    """Make a working folder to compute figures and tables in, and return its path."""
+    """Make a working folder to compute figures and tables in, with configuration and workflow.
+
+    Returns the folder's path.
+
+    Raises:
+        FedreproError: `folder` already has a file of this name, which the user may have changed.
+    """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout
     origin = next((place for place in places if (place / WORKFLOW).is_file()), None)
@@ -56,7 +62,11 @@ def start(folder: str | Path = ".") -> Path:
 
 @contextlib.contextmanager
 def inside_folder(folder: str | Path) -> Iterator[None]:
-    """Make a working folder (one with a workflow) the current folder within a `with` block."""
+    """Make a working folder (one with a workflow) the current folder within a `with` block.
+
+    Raises:
+        FedreproError: the folder has no workflow.
+    """
     if not (Path(folder) / WORKFLOW).is_file():
         raise FedreproError(
             f"{os.path.abspath(folder)} has no workflow: call fedrepro.start('{folder}') first, or "
@@ -76,8 +86,12 @@ def compute(
 ) -> None:
     """Run Snakemake in the current folder to make those of the files `targets` that are outdated.
 
-    `own` restricts the workflow to config/exhibits. `watch` is called twice a second. FedreproError
-    is raised if jobs failed, or another run uses the folder.
+    By default it uses all `cores` of this process, or those that the `profile` of Snakemake names.
+    `own` restricts the workflow to the user's figures and tables, in config/exhibits. `watch` is
+    called twice a second, such as to show progress.
+
+    Raises:
+        FedreproError: jobs failed (the text says why), or another run uses the folder.
     """
     if find_spec("snakemake") is None:
         raise FedreproError(

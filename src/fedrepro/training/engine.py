@@ -57,7 +57,11 @@ class Outcome:
     places: tuple[RngKey, ...]
 
     def checked(self) -> Self:
-        """Return these results; raise a FedreproError that names the client if a model diverged."""
+        """Return these training results if all models are finite, for methods that allow no others.
+
+        Raises:
+            FedreproError: a model diverged; the error names its client, trial and step.
+        """
         bad = np.flatnonzero(~self.finite)
         if len(bad):
             # of those whose weights alone are not finite the loss would have failed next

@@ -105,7 +105,11 @@ class GeneratedExamples(Examples):
 
     @cached_property
     def whole(self) -> Examples:
-        """Generate the examples of all clients; FedreproError if they take over MOST_BYTES."""
+        """Generate and return the examples of all clients.
+
+        Raises:
+            FedreproError: the examples take more than MOST_BYTES.
+        """
         everyone = self.population.all_rows
         size = int(everyone.ends[-1]) * self._form[0][0].nbytes
         if size > MOST_BYTES:

@@ -77,11 +77,15 @@ def descend(
     settings: Settings,
     rates: Sequence[float] = (),
 ) -> None:
-    """Update weights `flat` (A, size) in place by one step of Adam, AMSGrad or SGD, with L2.
+    """Update weights in place by one step of Adam, AMSGrad or SGD; L2 is added to the gradient.
 
-    SGD overwrites the `gradient` (A, size). `memory`, first made by `new_memory`, is the
-    optimiser's state of A or more models that have all taken equally many steps; it is updated in
-    place. `rates` are each model's step size, by default that of the settings.
+    Args:
+        flat: weights (A, size) of A models.
+        gradient: the loss's gradients, (A, size); SGD overwrites them.
+        memory: the optimiser's state, first made by `new_memory`, of A or more models that have all
+            taken equally many steps; updated in place.
+        settings: the optimiser and its constants.
+        rates: step size of each model, by default that of the settings.
     """
     import torch
 

@@ -23,10 +23,17 @@ TOLERANCE = 1e-9  # of the sum of a row, as decimals are rounded
 def checked_weights(
     rows: Sequence[Sequence[float]] | np.ndarray, who: str, clients: int
 ) -> np.ndarray:
-    """Check a mixing matrix W, of the graph `who`, and return it as float64 (N, N).
+    """Check a mixing matrix W and return it as float64 (N, N) with rows that sum to one exactly.
 
-    Rows then sum to one exactly. W has to be for `clients` nodes, stochastic, strongly connected
-    and aperiodic, so that averaging by W converges; a FedreproError names what it is not.
+    W has to be stochastic, strongly connected and aperiodic, so that averaging by W converges.
+
+    Args:
+        rows: W, (N, N), with rows that sum to one except for rounding.
+        who: name of the graph in errors.
+        clients: N, the number of nodes that W must have.
+
+    Raises:
+        FedreproError: W violates a condition; names the first one.
     """
     if not isinstance(rows, Sequence | np.ndarray):
         raise FedreproError(f"{who} returns a {type(rows).__name__}: let it return W, (N, N)")
@@ -98,8 +105,10 @@ def weights_of(graph: Spec, clients: int, rng: RngKey) -> np.ndarray:
     """Compute and check the mixing matrix W of a graph chosen by the user: float64 (N, N).
 
     `graph` is a registered graph function with its parameters, `clients` is N. W_ij is node i's
-    weight for what node j sends; random graphs are drawn by the key `rng`. Errors are
-    `checked_weights`'.
+    weight for what node j sends; random graphs are drawn by the key `rng`.
+
+    Raises:
+        FedreproError: averaging by W would not converge (see `checked_weights`).
     """
     weights = graph.component.fn(clients, rng, **graph.values)
     return checked_weights(weights, f"graph '{graph.token[:NAMED]}'", clients)
@@ -226,7 +235,11 @@ PLACES = {"circle": circle, "hub": hub, "lattice": lattice}
 
 
 def read_graph(path: Path) -> list[list[float]]:
-    """Read a mixing matrix from a file: a line of comma-separated numbers for each node."""
+    """Read a mixing matrix from a file: a line of comma-separated numbers for each node.
+
+    Raises:
+        FedreproError: the file is missing, or a line is not numbers.
+    """
     text = _bytes(path).decode(errors="replace")
     lines = [line.split(",") for line in text.splitlines() if line.strip()]
     if not lines:
@@ -246,7 +259,11 @@ def read_graph(path: Path) -> list[list[float]]:
 
 
 def checksum_of_graph(path: Path) -> str:
-    """Return "sha256:" and the checksum of a graph file; FedreproError if it cannot be read."""
+    """Return "sha256:" and the checksum of a graph file, which identifies the file's content.
+
+    Raises:
+        FedreproError: the file cannot be read.
+    """
     return f"sha256:{hashlib.sha256(_bytes(path)).hexdigest()}"
 
 

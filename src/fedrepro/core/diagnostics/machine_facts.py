@@ -225,7 +225,11 @@ def examine(say: Callable[[str], None]) -> int:
 
 
 def slots() -> int:
-    """Return how many processes may share a GPU, from FEDREPRO_GPU_JOBS; raise if it is odd."""
+    """Return how many processes may share a GPU: the variable FEDREPRO_GPU_JOBS, by default 1.
+
+    Raises:
+        FedreproError: the variable is not a positive whole number.
+    """
     value = os.environ.get("FEDREPRO_GPU_JOBS", "1")
     if value.isdecimal() and int(value) > 0:
         return int(value)

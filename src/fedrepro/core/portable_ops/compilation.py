@@ -32,7 +32,8 @@ NEEDED = ("_finalize_dynamic_globals", "_finalize_final_module", "_optimize_fina
 def compiled_folder() -> Path:
     """Return Numba's folder for compiled code: NUMBA_CACHE_DIR, or one in the user's cache folder.
 
-    Raises a RuntimeError if no variable names one, and the user has no home folder.
+    Raises:
+        RuntimeError: no variable names a cache folder, and the user has no home folder.
     """
     if numba_any.config.CACHE_DIR:
         return Path(numba_any.config.CACHE_DIR)

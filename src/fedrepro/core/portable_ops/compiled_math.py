@@ -72,8 +72,10 @@ def inner(function: Function) -> Any:
 def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") -> Function:
     """Make a function, for compiled code, that chooses what to call by its first argument's type.
 
-    `kinds` has the function for each class of named tuple, `plain` serves all other types. `field`
-    names the field of the argument whose type decides, if it is not the argument's own.
+    Args:
+        plain: the function to call for all types that are not in `kinds`.
+        kinds: the function to call for each class of named tuple.
+        field: the field of the first argument whose type decides; '' for the argument's own type.
     """
 
     def chosen(first: Any, *_: Any) -> Function:

@@ -34,8 +34,11 @@ def networks_of(
 ) -> list[UnitArrays]:
     """Split stacked tensors weight0 (J, D, L), bias0, … into the networks of J clients, float64.
 
-    `widths` are the hidden units of each client, lowest layer first, if tensors are padded to more.
-    Networks without biases are refused.
+    A network is a tuple (weight0 (D, L), bias0, …). `widths` are the hidden units of each client,
+    lowest layer first, if tensors are padded to more units.
+
+    Raises:
+        FedreproError: the networks have no biases; matching compares units by weights and biases.
     """
     names = tensor_names(len(tensors))
     if set(names) != set(tensors):

@@ -69,13 +69,15 @@ def match(
     past: Past | None = None,
     step: int | None = None,
 ) -> Matching:
-    """Match the hidden units of one layer of all clients to atoms, as PFNM does.
+    """Match the hidden units of one layer of all clients to common units (atoms), as PFNM does.
 
     `visits`, (passes, J), is the clients' order in each pass. For data that arrive in steps, `step`
     counts from 1, and the first atoms are those of `past` steps; the popularity reward is then for
-    a client's own past units (supplement equation (11)), without the cap on counts. Raises a
-    FedreproError for weights that are not finite, or a width cap that leaves a client too few
-    atoms.
+    a client's own past units (supplement equation (11)), without the cap on counts.
+
+    Raises:
+        FedreproError: weights are not finite, rows of `visits` are not permutations, or the width
+            cap leaves a client too few atoms.
     """
     past = past or no_past(layer)
     for client, blocks in enumerate(zip(layer.uniform, layer.classed, strict=True)):
@@ -289,10 +291,17 @@ def match_networks(
 ) -> tuple[UnitArrays, tuple[Matching, ...]]:
     """Match J networks into a global one; return it and the matching of each hidden layer.
 
-    `networks` are tuples (weight0, bias0, …), float64, of equal depth; widths may differ. `shares`
-    (J, K) are precisions of a client's weights to a class in units of 1 / sigma2. `orders` has the
-    clients' order in each pass, (passes, J), for each hidden layer, top first, like the matchings.
-    `posterior` has other variances, for the global network's posterior means.
+    Args:
+        networks: J tuples (weight0, bias0, …), float64, of equal depth; widths may differ.
+        shares: (J, K), the precision of a client's weights to a class in units of 1 / sigma2.
+        variances: of units and prior, for matching units.
+        rule: parameters of the matching.
+        orders: the clients' order in each pass, (passes, J), for each hidden layer, top first, like
+            the matchings that are returned.
+        posterior: other variances, for the global network's posterior means.
+
+    Raises:
+        FedreproError: weights, `orders` or factors of `variances` do not fit (see `match`).
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     matchings = match_down(

@@ -29,9 +29,15 @@ def fused(
 ) -> UnitArrays:
     """Fuse fully connected networks into one of given widths by optimal transport of their units.
 
-    Layers are fused from the lowest up, to `widths` units. Networks count with `share` (J,), in
-    weights to classes with `towards` (J, K). Each fusion starts from the strongest units of the
-    networks in `order`, with at most `sweeps` iterations (see `barycentre`).
+    Layers are fused from the lowest up.
+
+    Args:
+        networks: J networks, as tuples (weight0, bias0, …).
+        widths: number of units in each hidden layer of the result.
+        share: (J,), the networks' weights in the result, with sum one.
+        towards: (J, K), the networks' weights in the result's weights to each class.
+        order: indices of networks; a layer's fusion starts from these networks' strongest units.
+        sweeps: the largest number of iterations per layer (see `barycentre`).
     """
     blocks: list[Array] = []
     ways = [network[0] for network in networks]  # into the layer, from the common units below

@@ -122,7 +122,11 @@ class ClaimFile(Strict):
 
 
 def load_claims(path: Path) -> ClaimFile:
-    """Read and validate the file of a paper's claims; raise FedreproError for a mistake in it."""
+    """Read and validate the file of a paper's claims.
+
+    Raises:
+        FedreproError: the file has a mistake, which the message names.
+    """
     file = validated(ClaimFile, expand_named_bounds(load_yaml(path), f"{path}"), f"{path}")
     ids = [claim.id for claim in file.claims]
     if len(set(ids)) != len(ids):
@@ -217,8 +221,12 @@ def judge_all(
 ) -> list[Judged]:
     """Return a verdict for each of `checks`, which together decide one claim or one meaning of it.
 
-    `numbers` are of figures and tables by name; `stand_ins` names those on other data or of less
-    than the paper's size. A column that one lacks raises FedreproError.
+    Any number of any check could refute the claim, so the confidence of each interval depends on
+    how many there are. `numbers` are of figures and tables by name; `stand_ins` names those on
+    other data or of less than the paper's size; `rules` has least trials and corrections.
+
+    Raises:
+        FedreproError: for a column that a figure or table lacks.
     """
     looked = [_look(check, numbers, rules, stand_ins) for check in checks]
     # how many points could each refute a check, and so the claim, by themselves
@@ -378,6 +386,9 @@ def rows(
 
     `numbers` are of figures and tables by name. `stand_ins` maps a figure or table to a note on how
     its data differ from the paper's, or to "".
+
+    Raises:
+        FedreproError: for a column that a figure or table lacks.
     """
     other = [name for name, note in stand_ins.items() if note]
     for claim in claims:

@@ -89,7 +89,11 @@ class PrintedValue:
 
 
 def read_published(path: Path) -> list[PrintedValue]:
-    """Read the numbers that a paper printed from its published.csv; [] without a file."""
+    """Read the numbers that a paper printed from its published.csv; [] without a file.
+
+    Raises:
+        FedreproError: for a row that cannot be read.
+    """
     if not path.exists():
         return []
     names, lines = csv_lines(path)
@@ -393,8 +397,9 @@ def leave_out_mistaken(plan: Plan) -> None:
 def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
     """Check the printed values of `papers`, or of all, against the configured figures and tables.
 
-    Raises FedreproError for a row that cannot be read and, at the paper's own scale, for a value of
-    an unknown figure or table, or a check of a claim that the paper does not have.
+    Raises:
+        FedreproError: for a row that cannot be read, and, at the paper's own scale, for a printed
+            value of an unknown figure or table, or a check of a claim that the paper does not have.
     """
     for paper in plan.files if papers is None else papers:
         exhibits = [exhibit for exhibit in plan.exhibits.values() if exhibit.paper == paper]
@@ -418,7 +423,11 @@ def require_printed(plan: Plan, papers: Iterable[str] | None = None) -> None:
 
 
 def require_cells(tables: Sequence[Exhibit], values: Sequence[PrintedValue]) -> None:
-    """Raise FedreproError for the first printed value without a note that fits no method's cell."""
+    """Check that each printed value has its method in a configured table, or a note on why not.
+
+    Raises:
+        FedreproError: for the first row of published.csv that fits no table, parameters or method.
+    """
     by_name = {exhibit.name: exhibit for exhibit in tables}
     for value in values:
         if value.exhibit not in by_name:

@@ -192,11 +192,18 @@ def claim_counts(claims: Sequence[Sequence[Row]]) -> list[str]:
 def resolve(
     row: Row, exhibits: Exhibits, claims: Claims = (), rows: Sequence[Row] = ()
 ) -> dict[str, str]:
-    """Return a printed value (`row` of `rows`, a printed.csv) with a verdict for "set-up open".
+    """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
-    Runs that vary the parameter which the paper does not give decide, if there are any. A number in
-    a sentence of the paper gets the value and the verdict of a check in `claims` (rows of a
-    claims.csv). `exhibits` returns the numbers of a figure or table by name, None if not computed.
+    "Set-up open" means that a parameter the paper does not give may explain the difference; runs
+    that vary the parameter decide. A number in a sentence of the paper gets the value and the
+    verdict of a claim's check.
+
+    Args:
+        row: the printed value, from printed.csv; a copy with the new verdict is returned.
+        exhibits: a function from the name of a figure or table to its numbers, None if not
+            computed.
+        claims: of the paper, each as the rows of its checks in a claims.csv.
+        rows: all rows of the printed table that has the value.
     """
     fields = dict(row)
     if printed.check_of(row.get("apart", "")):

@@ -234,9 +234,12 @@ class LayerSpaces:
         return self.known[epsilon]
 
     def clusters(self, count: int, rng: RngKey) -> list[Ints]:
-        """Cluster all clients' units into `count` groups by k-means: arrays of their indices.
+        """Cluster all clients' units into `count` groups by k-means of their weights and biases.
 
-        Raises FedreproError if there are fewer units than clusters.
+        Returns each cluster's array of units' indices. Only units of one cluster may be merged.
+
+        Raises:
+            FedreproError: there are fewer units than clusters.
         """
         units = len(self.units.centres)
         if count > units:
@@ -278,9 +281,10 @@ class Merging:
         return proof.point if proof.meet else None
 
     def of(self, spaces: LayerSpaces, rng: RngKey) -> Merged:
-        """Merge all clients' units of a layer; return the layer that they share.
+        """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
-        Raises FedreproError for more clusters than units, or with `as_published` only one.
+        Raises:
+            FedreproError: there are more clusters than units, or with `as_published` only one.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
@@ -316,11 +320,18 @@ def common_layers(
     rng: RngKey,
     instead: Callable[[LayerSpaces, Merged], Merged] | None = None,
 ) -> CommonLayers:
-    """Merge `depth` hidden layers of the clients one by one, and retrain the layers above.
+    """Merge the clients' hidden layers one by one from the lowest, and retrain the layers above.
 
-    `trained` takes the merged layers' tensors and the number of the top one, and returns clients'
-    layers above, (J, *shape), from weight0 on. `instead`, for controls, maps (units, merged layer)
-    to a layer that is used instead. Source: GEMS, section 3.2, steps 2 to 4.
+    Source: GEMS, section 3.2, steps 2 to 4.
+
+    Args:
+        lowest: all clients' units of the lowest hidden layer.
+        depth: number of hidden layers.
+        merging: options of merging units.
+        trained: called with the merged layers' tensors and the number of the top one; clients train
+            the layers above, and their tensors are returned, (J, *shape), from weight0 on.
+        rng: the random key of the method's call.
+        instead: for controls, maps (units, merged layer) to a layer that is used instead.
     """
     tensors: dict[str, np.ndarray] = {}
     inputs = [client.inputs for client in lowest.clients]
@@ -352,9 +363,12 @@ def common_layers(
 
 
 def lowest_layers(tensors: Mapping[str, np.ndarray]) -> list[softmax_spaces.Floats]:
-    """Return the lowest layer of each of J clients as (D + 1, K), biases last.
+    """Return each client's lowest layer as a matrix (D + 1, K), biases last, in a list.
 
-    Raises FedreproError if the networks have no biases.
+    `tensors` are all clients' networks by name, (J, *shape).
+
+    Raises:
+        FedreproError: the networks have no biases.
     """
     if "bias0" not in tensors:
         raise FedreproError(

@@ -201,10 +201,18 @@ class Softmax:
 
 
 def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.ndarray:
-    """Compute the Fisher information of each weight of a model on `inputs` (n, D): (D + 1, K).
+    """Compute the Fisher information of each weight of a softmax model, for ellipsoids' radii.
 
     It is F_i = mean over examples of (d log p(y | x) / d w_i)^2, with y drawn from the model once
     for each example, as in the authors' code. Source: GEMS, appendix A.
+
+    Args:
+        inputs: examples x, float32 (n, D).
+        centre: the model, float32 (D + 1, K), biases last.
+        rng: generator that draws y.
+
+    Returns:
+        float64 (D + 1, K).
     """
     x = with_ones(inputs).astype(np.float64)
     logits = x @ centre

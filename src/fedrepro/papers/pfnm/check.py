@@ -49,9 +49,12 @@ def run_check(path: Path, echo: Callable[[str], object]) -> int:
 
 
 def check_pfnm(path: Path) -> list[CaseFinding]:
-    """Match the networks in a recorded file again; compare layers and tensors with the results.
+    """Match the clients' networks in a recorded file again, and compare with the authors' results.
 
-    Raises FedreproError if the file cannot be checked.
+    Returns findings on the assignments, size and counts of each layer, and on each tensor.
+
+    Raises:
+        FedreproError: the file cannot be checked.
     """
     arrays = _Arrays(path)
     clients, dims = int(arrays.whole("J", ())), arrays.whole("dims", (None,))

@@ -170,10 +170,13 @@ def start_of(
 
 
 def arriving(clients: Clients, step: int, steps: int, rng: RngKey) -> Clients:
-    """Return the clients with that part of their data that arrives at number `step`, from 0.
+    """Return the clients with only that part of their data that arrives at number `step`, from 0.
 
-    Parts are random, of nearly equal size, and depend on seed, trial and client alone. Raises
-    FedreproError if a client has fewer examples than steps. Source: PFNM, supplement 4.2.
+    Every client's examples are divided at random into `steps` parts of nearly equal size. The
+    division depends on seed, trial and client alone. Source: PFNM, supplement 4.2.
+
+    Raises:
+        FedreproError: a client has fewer examples than there are steps.
     """
 
     def part(client: int, held: int) -> np.ndarray:

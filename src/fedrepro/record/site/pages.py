@@ -349,7 +349,11 @@ def escaped(text: str, signs: str) -> str:
 
 
 def formula(text: str) -> dict[str, Any]:
-    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`."""
+    """Typeset a TeX formula; return its `text`, `wide` and `high` in pixels, and svg `path`.
+
+    Raises:
+        ValueError: if `text` is not a formula that matplotlib can read.
+    """
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 

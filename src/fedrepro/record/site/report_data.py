@@ -156,7 +156,11 @@ class Reports:
 
 
 def read_reports(folder: Path, scale: str, keys: Sequence[str]) -> Reports:
-    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`."""
+    """Read figures and tables (`keys`, as paper/name) and their papers' claims from `folder`.
+
+    Raises:
+        FedreproError: if files are missing, damaged or of another scale (tiny, quick or paper).
+    """
     papers: dict[str, dict[str, ExhibitView]] = {}
     for key in keys:
         files = open_exhibit(folder, key, scale)

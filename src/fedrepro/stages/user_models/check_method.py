@@ -78,7 +78,11 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Return the methods that a Python file defines, or the installed method of this name.
 
-    A name of the literature, such as FedProx, gives a method of the package with other defaults.
+    `wanted` is the path or the name. A name of the literature, such as FedProx, gives a method of
+    the package with other defaults.
+
+    Raises:
+        FedreproError: the file has no method or cannot be loaded, or the name is unknown.
     """
     if wanted.endswith(".py"):
         files = plugins.configured_files()

@@ -82,7 +82,13 @@ def combine(
 
 
 def combined(context: ModelContext, setting: Spec, seed: int) -> GlobalModel:
-    """Apply a one-shot method, `setting`, to a user's models, and return the global model."""
+    """Apply a one-shot method to a user's models, and return the global model.
+
+    `context` has the models, and what is known of clients; `setting` is the method with parameters.
+
+    Raises:
+        FedreproError: the method cannot be applied.
+    """
     lacking = context.lacking(setting.component)
     if setting.component.meta["kind"] == "control":
         lacking = "is control: only one-shot methods make a model of others; --method all has both"
@@ -102,7 +108,14 @@ def _prepared(context: ModelContext, method: Spec, seed: int) -> SharedPreparati
 
 
 def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
-    """Apply a method to the models in `costly`; raise if it makes none, or weights not finite."""
+    """Apply a method to a user's models; return the resulting models and the cost.
+
+    `setting` is the method with its parameters. `costly` has the user's models, and work before
+    aggregation that several choices of parameters share.
+
+    Raises:
+        FedreproError: the method makes no model of these clients, or weights are not finite.
+    """
     done = run_setting(setting, costly)
     if done.made is None:
         said = f"'{setting.token}' makes no global model of these {costly.clients.clients} clients"
@@ -226,8 +239,15 @@ def run_all(
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
     """Apply every one-shot method and control to a user's models, and measure the results.
 
-    `out` is a new folder for a table and each method's model, written whole or not at all. Returns
-    (results of methods, the most accurate first and failed ones last; notes on assumptions).
+    With validation examples, a method that has a grid of parameter values is run with all of them,
+    and the values with the best validation accuracy are measured; otherwise defaults are used.
+    `out` is a new folder for a table and each method's model, written whole or not at all.
+
+    Returns (results of methods, the most accurate first and failed ones last; notes on
+    assumptions).
+
+    Raises:
+        FedreproError: files cannot be used. If a single method fails, its result says why.
     """
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
@@ -318,9 +338,10 @@ def evaluations(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Measure the model in each file of `models` on the examples in the file `files.evaluate`.
 
-    Models may differ in width. Returns (a result per file, notes on assumptions). A result has
-    name, accuracy, loss (the mean of -ln p of the right class in nats, None if scores are not
-    probabilities), recall (by class that has examples), examples, trained parameters and networks.
+    Returns (a result per file of a model, notes on assumptions). Models may differ in width.
+
+    Raises:
+        FedreproError: files cannot be read or do not fit.
     """
     assert files.evaluate is not None
     words, results = files.words, list[dict[str, Any]]()

@@ -32,7 +32,11 @@ SUFFIXES = (*PYTORCH, ".safetensors", ".npz")  # the latter hold named tensors a
 
 
 def read_state(path: Path) -> Any:
-    """Read a state dict (.pt, .safetensors, .npz) without running code from its file."""
+    """Read a state dict (.pt, .safetensors, .npz) without running code from its file.
+
+    Raises:
+        FedreproError: the file is missing or cannot be read.
+    """
     require_file(path)
     if not path.exists():
         raise FedreproError(f"{path} is missing; name the state dict of each client")
@@ -62,7 +66,11 @@ def read_state(path: Path) -> Any:
 
 
 def write_state(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a state dict, or a dict of several with weights, in the format of the file's suffix."""
+    """Write a state dict, or a dict of several with weights, in the format of the file's suffix.
+
+    Raises:
+        FedreproError: several state dicts are to be written to a file other than .pt or .pth.
+    """
     if path.suffix in PYTORCH:
         save_state(path, state)
     elif "state_dicts" in state:
@@ -128,9 +136,14 @@ def read_files(
 ) -> tuple[dict[str, list[Examples]], list[str]]:
     """Read a user's files of examples, and return examples by purpose and notes on assumptions.
 
-    `files` has the paths by purpose, such as validation. Classes that are whole numbers are indices
-    of the networks' outputs, from 0; classes named by words are numbered in alphabetic order, over
-    all files.
+    `files` has the paths by purpose, such as validation; examples have its form, one item per file.
+    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. Classes that
+    are whole numbers are indices, from 0; classes named by words are numbered in alphabetic order,
+    over all files.
+
+    Raises:
+        FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
+            classes are not outputs.
     """
     if not (math.isfinite(form.divide) and form.divide > 0):
         raise FedreproError(f"--divide {form.divide:g} must be a number above 0")
@@ -148,7 +161,11 @@ def read_files(
 
 
 def read_inputs(path: Path, form: DataForm) -> Examples:
-    """Read a file of inputs in the way that `form` describes; labels in it are ignored."""
+    """Read a file of inputs in the way that `form` describes; labels in it are ignored.
+
+    Raises:
+        FedreproError: the file cannot be read, a number is not finite, or inputs do not fit.
+    """
     data = form.read(path, labelled=False)
     return form.fitted(path, data, dict.fromkeys(data.classes, 0))
 
@@ -193,11 +210,14 @@ MOST_PAIRS = 20  # pairs that a sentence lists at most
 def paired_files(
     option: str, files: Sequence[Path], models: Sequence[Path], in_order: bool
 ) -> tuple[list[Path], list[str]]:
-    """Sort a user's files in the order of the models that they belong to; return them and notes.
+    """Sort a user's files in the order of the models that they belong to, by their names.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
-    each model, files stay as they are. Names that do not pair up are refused, unless the user said
-    that files are `in_order`. `option` names the files in errors.
+    each model, files stay as they are. `option` names the files in errors. Returns (files, notes on
+    pairs).
+
+    Raises:
+        FedreproError: names do not pair up, and the user did not say that files are `in_order`.
     """
     if not len(files) == len(models) > 1:
         return list(files), []

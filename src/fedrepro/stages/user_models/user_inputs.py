@@ -196,7 +196,13 @@ class ModelFiles:
 
 
 def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tuple[str, ...]]:
-    """Read a command's files; return (models with context, examples to measure on, notes)."""
+    """Read a command's files; return (models with context, examples to measure on, notes).
+
+    The context is what is known of clients; notes are on assumptions.
+
+    Raises:
+        FedreproError: files cannot be read, or do not fit each other.
+    """
     names = [str(path) for path in files.models]
     if len(set(names)) < len(names):
         raise FedreproError("a file of a model is given twice; give each client's once")

@@ -45,11 +45,14 @@ def query(
     weights: Arrays,
     who: str,
 ) -> tuple[list[Reply], float]:
-    """Let each client compute `question` on its examples; return answers, and passes per client.
+    """Let each client compute the function `question` on its own examples; return all answers.
 
-    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; `weights` are (1, *shape), or
-    (n, *shape), one per client. Raises a FedreproError, that names the method by `who`, for an
-    answer that is not a mapping of names to arrays.
+    Client j has the examples `rows[j]`, int64 (n_j,), of `examples`; question(network, tensors,
+    examples) gets these alone and returns named NumPy arrays. `weights` are (1, *shape), one model
+    for all clients, or (n, *shape), one per client. `who` names the method in errors.
+
+    Raises:
+        FedreproError: an answer is not a mapping of names to arrays.
     """
     answers: list[Reply] = []
     read = held = 0

@@ -104,9 +104,12 @@ class Clients:
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". They are those the client set
-        aside (validation_at: clients), or its part of the data set's; with none a FedreproError is
-        raised.
+        A method must declare the need "client_validation_examples". Examples are those the client
+        set aside, if so configured (validation_at: clients), or its part of the data set's
+        validation split.
+
+        Raises:
+            FedreproError: the client has no validation examples.
         """
         self._require("let clients work on their validation examples", "client_validation_examples")
         rows = self.data.validation[client] if len(self.data.validation) else np.empty(0, int)
@@ -174,40 +177,51 @@ class Clients:
             done: minibatches that each client took in earlier rounds; training goes on after them.
             keep_gradients: return each model's sum of gradients over the steps too.
         """
-        how: dict[str, Any] = {"chosen": chosen, "lr": lr, "steps": steps, "done": done}
-        how |= {"terms": terms, "private": private, "reference": reference, "memory": memory}
-        how["keep_gradients"] = keep_gradients
-        return self._fitted(train, start, rng, epochs=epochs, **how)
+        return self._fitted(
+            train,
+            start,
+            self._tasks(rng, chosen, lr, steps, done),
+            chosen,
+            epochs,
+            terms,
+            private=private,
+            reference=reference,
+            memory=memory,
+            keep_gradients=keep_gradients,
+        )
 
     def average(
-        self, start: dict[str, np.ndarray], rng: RngKey, weights: Sequence[float], **options: Any
-    ) -> Averaged:
-        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
-
-        `options` are `epochs` and, if wanted, `chosen`, `lr`, `steps`, `terms` and `private` of
-        `train`. Models that are not finite are left out, and the result has the sum of the others'
-        weights.
-        """
-        return self._fitted(average, start, rng, weights=weights, **options)
-
-    def _fitted(
         self,
-        fit: Callable[..., Fitted],
-        start: Arrays,
+        start: dict[str, np.ndarray],
         rng: RngKey,
+        weights: Sequence[float],
         *,
         epochs: int,
         chosen: Sequence[int] | None = None,
         lr: Sequence[float] | float | None = None,
         steps: Sequence[int] | int | None = None,
-        done: int | None = None,
         terms: Terms = (),
+        private: Arrays | None = None,
+    ) -> Averaged:
+        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
+
+        Models that are not finite are left out, and the result has the sum of the others' weights.
+        """
+        tasks = self._tasks(rng, chosen, lr, steps)
+        how = {"weights": weights, "private": private}
+        return self._fitted(average, start, tasks, chosen, epochs, terms, **how)
+
+    def _fitted(
+        self,
+        fit: Callable[..., Fitted],
+        start: Arrays,
+        tasks: list[Task],
+        chosen: Sequence[int] | None,
+        epochs: int,
+        terms: Terms,
         **more: Any,
     ) -> Fitted:
-        tasks, settings = self._tasks(rng, chosen, lr, steps), replace(self.settings, epochs=epochs)
-        if done is not None:
-            tasks = [replace(task, rng=task.rng.at(round=-1), done=done) for task in tasks]
-        terms = with_prior(self.network, terms)
+        settings, terms = replace(self.settings, epochs=epochs), with_prior(self.network, terms)
         with self.ledger.timed():
             examples, tasks = self._at_hand(tasks)
             fitted = fit(self.network, examples, tasks, settings, start, terms=terms, **more)
@@ -227,12 +241,21 @@ class Clients:
     ) -> dict[str, np.ndarray]:
         """Train new layers at each client, on top of hidden layers `body` that do not change.
 
-        `body` is weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU;
-        `hidden` are units of new hidden layers, below the new output layer. Training is without
-        augmentation, dropout acts on new hidden layers alone; `patience`, `lr` and `weight_sd`, of
-        normal initial weights, replace the settings. The body is sent to clients, trained layers
-        are sent back: float32 (J, *shape), NaN where training diverged. A method must declare the
-        need "rounds" or "client_training". Source: GEMS, section 3.2, step 4.
+        Training is without augmentation; dropout acts on new hidden layers alone. The body is sent
+        to clients, trained layers are sent back. A method must declare the need "rounds" or
+        "client_training". Source: GEMS, section 3.2, step 4.
+
+        Args:
+            body: weight0 (1, D, L1), bias0 (1, L1), weight1 and so on, fully connected with ReLU.
+            rng: the random key of the round.
+            hidden: units of new hidden layers, below the new output layer.
+            epochs: passes over the examples of each client.
+            patience: epochs without better training accuracy before a client stops; 0: never.
+            lr: learning rate, by default that of the settings.
+            weight_sd: standard deviation of normal initial weights; by default as in the settings.
+
+        Returns:
+            New layers, float32 (J, *shape): weight0 and so on; NaN where training diverged.
         """
         tasks = self._tasks(rng, None, lr, None)
         below = hidden_layers(math.prod(self.network.shape), body)
@@ -293,11 +316,18 @@ class Clients:
     ) -> list[Reply]:
         """Let each chosen client compute `question` on its examples; return the clients' answers.
 
-        question(network, tensors (*shape), examples) returns a dict of arrays. `weights` are of all
-        or some layers: (1, *shape), shared, or (n, *shape), one per client; by default each
-        client's own model. A method must declare the need "client_answers", and for `on`
-        "validation" also "client_validation_examples". Bytes of answers and of weights that clients
-        do not have yet, seconds, and passes over the examples are counted as costs.
+        A method must declare the need "client_answers". Bytes of answers and of weights that
+        clients do not have yet, seconds, and passes over the examples are counted as costs.
+
+        Args:
+            question: question(network, tensors (*shape), examples) runs at each client on its own.
+            weights: of all or some layers: (1, *shape), shared, or (n, *shape), one per client; by
+                default each client's own model.
+            chosen: indices of clients that are asked, by default all.
+            on: "train" or "validation"; the latter needs "client_validation_examples" too.
+
+        Raises:
+            FedreproError: an answer is not a dict of arrays, or clients have no own models.
         """
         self._require("ask clients", "client_answers")
         if on == "validation":
@@ -376,6 +406,7 @@ class Clients:
         chosen: Sequence[int] | None,
         lr: Sequence[float] | float | None,
         steps: Sequence[int] | int | None,
+        done: int | None = None,
     ) -> list[Task]:
         self._require("let clients train", "rounds", "client_training")
         if rng.round < 0:
@@ -388,7 +419,10 @@ class Clients:
         rates = [lr] * len(members) if lr is None or isinstance(lr, int | float) else lr
         counts = [steps] * len(members) if steps is None or isinstance(steps, int) else steps
         each = zip(members, rates, counts, strict=True)
-        return [Task(self.data.rows[j], rng.at(client=j), rate, n) for j, rate, n in each]
+        if done is None:
+            return [Task(self.data.rows[j], rng.at(client=j), rate, n) for j, rate, n in each]
+        rng = rng.at(round=-1)  # one order of minibatches over all rounds
+        return [Task(self.data.rows[j], rng.at(client=j), rate, n, done) for j, rate, n in each]
 
 
 def initial_weights(

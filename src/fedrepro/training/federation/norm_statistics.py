@@ -47,9 +47,11 @@ def running_statistics(
     """Measure a network's running statistics (means, variances of BatchNorm) again on examples.
 
     Returns float32 arrays (*shape) by tensor name, and under "examples" the number of examples.
-    Each BatchNorm keeps the average over batches of up to 500 examples, by whose mean and variance
-    it normalises. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4. Raises a FedreproError if
-    the network has other buffers.
+    Each BatchNorm normalises by the mean and variance of up to 500 examples, and keeps the average
+    of these over all such batches. Source: K. Jordan et al., REPAIR, ICLR 2023, section 4.
+
+    Raises:
+        FedreproError: the network has buffers that no BatchNorm keeps.
     """
     import torch
 

@@ -83,10 +83,15 @@ LINES_ARE_MEANS = "Lines are means over trials, bands one standard deviation."
 
 
 def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
-    """Add to `exhibits` the panels b (Dirichlet), c (colour) and d (both) of figure `part`.
+    """Add configurations of a figure's panels b to d to `exhibits`, each made from its panel a.
 
-    `split` is the caption of b, `pictures` of c and d, with {} for the letter of the panel with
-    grey pictures; `changes` are further keys of c and d.
+    Panel b has Dirichlet class shares, c has colour pictures, and d has both.
+
+    Args:
+        part: name of the figure, without the panel's letter.
+        split: caption of panel b.
+        pictures: caption of panels c and d, with {} for the letter of the panel with grey pictures.
+        changes: further keys of the configuration of panels c and d.
     """
     a = exhibits[f"{part}a"]
     place, title = a["place"].removesuffix("a"), a["title"].removesuffix("homogeneous")
