@@ -124,10 +124,14 @@ def require_several(kind: str, name: str, **given: object) -> None:
 def components(kind: str) -> dict[str, Component]:
     """Return all components of a kind (such as method) by name; first import their modules."""
     if kind not in _loaded:
-        _loaded.add(kind)
+        _loaded.add(kind)  # before their import, since they may ask for components
         modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
-        for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
-            importlib.import_module(module)
+        try:
+            for module in sorted(modules, key=lambda name: (name.rpartition(".")[2], name)):
+                importlib.import_module(module)
+        except BaseException:
+            _loaded.discard(kind)  # or a later call would return those that were imported
+            raise
     _bring_outside()
     return _found[kind]
 
