@@ -14,6 +14,7 @@ import importlib
 import statistics
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ NAMES = {
     "predict": "networks.predict",
     "clients": "training.federation.clients",
     "engine": "training.engine",
+    "trainer": "training.compiled_trainer",  # imported by the engine when it trains
     "examples": "training.examples",
     "minibatches": "training.minibatches",
     "settings": "training.training_settings",
@@ -45,9 +47,16 @@ def works_of(checkout: Path, names: Sequence[str]) -> dict[str, Work]:
     sys.path.insert(0, str(checkout / "src"))
     try:
         found = {key: importlib.import_module(f"fedrepro.{name}") for key, name in NAMES.items()}
-        return {name: WORKS[name](SimpleNamespace(**found)) for name in names}
+        works = {name: WORKS[name](SimpleNamespace(**found)) for name in names}
     finally:
         sys.path.pop(0)
+    own = {name: module for name, module in sys.modules.items() if name.startswith("fedrepro")}
+
+    def run(work: Work) -> None:
+        sys.modules.update(own)  # functions import modules of their checkout
+        work()
+
+    return {name: partial(run, work) for name, work in works.items()}
 
 
 def perceptrons(given: SimpleNamespace) -> Work:

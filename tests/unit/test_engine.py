@@ -17,6 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
+from fedrepro.networks.layers import Affine
 from fedrepro.networks.network import Network
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.networks.predict import network_of
@@ -116,7 +117,7 @@ def require_near(one, two, tolerance=1e-10):
 
 def require_plain(own, found, tolerance=1e-10):
     """Each client has the weights that it has after a plain loop."""
-    layers, rate = len(own.net.sizes) - 1, own.net.dropout
+    layers, rate = sum(isinstance(one, Affine) for one in own.net.layers), own.net.dropout
     for j, task in enumerate(own.tasks):
         wanted = plain.loop(
             lambda w, x, noise: plain.mlp(w, x.flatten(1), noise, layers, rate),

@@ -61,14 +61,14 @@ def test_who_asks_for_it_is_told():
         Plan(Config(), broken("pfnm", "figure-2a", drawing="pie"), "tiny").selected  # noqa: B018
 
 
-SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {drawing: [}\n"
+SMALL = "paper: mine\ntitle: t\nsource: s\nexhibits:\n  one: {headline: true, drawing: [}\n"
 
 
 @pytest.fixture
 def unread(tmp_path, monkeypatch):
     """Files of one's own that cannot be read, one of them in the place of FedAvg's."""
     (tmp_path / "config/exhibits").mkdir(parents=True)
-    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL)
+    (tmp_path / "config/exhibits/mine.yaml").write_text(SMALL.replace("headline: true, ", ""))
     (tmp_path / "config/exhibits/fedavg.yaml").write_text("paper: [")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "config/exhibits/mine.yaml"
@@ -80,11 +80,12 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert set(files.unread) == {"fedavg", "mine"}
     whole, made = plan(), Plan(Config(), files, "tiny")
     assert [e for e in whole.exhibits if not e.startswith("fedavg/")] == [*made.exhibits]
+    assert {e.paper for e in whole.selected} - {e.paper for e in made.selected} == {"fedavg"}
     made = Plan(Config(), files, "paper")
     require_printed(made)
     require_frozen(made)
     told = r"exhibits/mine\.yaml is not valid YAML: .*line 5"
-    for wanted in ("headline", "all", "mine/one", ["pfnm/figure-2a", "mine/one"]):
+    for wanted in ("all", "mine/one", ["pfnm/figure-2a", "mine/one"]):
         unread.with_name("fedavg.yaml").unlink(missing_ok=True)
         with pytest.raises(FedreproError, match=told):
             Plan(Config(exhibits=wanted), load_exhibits(), "tiny").selected  # noqa: B018
@@ -98,8 +99,10 @@ def test_a_file_that_cannot_be_read_hides_its_own_exhibits_alone(unread, capsys)
     assert "exhibits of mine are left out: " in capsys.readouterr().out
 
 
-def test_a_folder_in_place_of_a_file_is_told_to_who_asks_for_the_default_set(unread):
-    unread.with_name("fedavg.yaml").unlink()
+def test_a_file_that_cannot_be_read_is_told_of_if_one_of_the_default_set_is_in_it(unread):
+    unread.write_text(SMALL)
+    with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml is not valid"):
+        Plan(Config(), load_exhibits(), "tiny").selected  # noqa: B018
     unread.unlink()
     unread.mkdir()
     with pytest.raises(FedreproError, match=r"exhibits/mine\.yaml: it is a folder"):

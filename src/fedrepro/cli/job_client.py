@@ -22,7 +22,7 @@ GONE = "fedrepro: the preloaded process is gone, and the job with it; memory may
 def run_preloaded(arguments: Sequence[str]) -> int | None:
     """Let the server run a command of these words; return the job's exit status.
 
-    Returns None if there is no server or it refuses: the caller must then run the job itself.
+    Returns None without a server, or if it refuses: the caller must then run the job itself.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks

@@ -179,7 +179,7 @@ def target_of(path: Name) -> Path:
 def require_target(path: Name, suffixes: Sequence[str], read: Iterable[Name] = ()) -> None:
     """Raise FedreproError, before anything is computed, if a command must not write to `path`.
 
-    It is no file, its name does not end in one of `suffixes`, or the command reads it (`read`).
+    It is a folder or a device, its name ends in none of `suffixes`, or the command reads it.
     """
     target_of(path)
     if Path(path).suffix not in suffixes:

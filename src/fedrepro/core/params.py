@@ -28,7 +28,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True)
 class Arg:
-    """The description of a parameter: meaning, unit, and bounds, of which `above` is exclusive.
+    """The description of a parameter: meaning, unit, and bounds (`above` is exclusive).
 
     later: whether it is newer than recorded results, so that result files leave out its default.
     """

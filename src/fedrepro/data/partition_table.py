@@ -285,7 +285,7 @@ def _counts(examples: TrainingLabels, split: Assignment) -> np.ndarray:
 def _require_sound(
     split: Assignment, again: Assignment, spec: Spec, trial: int, examples: int
 ) -> None:
-    """Raise if a partition, of which `split` and `again` are one draw, is wrong or not repeated.
+    """Raise if a partition is wrong, or its two draws `split` and `again` differ.
 
     Owners of `examples` examples must have the right shape and range, and each client examples.
     """

@@ -338,7 +338,7 @@ def number_form(metric: str) -> Form:
 
 
 def number_text(form: Form, value: float, spread: float) -> str:
-    """Write a number with its spread, as "94.12 ± 0.30"; nan is no spread."""
+    """Write a number with its spread, as "94.12 ± 0.30"; nan means none."""
     return form(value) if pd.isna(spread) else f"{form(value)} ± {form(spread)}"
 
 

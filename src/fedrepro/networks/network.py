@@ -309,7 +309,7 @@ def split(network: Network) -> tuple[Network, Network]:
     if not isinstance(network.layers[-1], Affine) or network.predictions > 1:
         raise FedreproError(
             f"the last layer of this {network.kind} network is not an affine map, so it cannot be "
-            "trained alone"
+            "trained alone; train all layers"
         )
     cut = len(network.layers) - 1
     while cut and isinstance(network.layers[cut - 1], Dropout):

@@ -249,11 +249,19 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, by paper; access to an `unread` one raises."""
+    """The files that define figures and tables, by paper; access to an `unread` one raises.
 
-    def __init__(self, read: Mapping[str, ExhibitFile], unread: Mapping[str, FedreproError]):
+    `of_default` are unreadable papers that may have an exhibit of the default set.
+    """
+
+    def __init__(
+        self,
+        read: Mapping[str, ExhibitFile],
+        unread: Mapping[str, FedreproError],
+        of_default: Collection[str] = (),
+    ):
         super().__init__(read)
-        self.unread = dict(unread)
+        self.unread, self.of_default = dict(unread), of_default
 
     def __missing__(self, paper: str) -> ExhibitFile:
         raise self.unread.get(paper, KeyError(paper))
@@ -301,7 +309,16 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
             read[paper] = file
         except FedreproError as error:
             unread[paper] = error
-    return Papers(read, unread)
+    return Papers(read, unread, [paper for paper in unread if _may_be_default(paths[paper])])
+
+
+def _may_be_default(path: Path) -> bool:
+    """Guess from a file that cannot be read whether it has an exhibit of the default set."""
+    if path.suffix == ".py":
+        return True
+    with contextlib.suppress(OSError):
+        return b"headline: true" in path.read_bytes()
+    return True
 
 
 def parse_exhibits(path: Path) -> ExhibitFile:

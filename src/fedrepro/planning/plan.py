@@ -66,11 +66,13 @@ class Plan:
     def __init__(self, config: Config, files: Mapping[str, ExhibitFile], scale: str) -> None:
         if scale not in SCALES:
             raise FedreproError(f"scale must be tiny, quick or paper, not '{scale}'")
-        self.mistaken = dict(files.unread) if isinstance(files, Papers) else {}
+        files = files if isinstance(files, Papers) else Papers(files, {})
+        self.mistaken = dict(files.unread)
         for paper in config.also.keys() - files.keys() - self.mistaken.keys():
             raise unknown("paper", paper, files, "`also` of config/config.yaml")
         also = {paper: [*file.also, *config.also.get(paper, ())] for paper, file in files.items()}
-        self.files = Papers({k: _with(v, also[k]) for k, v in files.items()}, self.mistaken)
+        whole = {k: _with(v, also[k]) for k, v in files.items()}
+        self.files = Papers(whole, self.mistaken, files.of_default)
         self.config = config
         self.scale = scale
         size = config.granularity.trials_per_job
@@ -141,14 +143,14 @@ class Plan:
         """
         wanted = self.config.exhibits
         if wanted in ("all", "headline"):
-            for error in self.files.unread.values():
-                raise error
+            for paper in self.files.unread if wanted == "all" else self.files.of_default:
+                raise self.files.unread[paper]
             for key, error in self.broken.items():
                 paper, _, name = key.partition("/")
                 if wanted == "all" or self.files[paper].is_headline(name, self.scale):
                     raise error
             exhibits = self.exhibits.values()
-            return [e for e in exhibits if wanted == "all" or e.settings.headline]
+            wanted = [e.key for e in exhibits if wanted == "all" or e.settings.headline]
         return [self.exhibit(key) for key in ([wanted] if isinstance(wanted, str) else wanted)]
 
     def exhibit(self, key: str) -> Exhibit:
@@ -276,7 +278,6 @@ class Plan:
 
 
 def _with(file: ExhibitFile, also: list[dict[str, Any]]) -> ExhibitFile:
-    """Return a copy of the file in which all figures and tables get the methods `also` too."""
     return file if also == file.also else file.model_copy(update={"also": also})
 
 
@@ -310,10 +311,10 @@ def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
 
 
 def ground_of(parts: Iterable[Exhibit]) -> str:
-    """Return a SHA-256 digest of the conditions of a leaderboard, of which `parts` are the tables.
+    """Return a SHA-256 digest of the conditions of a leaderboard, to notice if they change.
 
-    Conditions are data, partitions, models and training with all parameters and versions, numbers
-    of trials, and selection rules, but not the methods.
+    `parts` are the leaderboard's tables. Conditions are data, partitions, models and training with
+    all parameters and versions, numbers of trials, and selection rules, but not the methods.
     """
     lines = []
     for exhibit in parts:

@@ -245,7 +245,8 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     Raises:
         FedreproError: this installation has not the leaderboard's tables, or a file is missing.
     """
-    folder, entry = folder.resolve(), read_entry(folder)
+    entry = read_entry(folder)  # first, since a link that leads to itself cannot be resolved
+    folder = folder.resolve()
     with temporary_folder() as work, _planned(entry, folder, work / "run") as plan:
         paths = metrics_files_of(plan, entry.exhibits)
         if lacking := [path for path in paths if not (folder / path).exists()]:

@@ -408,7 +408,7 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         line, style = paths[measure.label][1], styles[measure.label].line
         x, mean, sd = line.x, line.mean, line.sd
         if measure.show:
-            if asked:  # a gap where there is no result
+            if asked:  # a gap where a result is missing
                 points = dict(zip(x, zip(mean, sd, strict=True), strict=True))
                 found = [points.get(size, (math.nan, math.nan)) for size in asked]
                 x, mean, sd = asked, *map(list, zip(*found, strict=True))

@@ -187,7 +187,8 @@ def _draw(
             second, small = "" if all(more) else f"{sum(more)} of {len(more)}", 5.5
         else:
             second, small = "" if math.isnan(more) else f"± {shade.text(more)}", 4.8
-        texts = [(0.68 if second else 0.5, 6.5, shade.text(value)), (0.25, small, second)]
+        texts = [(0.68 if second else 0.5, 6.5, shade.text(value))]
+        texts += [(0.25, small, second)] if second else []
         if crossed:
             axes.plot(column + 0.5, row + 0.66, "x", color=CROSS, markersize=8, markeredgewidth=1.8)
             texts = [(0.25, 5.5, shade.text(value))]
