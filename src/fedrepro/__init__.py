@@ -10,9 +10,9 @@ __version__ = "0.1.0"
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
-    "compare": "fedrepro.stages.user_runs",
+    "compare": "fedrepro.stages.runs_from_options",
     "results": "fedrepro.numbers.results_table",
-    "run": "fedrepro.stages.user_runs",
+    "run": "fedrepro.stages.runs_from_options",
     "start": "fedrepro.stages.working_folder",
 }
 

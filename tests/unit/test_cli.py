@@ -127,7 +127,7 @@ def test_the_command_that_repeats_a_run_names_files_of_components(
     monkeypatch.setenv("FEDREPRO_COMPONENTS", named)
     table = pd.DataFrame(columns=["method"])
     table.attrs = {"file": "x.svg", "csv": "x.csv", "yaml": "x.yaml", "command": "fedrepro run x"}
-    monkeypatch.setattr("fedrepro.stages.user_runs.run_words", lambda *_: table)
+    monkeypatch.setattr("fedrepro.stages.runs_from_options.run_words", lambda *_: table)
     assert main(["run", "x"]) == 0
     prefix = f"FEDREPRO_COMPONENTS='{named}' " if named else ""
     assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
@@ -139,7 +139,7 @@ def test_check_passes_its_exit_code_on(tmp_path, capsys):
     assert main(["check", "pfnm", str(tmp_path / "absent.npz")]) == 2
 
 
-@pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
+@pytest.mark.parametrize("place", ["cli.commands.run_command", "core.registry.components"])
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
 
@@ -159,7 +159,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch
             raise ImportError("initialization failed") from None
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("fedrepro.cli.app.run_command", loading)
+    monkeypatch.setattr("fedrepro.cli.commands.run_command", loading)
     try:
         assert main(["list", "methods"]) == 130
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -172,7 +172,7 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
     def broken(_words):
         raise ZeroDivisionError("of\nsomething")
 
-    monkeypatch.setattr("fedrepro.cli.app.run_command", broken)
+    monkeypatch.setattr("fedrepro.cli.commands.run_command", broken)
     assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")

@@ -20,7 +20,7 @@ from fedrepro.numbers.exhibit_metadata import exhibit_metadata, stand_in
 from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.numbers.verdicts.exhibit_values import Numbers, grids
 from fedrepro.planning.config import Config
-from fedrepro.planning.exhibit_settings import Case, ExhibitSettings, MethodEntry
+from fedrepro.planning.exhibit_config import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.jobs import Jobs, Scenario, TrialBlock
 from fedrepro.planning.plan import Plan
 

@@ -47,7 +47,7 @@ def snakemake(monkeypatch):
 
 
 def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedrepro.cli.app.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrepro.cli.commands.find_spec", lambda name: None)
     assert main(["start", str(tmp_path / "new")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"Snakemake, which is not installed here: pip install .*'snakemake<10", said)

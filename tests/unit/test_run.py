@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import working_folder
-from fedrepro.stages.user_runs import _place
+from fedrepro.stages.runs_from_options import _place
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",

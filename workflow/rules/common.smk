@@ -232,7 +232,7 @@ def caption_of(wildcards):
     return re.sub(r"([*_`|\\])", r"\\\1", exhibit_of(wildcards).caption)
 
 
-def exhibit_settings(wildcards):
+def exhibit_config(wildcards):
     """Return a text of all that a drawing depends on besides numbers, such as labels."""
     exhibit = exhibit_of(wildcards)
     settings = exhibit.settings.model_dump_json()

@@ -39,7 +39,7 @@ use rule site as exhibit with:
             **OF_PLAN,
             out=f"{DRAWN}/{{paper}}/{{exhibit}}",
         ),
-        settings=exhibit_settings,
+        settings=exhibit_config,
         caption=caption_of,
         schema=SCHEMA_VERSION,
     message:
@@ -89,7 +89,7 @@ use rule report_maps as report_exhibit with:
     params:
         drawn=f"{DRAWN}/{{paper}}/{{exhibit}}.*",  # with .times.csv, if there is one
         to="reports/{scale}/{paper}",
-        settings=exhibit_settings,
+        settings=exhibit_config,
         caption=caption_of,
         schema=SCHEMA_VERSION,
 

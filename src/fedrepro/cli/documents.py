@@ -22,8 +22,8 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     printed_counts,
     settled_counts,
 )
-from fedrepro.planning import config, exhibit_settings
-from fedrepro.planning.exhibit_settings import ComponentEntry
+from fedrepro.planning import config, exhibit_config
+from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.record_results import RECORD, drawn_keys
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
@@ -73,7 +73,7 @@ def page(template: str) -> str:
         trim_blocks=True,
         keep_trailing_newline=True,
     )
-    modules = (api, config, exhibit_settings, params, registry, selection_rules)
+    modules = (api, config, exhibit_config, params, registry, selection_rules)
     shared: dict[str, Any] = {module.__name__.rpartition(".")[2]: module for module in modules}
     shared |= {"keys": _keys, "models_of": _models_of, "parameters": _parameters}
     methods = names_of_field(registry.components("method"))

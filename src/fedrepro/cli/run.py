@@ -72,7 +72,7 @@ def run(
 
     The run is kept as YAML. A second time the command goes on where it was.
     """
-    from fedrepro.stages.user_runs import COLUMNS, CONFIDENCE, run_words
+    from fedrepro.stages.runs_from_options import COLUMNS, CONFIDENCE, run_words
 
     options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
     given: str | dict[str, object] = methods

@@ -47,9 +47,10 @@ def _axis(board: Mapping[str, Any]) -> str:
 
 
 def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
-    """Return for each start of clients its rows by data set, and the ranked methods' over all.
+    """Split a leaderboard into (starts, rows by data set, rows of ranked methods over all data).
 
-    "all", if there, is the last data set. References and methods without a score have no rank.
+    `starts` says whether clients began from equal weights. "all", if there, is the last data set.
+    References and methods without a score have no rank.
     """
     families = []
     for starts in STARTS:

@@ -407,8 +407,9 @@ def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
 def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate the nonzero errors, room.errors, through a convolution, to room.lower.
 
-    Each error times its channel's kernel is added to the window of inputs that the output has seen.
-    Lower rows of the kernel come first, so that sums follow the outputs' order.
+    `c` is the convolution's row of numbers in `convs`. Each error times its channel's kernel is
+    added to the window of inputs that the output has seen. Lower rows of the kernel come first, so
+    that sums follow the outputs' order.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])

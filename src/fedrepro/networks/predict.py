@@ -49,10 +49,11 @@ def _network_of(model: Spec, component: Component, shape: tuple[int, ...], class
 def predict_belief(
     network: Network, tensors: Mapping[str, np.ndarray], examples: Scaled, samples: int, rng: RngKey
 ) -> torch.Tensor:
-    """Return class probabilities (N·predictions, K) of a Bayesian network, means over weight draws.
+    """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
-    For `tensors` (*shape), `samples` and `rng` see `draws_of`. Source: P2P, section 5.2, which does
-    not give the number of draws.
+    The network makes P predictions for each of N examples, more than one for texts alone. For
+    `tensors`, `samples` and `rng` see `draws_of`. Source: P2P, section 5.2, which does not give the
+    number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 

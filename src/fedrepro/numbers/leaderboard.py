@@ -84,7 +84,7 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of a leaderboard in words; chosen_by: how its parameter values were selected."""
+    """Texts on a leaderboard's method: its label, its needs, how settings were `chosen_by`."""
 
     label: str
     kind: str

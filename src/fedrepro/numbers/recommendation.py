@@ -28,7 +28,7 @@ from fedrepro.numbers.leaderboard import (
     STARTS,
 )
 from fedrepro.numbers.significance_ranking import standings
-from fedrepro.planning.exhibit_settings import SCALES
+from fedrepro.planning.exhibit_config import SCALES
 
 IID, LABELS = "iid", "labels"
 IID_ALPHA = 10.0

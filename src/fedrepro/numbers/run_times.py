@@ -127,7 +127,10 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read the run time tables next to files of metrics."""
+    """Read the tables of run times next to files of metrics; a row has seconds by column.
+
+    A table without the column `needed` raises FedreproError.
+    """
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

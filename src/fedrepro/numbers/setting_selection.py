@@ -19,8 +19,8 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.params import render
 from fedrepro.core.selection_rules import TIE_DIGITS, Over, SelectionRule, rungs
 from fedrepro.numbers.trial_statistics import FAILED, Series, by_metric, is_final, mean, sd
+from fedrepro.planning.exhibit_config import TOGETHER
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
-from fedrepro.planning.exhibit_settings import TOGETHER
 
 if TYPE_CHECKING:
     import pandas as pd

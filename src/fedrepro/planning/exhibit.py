@@ -32,6 +32,7 @@ from fedrepro.data.holdout import (
     validation_count,
 )
 from fedrepro.planning.config import ExhibitFile
+from fedrepro.planning.exhibit_config import ComponentEntry, ExhibitSettings
 from fedrepro.planning.exhibit_methods import (
     PUBLIC_SAMPLE,
     TUNED,
@@ -43,7 +44,6 @@ from fedrepro.planning.exhibit_methods import (
 )
 from fedrepro.planning.exhibit_methods import ExhibitMethod as ExhibitMethod
 from fedrepro.planning.exhibit_methods import Setting as Setting
-from fedrepro.planning.exhibit_settings import ComponentEntry, ExhibitSettings
 from fedrepro.planning.figure_interface import CASE as CASE
 from fedrepro.planning.figure_interface import TABLE, Planned
 from fedrepro.planning.jobs import Run as Run

@@ -130,6 +130,7 @@ def _require_current(key: str, files: Mapping[Run, Mapping[str, Any]]) -> None:
 def redraw(scale: str, keys: Sequence[str], target: Path = RECORD) -> Recorded:
     """Draw recorded figures and tables again with the present drawing code, and record them again.
 
+    `keys` are such as pfnm/figure-2a, recorded in `target` at the `scale` tiny, quick or paper.
     FedreproError is raised if one is not recorded, or must be computed again, because its record
     has other methods, points or trials than the present configuration.
     """

@@ -32,7 +32,7 @@ from fedrepro.planning.config import (
     load_exhibits,
     validated,
 )
-from fedrepro.planning.exhibit_settings import Scale
+from fedrepro.planning.exhibit_config import Scale
 from fedrepro.planning.figure_interface import Strict
 from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan, part_keys

@@ -77,10 +77,11 @@ class NetArrays(NamedTuple):
     """A network's architecture: the body, then L affine maps.
 
     sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each begins
-    among all weights. activations (L,): where its outputs begin, of `rows` predictions, `each` per
-    example. Representation matching has J maps f_j: pairs (J, 2), numbers of source and target
-    activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the gradient; given:
-    those of images. kept: probability that dropout keeps a unit. entropies: terms of the loss.
+    among all weights. activations (L,): where its outputs begin. rows: predictions of a minibatch,
+    `each` of them per example. Representation matching has J maps f_j: pairs (J, 2), numbers of
+    source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
+    gradient; given: the maps between images. kept: probability that dropout keeps a unit.
+    entropies: factors of the loss's entropy terms.
     tensors (T, 3): begin, rows and columns of random (variational) weights; table: normal numbers.
     size: of the vector, or of the means in it. by: address of the matrix product.
     """
@@ -129,7 +130,9 @@ class Model(NamedTuple):
 
     summed: sum of gradients over steps, or empty. moments: of the optimiser, (S,) or empty. used:
     the weights that a step computes with, for a variational network a random draw. Then `weights`
-    are means, followed by standard deviations before softplus, each (S / 2,), as are the prior's.
+    are means, followed by standard deviations before softplus, each (S / 2,). deviation: the
+    standard deviations of that draw. prior, prior_deviation: means and deviations of its prior, or
+    empty.
     """
 
     weights: Array

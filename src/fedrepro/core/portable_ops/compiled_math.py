@@ -398,12 +398,13 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
 
 @written
 def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> None:
-    """Compute out = begin + a @ b; `size` is (rows, inner, columns), columns a multiple of PAD.
+    """Write LLVM code, by `code`, that computes out = begin + a @ b.
 
-    `by` is the address of the code that `multiplier` compiles; out, begin (rows, columns) and b
-    (inner, columns) are (flat array, offset, row stride), where a stride 0 of `begin` repeats a
-    row; a (rows, inner) has its stride from column to column in addition. An element is begin + a_0
-    b_0 + a_1 b_1 + …, added in this order, each rounded once.
+    `size` is (rows, inner, columns), columns a multiple of PAD. `by` is the address of the code
+    that `multiplier` compiles; out, begin (rows, columns) and b (inner, columns) are (flat array,
+    offset, row stride), where a stride 0 of `begin` repeats a row; a (rows, inner) has its stride
+    from column to column in addition. An element is begin + a_0 b_0 + a_1 b_1 + …, added in this
+    order, each rounded once.
     """
     call_address(code, by, out, begin, a, b, size)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.arena.leaderboard_2 import more_rounds, second
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 # LeNet without biases, as in FedFisher's public code
 LENET = component("cnn", channels=[6, 16], kernel=5, padding="valid", hidden=[120, 84], bias=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, exhibit
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, exhibit
 
 CHANGES = [
     """Settings are chosen in each trial, as the best client is. A table shows the one that is best

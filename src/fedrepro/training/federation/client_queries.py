@@ -161,10 +161,10 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 
 @dataclass(frozen=True)
 class ClientCost:
-    """Costs of clients' work, outside of training but for traffic and seconds.
+    """The costs of clients' work: exchanges, passes (without training), traffic and seconds.
 
     exchanges: how often clients computed a statistic. passes: how often they read all their
-    examples.
+    examples for it.
     """
 
     traffic: Traffic = field(default_factory=Traffic)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from fedrepro.papers.fedavg.exhibits import table_1 as t1
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
@@ -279,7 +279,10 @@ def one_holder(percent: int, sgd: Entry) -> Entry:
 
 
 def small_table_3(targets: list[int], epochs: int, sgd_rounds: int, **small: Any) -> ExhibitData:
-    """Return what makes a test run of table 3, with easier `targets` in percent."""
+    """Return table 3's configuration for small test runs, with three easier `targets` in percent.
+
+    `epochs` are FedAvg's, `sgd_rounds` those of SGD at one holder; `small` has other parameters.
+    """
     low, middle, high = targets
     fedsgd = with_changes(CIFAR_FEDSGD, **small, until=low / 100, training=SMALL_B_INF)
     fedavg = with_changes(CIFAR_FEDAVG, **small, until=low / 100, epochs=epochs)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 Rounds = dict[float, int]  # share of clients C -> when a run ends at the latest

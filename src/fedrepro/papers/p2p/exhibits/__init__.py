@@ -9,7 +9,7 @@ from typing import Any
 
 from fedrepro.papers.p2p.exhibits import simulations
 from fedrepro.papers.p2p.exhibits.simulations import CROSSED, LEANING, SHAPES, Case
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 

@@ -7,7 +7,7 @@ chosen where the paper does not say.
 from __future__ import annotations
 
 from fedrepro.papers.pfnm.exhibits import paper_figures as p
-from fedrepro.planning.exhibit_settings import Entry, ExhibitData, component, exhibit, with_changes
+from fedrepro.planning.exhibit_config import Entry, ExhibitData, component, exhibit, with_changes
 
 exhibits: dict[str, ExhibitData] = {}
 
