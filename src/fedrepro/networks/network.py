@@ -96,6 +96,20 @@ class Network:
         }
 
     @property
+    def sizes(self) -> tuple[int, ...] | None:
+        """Return (inputs, hidden…, outputs) of a fully connected ReLU network; None for any other.
+
+        Every layer of such a network has a bias; there may be dropout after every hidden layer.
+        """
+        turns = (Affine, Relu, Dropout) if self.dropout else (Affine, Relu)
+        if any(not isinstance(layer, turns[i % len(turns)]) for i, layer in enumerate(self.layers)):
+            return None
+        affine = [layer for layer in self.layers if isinstance(layer, Affine)]
+        if not all(layer.biased for layer in affine):
+            return None
+        return (math.prod(self.shape), *(layer.units for layer in affine))
+
+    @property
     def shapes(self) -> dict[str, Shape]:
         return {name: parameter.shape for name, parameter in self.parameters.items()}
 
