@@ -71,7 +71,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
     drawn = new_figure(0.75 + sum(height + 0.8 for height in heights))
-    top, left, beside = 0.9, 1.95, 0.5
+    top, left, ranks = 0.9, 1.95, 0.5
     ends = table[table["class"] != "reference"][["score_low", "score_high"]].to_numpy(float)
     # all intervals and both bounds, but nothing below LEAST
     low, high = float(np.nanmin(ends, initial=0.0)), float(np.nanmax(ends, initial=1.0))
@@ -79,7 +79,7 @@ def groups(board: Mapping[str, Any], table: Frame) -> Figure:
         wide = (WIDTH - left) / len(columns)
         drawn.text(LEFT, 1 - (top - 0.28) / drawn.get_figheight(), f"clients of {starts}")
         for at, (data, rows) in enumerate(columns.items()):
-            right = WIDTH - left - (at + 1) * wide + beside
+            right = WIDTH - left - (at + 1) * wide + ranks
             axes = _axes(drawn, left + at * wide, right, top, height)
             _groups_of(axes, order, rows.set_index("method"), named=at == 0)
             _lines(axes, board, rows)
@@ -113,12 +113,12 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
     """
     at, ticks = 0, {}
     room = 0.0033 / axes.get_position().width
-    beside: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
+    centred: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "va": "center"}
     for kind, rows in order.groupby("class", sort=False):
         look = MARKS[str(kind)]
         heading: dict[str, Any] = {"ha": "right", "fontsize": 7.5, "fontweight": "bold"}
         if named:
-            axes.text(-room, at, str(kind), color=look.colour, **heading, **beside)
+            axes.text(-room, at, str(kind), color=look.colour, **heading, **centred)
         at += 1
         for method, row in standings.reindex(rows["method"]).iterrows():
             ticks[at] = str(method) if named else ""
@@ -128,7 +128,7 @@ def _groups_of(axes: Axes, order: Frame, standings: Frame, *, named: bool) -> No
                 ends = [row["score_low"], row["score_high"]]
                 axes.plot(ends, [at, at], color=look.colour, linewidth=1.6, zorder=3)
                 axes.plot(row["score"], at, look.marker, color=look.colour, zorder=4, **DOT)
-                axes.text(1 + room, at, _place(row), fontsize=6, **beside)
+                axes.text(1 + room, at, _place(row), fontsize=6, **centred)
             at += 1
     axes.set_yticks([*ticks], [*ticks.values()])
     axes.set_ylim(at - 0.4, -0.6)
@@ -218,9 +218,9 @@ def _names(axes: Axes, own: Frame) -> None:
     for column, of_column in rows.groupby("column"):
         heights = spread(of_column["score"].to_numpy(float), gap)
         # names of the first column have the room to the left of it
-        ends, aside = of_column["bytes_up"], 2.5 + 0.7 * of_column["points"].max()
-        side, end, aside = ("left", ends.max(), aside) if column else ("right", ends.min(), -aside)
-        moved = offset_copy(axes.transData, axes.get_figure(root=True), x=aside, units="points")
+        ends, shift = of_column["bytes_up"], 2.5 + 0.7 * of_column["points"].max()
+        side, end, shift = ("left", ends.max(), shift) if column else ("right", ends.min(), -shift)
+        moved = offset_copy(axes.transData, axes.get_figure(root=True), x=shift, units="points")
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, heights[-1] - gap), max(high, heights[0] + gap))
         for row, height in zip(of_column.to_dict("records"), heights, strict=True):

@@ -419,8 +419,8 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         elif measure in marks:
             # to the left of its point: several of one size would hide each other
             left = -BESIDE * (1 + marks.index(measure)) / 72
-            aside = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
-            style |= {"transform": axes.transData + aside, "linestyle": "none"}
+            shift = ScaledTranslation(left, 0, axes.figure.dpi_scale_trans)
+            style |= {"transform": axes.transData + shift, "linestyle": "none"}
             axes.errorbar(x, mean, sd, capsize=2, elinewidth=0.8, **style)
     if marks:
         axes.margins(x=0.06 * (1 + len(marks)))  # room for them
@@ -438,13 +438,13 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
     axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _write(axes: Axes, text: str, point: tuple[float, float], aside: Any, **look: Any) -> None:
-    """Write a small text at `point`, `aside` by points, with a white outline, over all lines."""
+def _write(axes: Axes, text: str, point: tuple[float, float], shift: Any, **look: Any) -> None:
+    """Write a small text `shift` points away from `point`, with a white outline, over all lines."""
     from matplotlib.patheffects import withStroke
 
     look |= {"fontsize": 6.5, "zorder": 8, "textcoords": "offset points"}
     halo = [withStroke(linewidth=2, foreground="white")]
-    axes.annotate(text, point, aside, path_effects=halo, **look)
+    axes.annotate(text, point, shift, path_effects=halo, **look)
 
 
 def _name_values(axes: Axes, values: list[float], line: Line) -> None:
@@ -465,8 +465,8 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
     points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
-    side, x, aside = ("left", 0, 3) if taken else ("right", 1, -3)
+    side, x, shift = ("left", 0, 3) if taken else ("right", 1, -3)
     text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
     look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-    _write(axes, text, (x, 0), (aside, 3), color=canvas.SOFT, xycoords="axes fraction", **look)
+    _write(axes, text, (x, 0), (shift, 3), color=canvas.SOFT, xycoords="axes fraction", **look)
