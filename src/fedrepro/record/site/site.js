@@ -31,24 +31,30 @@
     });
     return heads;
   }
-  function stack() {
-    document.querySelectorAll(".wide table, .table-wrapper table").forEach(function (table) {
-      const box = table.closest(".wide, .table-wrapper");
-      if (!box.clientWidth) return;  // in a closed fold
-      table.classList.remove("stacked");
-      if (window.innerWidth > 736 || box.scrollWidth <= box.clientWidth + 1) return;
-      const heads = headsOf(table);
-      Array.from(table.tBodies).forEach(function (body) {
-        Array.from(body.rows).forEach(function (row) {
-          Array.from(row.cells).forEach(function (cell, at) { cell.dataset.head = at ? heads[at] || "" : ""; });
-        });
+  function label(table) {
+    const heads = headsOf(table);
+    Array.from(table.tBodies).forEach(function (body) {
+      Array.from(body.rows).forEach(function (row) {
+        Array.from(row.cells).forEach(function (cell, at) { cell.dataset.head = at ? heads[at] || "" : ""; });
       });
+    });
+  }
+  function stack(within) {
+    // all widths are read between the two writes: the browser lays the page out once
+    const tables = Array.from(within.querySelectorAll(".wide table, .table-wrapper table"));
+    tables.forEach(function (table) { table.classList.remove("stacked"); });
+    if (window.innerWidth > 736) return;
+    tables.filter(function (table) {
+      const box = table.closest(".wide, .table-wrapper");
+      return box.scrollWidth > box.clientWidth + 1;  // both are 0 in a closed fold
+    }).forEach(function (table) {
+      label(table);
       table.classList.add("stacked");
     });
   }
-  window.addEventListener("resize", stack);
-  document.addEventListener("toggle", stack, true);
-  stack();
+  window.addEventListener("resize", function () { stack(document); });
+  document.addEventListener("toggle", function (event) { if (event.target.open) stack(event.target); }, true);
+  stack(document);
 
   // -------------------------------------------- what scrolls by itself is reached by keys too
   document.querySelectorAll("pre, .table-wrapper").forEach(function (part) { part.tabIndex = 0; });
