@@ -91,7 +91,7 @@ def _options(
 def start(
     folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
 ) -> None:
-    """Make a folder to compute in, with the configuration and the workflow of this fedrepro."""
+    """Copy the Snakemake workflow and its configuration to `folder`, to run experiments there."""
     from fedrepro.stages.working_folder import start as begin
 
     say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
@@ -106,7 +106,7 @@ def exhibits(
         str, typer.Option(help="print those of this paper as a file for config/exhibits")
     ] = "",
 ) -> None:
-    """List every figure and table, with the command that makes it."""
+    """List papers' figures and tables, with the commands that run them at the size `scale`."""
     from fedrepro.numbers.exhibit_metadata import command, command_of
     from fedrepro.planning.config import load_exhibits
 
@@ -154,7 +154,7 @@ def bench(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="which one; none: a list of them")] = "",
 ) -> None:
-    """Measure speed against targets: exit 1 if one is missed. `bench NAME --help` says more."""
+    """Run a benchmark with its options (in `context`); exit 1 if it is slower than its target."""
     if not BENCHMARKS.is_dir():
         raise FedreproError("only a checkout has the benchmarks; start in its root")
     texts = {path.stem: path.read_text("utf-8") for path in sorted(BENCHMARKS.glob("*.py"))}
@@ -231,7 +231,7 @@ def plan(
 def documents(
     check: Annotated[bool, typer.Option(help="only say whether they are in step")] = False,
 ) -> None:
-    """Regenerate config/README.md, and the numbers in docs and findings."""
+    """Rewrite outdated pages (config/README.md, numbers in docs); `check` lists them, exits 1."""
     from fedrepro.cli.documents import documents as generated
     from fedrepro.core.artifacts import write_text
 
@@ -253,7 +253,7 @@ def site(
     scale: Scale = "paper",
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
-    """Write the website of recorded results, or of a scale's reports; nothing is computed."""
+    """Write the web pages of the results in `reports`/`scale`; no result is computed for them."""
     from fedrepro.stages.reports import draw_site
 
     draw_site(scale, reports / scale, out)

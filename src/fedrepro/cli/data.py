@@ -23,7 +23,7 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 
 @data_app.command("list")
 def list_data(scale: Scale = "") -> None:
-    """List every data set with files and licence, and the contents of those prepared at a scale."""
+    """List data sets, files, licences; count classes of data prepared for runs of size `scale`."""
     from fedrepro.core.registry import components
     from fedrepro.data.prepared import SPLITS, load_prepared
     from fedrepro.data.raw_files import read_dataset_table
@@ -86,7 +86,7 @@ def fetch_data(
     scale: Scale = "",
     jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
-    """Download the raw files of data sets and prepare them where the workflow looks for them."""
+    """Download data sets, and prepare them in results/`scale` for runs of this size."""
     from fedrepro.core.component_tokens import setting_names
     from fedrepro.core.registry import components, parse_token
     from fedrepro.stages import data

@@ -37,7 +37,7 @@ WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
 
 
 def documents() -> dict[Path, str]:
-    """Return all documents with a generated part, except some unchanged ones, as texts by path."""
+    """Return {path: new text} of config/README.md and of pages whose generated part has changed."""
     texts = {Path("config/README.md"): page("config.md")}
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
@@ -83,7 +83,7 @@ def page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table with counts, by paper, of printed values, claims and verdicts."""
+    """Return a markdown table of each paper's numbers and claims, counted by whether ours agree."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -97,7 +97,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the pydantic classes of a drawing's options and of items in its lists."""
+    """Return the pydantic class `options` of a drawing, and classes of items of its list fields."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]

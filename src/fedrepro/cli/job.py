@@ -163,7 +163,7 @@ def _compute(data: dict[str, Any], device: str) -> None:
 
 
 def compute(job: Any, device: str) -> None:
-    """Run `job`, a `planning.jobs.Job` of a stage that computes, on `device` (cpu or cuda)."""
+    """Run `job`, a `planning.jobs.Job`, on `device` (cpu or cuda); write its results to job.out."""
     from fedrepro.planning.jobs import MEMBERS
 
     out = Path(job.out)

@@ -20,9 +20,9 @@ GONE = "fedrepro: the preloaded process is gone, and the job with it; memory may
 
 
 def run_preloaded(arguments: Sequence[str]) -> int | None:
-    """Let the server run a command of these words; return the job's exit status.
+    """Let the server, a process with libraries loaded, run `fedrepro` with these `arguments`.
 
-    Returns None without a server, or if it refuses: the caller must then run the job itself.
+    Returns the exit status, or None if no server runs or it refuses: the caller must run the job.
     """
     options = dict(zip(arguments, arguments[1:], strict=False))  # noqa: RUF007
     # libraries read their number of threads once, and no GPU is shared with a process that forks
@@ -65,7 +65,7 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text that is equal for equal Python, libraries and sources (of hash `digest`)."""
+    """Return a text that client and server compare: Python, kernels, and a `digest` of sources."""
     return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
 
 

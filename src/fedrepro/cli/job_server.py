@@ -52,9 +52,9 @@ main(*map(int, sys.argv[1:]))"""
 
 
 def start_server(jobs: int) -> int | None:
-    """Start the server for a workflow of that many jobs; an environment variable names its socket.
+    """Start a process that has libraries loaded and forks for each of a workflow's `jobs`.
 
-    Returns the writing end of the pipe that keeps the server alive, or None if none is started.
+    Returns the writing end of a pipe that keeps it alive, or None if not started, as for few jobs.
     """
     os.environ.pop(SOCKET, None)
     if jobs < FEW or sys.platform != "linux" or os.environ.get("FEDREPRO_PRELOAD", "1") == "0":
@@ -79,7 +79,7 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job from the socket `listener`; fork for it if its `identity` equals `own`."""
+    """Receive a job at the socket `listener`; fork to run it if its client's identity is `own`."""
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []

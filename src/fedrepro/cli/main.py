@@ -72,7 +72,7 @@ def _make_printable() -> None:
 
 
 def _note_interrupts(seen: list[int]) -> bool:
-    """Note each Ctrl-C in `seen`, since libraries may hide a KeyboardInterrupt; False if denied."""
+    """Record each Ctrl-C in `seen`, as libraries may hide it; return whether a handler was set."""
     import signal
 
     def note(number: int, _: object) -> None:
@@ -122,10 +122,7 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load users' component files in config/config.yaml, unless others are set.
-
-    A mistake in the configuration is ignored here.
-    """
+    """Let this process load the `components` files of config/config.yaml, unless others are set."""
     from fedrepro.core import plugins
 
     text = ""

@@ -27,7 +27,7 @@ def _signed(value: float) -> str:
 
 
 def planned(scale: str) -> Plan:
-    """Return the plan of all figures and tables, with their jobs."""
+    """Return all figures and tables, planned as jobs of size `scale` (tiny, quick or paper)."""
     from fedrepro.planning.config import load_config, load_exhibits
     from fedrepro.planning.plan import Plan
 
@@ -42,7 +42,7 @@ def record(
     source: Annotated[Path, typer.Option(help="reports, also of another machine")] = REPORTS,
     target: Record = RECORD,
 ) -> None:
-    """Copy results to reports/record, which is kept: figures, numbers, provenance, run time."""
+    """Copy figures, numbers and provenance of runs of size `scale` to the folder `target`."""
     from fedrepro.record.record_results import record as keep
 
     done = keep(scale, keys or (), source, target)
@@ -57,7 +57,7 @@ def redraw(
     scale: Scale = "quick",
     target: Record = RECORD,
 ) -> None:
-    """Draw recorded exhibits again from their recorded numbers, as config and code are now."""
+    """Draw figures recorded at size `scale` from their numbers, by present code and config."""
     from fedrepro.stages.reports import redraw as again
 
     for path in again(scale, keys, target).files:
@@ -75,7 +75,7 @@ def compare(
     metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
     split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
 ) -> None:
-    """Compare your numbers with the recorded ones; or two methods, as in: compare mine fedavg."""
+    """Compare numbers with recorded ones, or two methods in `exhibit`: a figure, paper or all."""
     if other is not None:
         _compare_methods(key, other, scale, reports, metric, split, exhibit)
         return
@@ -127,7 +127,7 @@ def results(
     csv: Annotated[bool, typer.Option("--csv", help="as csv, with every column")] = False,
     reports: Reports = REPORTS,
 ) -> None:
-    """List every method's final values and chosen settings in every scenario of drawn exhibits."""
+    """List final metrics and tuned hyper-parameters of methods in figures drawn at size `scale`."""
     from fedrepro.numbers import results_table as tables
     from fedrepro.numbers.exhibit_tables import csv_text
 
@@ -167,7 +167,11 @@ def recommend(
     scale: Annotated[str, typer.Option(help="of the leaderboard")] = "paper",
     reports: Annotated[Path, typer.Option(help="folder of the leaderboard")] = RECORD,
 ) -> None:
-    """List the best methods for your clients, from the leaderboard's scenarios nearest to yours."""
+    """List the best methods for your clients, from the leaderboard's scenarios nearest to yours.
+
+    `starts` says whether clients begin to train from one initialisation or from different ones, and
+    `scale` which size of runs (tiny, quick or paper) the leaderboard compares.
+    """
     from fedrepro.numbers.leaderboard import VERIFIED
     from fedrepro.numbers.recommendation import Situation
     from fedrepro.numbers.recommendation import recommend as recommended
@@ -230,7 +234,8 @@ def submit(
 ) -> None:
     """Write a method of yours and its results as a leaderboard entry that others can verify.
 
-    The method must be listed under `also` in config/config.yaml.
+    The method must be listed under `also` in config/config.yaml, and have been run at size `scale`.
+    By default `out` is a folder of this leaderboard below reports/record.
     """
     from fedrepro.stages import submissions
 
@@ -248,7 +253,10 @@ def verify(
     cores: Annotated[int | None, typer.Option(min=1, help="none: all of them")] = None,
     enter: Annotated[bool, typer.Option("--enter", help="draw its leaderboard with it")] = False,
 ) -> None:
-    """Compute part of a submitted entry again: exit 1 if bytes differ. The entry's code is run."""
+    """Compute part of a submitted entry again: exit 1 if bytes differ. The entry's code is run.
+
+    `seed` draws which `runs` are repeated. If all agree, `enter` adds it to the leaderboard.
+    """
     from fedrepro.stages import submissions
 
     if runs != "all" and not (runs.isdecimal() and len(runs) < 8):

@@ -78,7 +78,7 @@ def combine(
     divide: Divide = 1.0,
     channels: Channels = "",
 ) -> None:
-    """Combine models that you trained with plain PyTorch into one, or compare all ways to do so."""
+    """Combine PyTorch models by one method or all; methods that train use optimiser `training`."""
     from fedrepro.stages.user_models.user_files import SUFFIXES
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
@@ -122,8 +122,8 @@ def combine(
         _evaluated([out], inputs)
 
 
-def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
-    """Return the files that `texts` name: paths, lists with commas, or patterns such as *.pt.
+def _fitting(argument: str, texts: Sequence[str]) -> list[Path]:
+    """Return files that `texts` of a command-line `argument` name: paths, a,b,c, or *.pt.
 
     The name of an existing file means that file, so that names may have brackets.
     """
@@ -137,7 +137,7 @@ def _fitting(what: str, texts: Sequence[str]) -> list[Path]:
             folder = next(folder for folder in path.parents if folder.is_dir())
             fits = sorted(glob(str(path.relative_to(folder)), root_dir=folder))
             if not fits:
-                raise FedreproError(f"{what}: no file fits '{part}'")
+                raise FedreproError(f"{argument}: no file fits '{part}'")
             paths += [folder / fit for fit in fits]
     return paths
 
@@ -196,7 +196,11 @@ def evaluate(
     divide: Divide = 1.0,
     channels: Channels = "",
 ) -> None:
-    """Measure accuracy, loss and each class of models of your own, on data of your own."""
+    """Measure accuracy, loss and each class of models of your own, on data of your own.
+
+    Each input has `shape` and is divided by `divide`; `channels` (first or last) is the axis of an
+    image's channels. `layers` are the names of layers in order, if files have another order.
+    """
     from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     paths = _fitting("models", models)

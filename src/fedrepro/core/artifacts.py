@@ -50,7 +50,7 @@ def checksum_of(data: bytes | memoryview) -> str:
 
 
 def checksum_of_file(path: Name, hole: int | None = None) -> str:
-    """Return the checksum of a file's bytes, without its own checksum at `hole`."""
+    """Return the checksum of a file's bytes, but for a checksum stored in it at offset `hole`."""
     hasher, buffer = xxhash.xxh3_64(), memoryview(bytearray(1 << 18))  # fits the cache of a core
     with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
@@ -80,7 +80,7 @@ forget = _compared.cache_clear  # to compare every file again, as another proces
 
 
 def _own_checksum(path: Name) -> tuple[int, str] | None:
-    """Return position and text of the checksum inside a table or state; None if it has none."""
+    """Return offset and text of the checksum stored in a parquet or .pt file; None without one."""
     with open(path, "rb") as file:
         start = file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         seals = list(SEAL.finditer(file.read()))
@@ -199,7 +199,7 @@ def require_unread(path: Name, read: Iterable[Name]) -> None:
 
 
 def require_file(path: Name, what: str = "") -> None:
-    """Raise FedreproError if `path` is a folder, a device or a pipe, whose data may never end."""
+    """Raise FedreproError, "cannot `what`: …", if `path` is a folder, a device or a pipe."""
     with contextlib.suppress(OSError):  # opening it reports a missing file
         mode = os.stat(path).st_mode
         if not stat.S_ISREG(mode):

@@ -21,7 +21,7 @@ from fedrepro.core.spec import Component, Spec
 class FieldName:
     """A name in the literature, such as FedProx, for one of our methods with some parameters set.
 
-    words: the equation, for readers. training: parameters of local training to set as well.
+    words: a description, such as an equation. training: parameters of local training that it sets.
     """
 
     name: str
@@ -85,7 +85,7 @@ def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None
 def require_called(name: str, known: Mapping[str, Component], where: str = "") -> FieldName:
     """Return the method among `known` (by name) that `name` stands for, as `method_called` does.
 
-    Raise if the name is unknown, or if it also sets local training, as FedSGD does.
+    Raise, naming its place `where`, if it is unknown or also sets local training, as FedSGD does.
     """
     if (found := method_called(name, known)) is None:
         raise unknown_method(name, known, where)
@@ -130,7 +130,7 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a folder's name: names of the components `shown_by`, and a hash of all else."""
+    """Return a folder's name: names of `shown_by`, and a hash of `specs` and texts `further`."""
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])

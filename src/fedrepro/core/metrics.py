@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Traffic:
-    """Numbers and bytes of messages: up to the server, or from a node; down to clients or nodes."""
+    """Counts and bytes of messages: up, sent by clients or graph nodes; down, received by them."""
 
     messages_up: int = 0
     messages_down: int = 0
@@ -135,7 +135,7 @@ def require_metric(name: str, method: Spec) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """A way to show a model's size: a metric, an axis title, and a unit of metric × `factor`."""
+    """A way to show a model's size: the value of `metric` times `factor`, in the unit `words`."""
 
     metric: str
     title: str
@@ -174,8 +174,8 @@ class Number(NamedTuple):
 class MetricRow:
     """A `Number` with its trial, method and fine-tuning, as a row of a result file.
 
-    training: the local training, if a file has several. tune: how the model was fine-tuned, if at
-    all. repetition: the index of the random public sample for this.
+    training: the local training, if a file has several. tune: the fine-tuning on a random public
+    sample, if any. repetition: the index of the sample.
     """
 
     trial: int
@@ -251,7 +251,7 @@ class Table:
 def with_leading(table: pa.Table) -> pa.Table:
     """Return a table of metrics with the columns LEADING (trial, method, …) first, then all others.
 
-    Adds the columns `setting` and `phase`, which files of older versions lack.
+    Adds columns that older files lack: `setting` (parameters) and `phase` (final, round, tuned).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -266,7 +266,7 @@ def with_leading(table: pa.Table) -> pa.Table:
 
 
 def _parameters(kind: str, specs: Sequence[Spec | None]) -> dict[str, Any]:
-    """Return the columns <kind>_name and <kind>_<parameter>, by name; item i is of `specs[i]`."""
+    """Return columns <kind>_name and <kind>_<parameter> by name, with a row for each of `specs`."""
     import pyarrow as pa
 
     types = {int: pa.int64(), float: pa.float64(), bool: pa.bool_(), str: pa.string()}

@@ -36,8 +36,8 @@ def paper_names() -> dict[str, Path]:
 def paper_attribute(paper: str, what: str) -> str:
     """Return the text constant `what` of the __init__.py in a paper's folder; empty if missing.
 
-    These are NAME and LINK of the paper, PICTURE, the figure that represents it, SENTENCE, its
-    result if its page does not begin with it, and PART, the part that is run.
+    Constants are NAME and LINK of the paper; PICTURE, the figure that represents it; SENTENCE, its
+    main result, unless its page of findings begins with that; and PART, the part that is run.
     """
     if paper not in paper_names():
         return ""
@@ -70,7 +70,7 @@ def _file(paper: str, file: Path, *names: str) -> Path:
 
 
 def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
-    """Return the papers, sorted, that have one of the files `names` or a file `own`/*<suffix>."""
+    """List papers with one of the files `names`, or <paper><suffix> in a user's folder `own`."""
     packed = [
         p for p, folder in paper_names().items() if any((folder / name).exists() for name in names)
     ]

@@ -58,7 +58,7 @@ class Param:
     choices: tuple[str, ...] = ()
 
     def check(self, value: Any, where: str) -> Value:
-        """Convert `value` to the parameter's type, a list to a tuple; raise if it does not fit."""
+        """Convert `value` to the parameter's type, a list to a tuple; errors begin with `where`."""
         items = list(value) if isinstance(value, list | tuple) else [value]
         if not items:
             raise FedreproError(f"{where}: '{self.name}' is an empty list; give a value")
@@ -68,7 +68,7 @@ class Param:
         return None if whole else tuple(self.scalar(item, where) for item in items)
 
     def scalar(self, value: Any, where: str) -> Scalar:
-        """Convert one number, text or truth value to the parameter's type; raise if unfit."""
+        """Convert a value, not a list, to the parameter's type; errors begin with `where`."""
         if value is None and self.optional:
             return None
         if wrong := self._wrong(value):
@@ -100,12 +100,12 @@ class Param:
         return ""
 
     def read_list(self, text: str, where: str) -> Scalar | list[Scalar]:
-        """Parse a text such as 0.1, or 1@5 for a list of 1 and 5; return the parameter's value."""
+        """Parse a value such as 0.1, or 1@5 for a list of 1 and 5; errors begin with `where`."""
         items = [self.read(item, where) for item in text.split("@")]
         return items if self.many or len(items) > 1 else items[0]
 
     def read(self, text: str, where: str) -> Scalar:
-        """Parse the text of one value; return it in the parameter's type; raise if unfit."""
+        """Parse the text of one value to the parameter's type; errors begin with `where`."""
         if self.optional and text == "none":
             return None
         if self.type is bool and text in ("true", "false"):

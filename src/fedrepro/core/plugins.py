@@ -87,7 +87,7 @@ def add_plugin_files(files: Iterable[str]) -> None:
 
 
 def load_file(file: str) -> Any:
-    """Run a user's Python file; return the class Net if `file` is a text such as nets.py:Net."""
+    """Run a user's Python file; return the class Net if `file` is as nets.py:Net, else None."""
     file, *asked = OF_CLASS.split(file)
     path = os.path.abspath(file)
     if not os.path.isfile(path):

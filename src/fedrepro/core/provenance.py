@@ -84,7 +84,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
     `about` is the content of its json. "yes" requires that all ran on a CPU with selected kernels
-    (`cpu_kernels.pin`), and that no component has a newer version.
+    (`cpu_kernels.pin`), and that all components have the versions that it records.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":

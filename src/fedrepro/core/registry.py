@@ -112,7 +112,7 @@ def register(
 
 
 def require_several(kind: str, name: str, **given: object) -> None:
-    """Raise FedreproError if an argument of a decorator, by its name in `given`, is a text."""
+    """Raise FedreproError if component `name` of a `kind` is `given` a text where a list is due."""
     for key, value in given.items():
         if isinstance(value, str):
             many = f"{{{value!r}}}" if key in ("needs", "models", "trainings") else f"({value!r},)"
@@ -137,7 +137,7 @@ def components(kind: str) -> dict[str, Component]:
 
 
 def component_called(kind: str, name: Any, where: str = "") -> Component:
-    """Return the component of a kind that has this name; raise FedreproError if there is none."""
+    """Return the component `name` of a `kind`; raise, with its place `where`, if unknown."""
     known = components(kind)
     if name not in known:
         raise unknown(kind, name, known, where)
@@ -147,7 +147,7 @@ def component_called(kind: str, name: Any, where: str = "") -> Component:
 def model_in(word: str) -> str:
     """Load the model class that a text such as nets.py:Net names; return the model's name.
 
-    Without a decorator that is the class's, in small letters. Other texts give an empty text.
+    The name is that of its decorator, or else the class's in small letters; "" for other texts.
     """
     path, *asked = plugins.OF_CLASS.split(word)
     if not asked:
@@ -277,7 +277,7 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Return what `parse_token` does, of parameters in any order and with defaults stated."""
+    """Parse as `parse_token`, but allow parameters in any order, and values equal to defaults."""
     return _single(read(components(kind), token, kind))
 
 
@@ -345,7 +345,7 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
 
 
 def value_of(params: Mapping[str, Param], key: str, value: Any, where: str) -> Any:
-    """Convert the text `value` of the parameter `key` to its type; return other values as given."""
+    """Convert a text to the type of parameter `key`, keep other values; errors quote `where`."""
     if key not in params:
         raise unknown("parameter", key, params, f"'{where}'")
     if not isinstance(value, str):

@@ -129,7 +129,7 @@ def _alike(value: Mapping[Any, Any]) -> bool:
 
 
 def _name(value: Any, place: str) -> Any:
-    """Return a dict's key or a set's item; raise if it is not PLAIN or a tuple of such values."""
+    """Return a dict's key or a set's item; raise, naming its `place`, if no file can keep it."""
     if all(type(part) in PLAIN for part in (value if type(value) is tuple else (value,))):
         return value
     raise _refused(place, f"a {type(value).__name__}")

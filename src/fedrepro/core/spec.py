@@ -99,9 +99,9 @@ class Component:
         return result
 
     def require_declared(self, files: Iterable[str], given: Sequence[Any] = ()) -> None:
-        """Raise FedreproError if a user's component opened `files` without declaring `reads`.
+        """Raise FedreproError if a user's component opened `files` and declares no `reads` of them.
 
-        Files, by absolute paths, in folders that are among its arguments `given` need none.
+        `files` are absolute paths. Files in folders that it was `given` as arguments are allowed.
         """
         folders = [str(one) for one in given if isinstance(one, os.PathLike)]
         path = next((file for file in files if not opened_within(file, *folders)), "")
@@ -167,7 +167,7 @@ class Component:
         return Spec(self, columns, len(specs) if len(swept) > 1 else 0)
 
     def listing(self, values: Mapping[str, Any], count: int, where: str = "") -> Spec:
-        """Return a Spec to try `count` sets of values: set i takes item i of each list given."""
+        """Return a Spec of `count` settings: the i-th has items i of lists; errors name `where`."""
         lists = {
             key: value
             for key, value in values.items()
@@ -240,7 +240,7 @@ class Spec:
         )
 
     def single(self, where: str = "") -> Spec:
-        """Return this Spec; raise FedreproError if a parameter has several values to try."""
+        """Return this Spec; raise an error that begins with `where` if it has several settings."""
         if self.swept:
             key = self.swept[0]
             raise FedreproError(

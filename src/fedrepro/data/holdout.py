@@ -48,10 +48,10 @@ def validation_count(dataset: Spec, partition: Spec) -> int | None:
     return count
 
 
-def missing_validation_error(who: str, whose: str = "they have") -> FedreproError:
-    """Return the error that `who` needs clients' validation examples, and `whose` none."""
+def missing_validation_error(who: str, who_has: str = "they have") -> FedreproError:
+    """Return the error that `who` needs clients' validation examples and `who_has` none."""
     return FedreproError(
-        f"{who} works on validation examples of clients, and {whose} none: give the data set "
+        f"{who} works on validation examples of clients, and {who_has} none: give the data set "
         "validation, a number, or the partition, with validation_at: clients"
     )
 

@@ -68,9 +68,9 @@ class Line:
 
 
 def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
-    """Return key, label and symbol of the parameter along a figure: the one that varies, or first.
+    """Return key, label and symbol of the parameter on a figure's x axis: one that varies, or any.
 
-    Several layer widths are at their number of layers.
+    If lists of layer widths differ in length, the axis is the number of layers.
     """
     values = {key: distinct for key, distinct in swept_values(exhibit).items() if key != CASE}
     key = next((key for key, distinct in values.items() if len(distinct) > 1), next(iter(values)))
@@ -81,9 +81,9 @@ def axis_of(exhibit: Exhibit) -> tuple[str, str, str]:
 
 
 def positions(column: pd.Series) -> pd.Series:
-    """Return where the values of a parameter are on an axis: numbers at themselves.
+    """Return the positions on an axis of a parameter's values, float64: numbers as they are.
 
-    Lists of layer widths, such as 50@50, are at their numbers of layers if these differ.
+    Layer widths, such as 50 and 50@50, become numbers of layers if one list has several.
     """
     layers = column.astype(str).str.count("@") + 1
     return (layers if layers.max() > 1 else column).astype(float)
@@ -119,7 +119,7 @@ def lines(exhibit: Exhibit, numbers: pd.DataFrame, metric: str, split: str) -> d
 
 
 def lines_of(exhibit: Exhibit, rows: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: line through its `rows` of the csv}, whose places are `x`."""
+    """Return {label of a method: its line} from `rows` of the csv; column x has the positions."""
     groups = {str(label): line_of(own) for label, own in rows.groupby("method")}
     return {m.label: groups[m.label] for m in exhibit.measures if m.label in groups}
 
@@ -132,8 +132,8 @@ def line_of(rows: pd.DataFrame) -> Line:
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    References are in it if they are near; a method far below the best one does not widen it. A
-    single line is shown with its whole band.
+    A reference (a bound, unranked) is in it if it is near; a method far below the best one does not
+    widen it. A single line is shown with its whole band.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
@@ -348,7 +348,7 @@ class Figured(Drawing):
     """Base class of drawings that show the results of methods as a figure and not as a table."""
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        """Draw the csv `numbers`, changed by `as_shown`, within `rules()`; return the figure."""
+        """Return a figure of the csv `numbers`, means and sds to show; call within `rules()`."""
         raise NotImplementedError
 
     def files(

@@ -50,7 +50,7 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
     """Split a leaderboard into (starts, rows by data set, rows of ranked methods over all data).
 
     `starts` says whether clients began from equal weights. "all", if there, is the last data set.
-    References and methods without a score have no rank.
+    Bounds such as pooled training (class reference) and methods without a score have no rank.
     """
     families = []
     for starts in STARTS:

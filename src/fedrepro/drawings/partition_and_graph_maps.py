@@ -137,10 +137,7 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return counts, how slowly averages spread, and the extreme weights of nodes in the limit.
-
-        On a long ring that takes seconds.
-        """
+        """Return counts, how slowly averages spread, and extreme weights of nodes in the limit."""
         weights, limit = self.weights, stationary(self.weights)
         return {
             "nodes": len(weights),
@@ -217,7 +214,7 @@ class GraphMap:
 def partition_map(
     prepared: Prepared, partition: Spec, members: PartitionIndices, seed: int, trial: int
 ) -> PartitionMap:
-    """Build the map of a `partition` of `prepared` data, by which clients hold `members`."""
+    """Build the map, clients by classes, of a `partition`: `members` index `prepared` data."""
     classes, made = max(1, len(prepared.classes)), members.population
     if made:
         counts = made.label_counts(classes)
@@ -301,7 +298,7 @@ def _heat(axes: Axes, shares: np.ndarray, written: np.ndarray | None = None) -> 
 
 
 def _bars(axes: Axes, values: np.ndarray, colour: str, form: str) -> None:
-    """Draw a bar per client, with its number written by `form`, such as "{:.2f}", or not by ""."""
+    """Draw a bar per client, and its value as text in the format `form`, unless that is ""."""
     axes.grid(False, axis="y")
     axes.set_yticks([])
     most, edges = float(values.max()) or 1.0, np.arange(values.size + 1)

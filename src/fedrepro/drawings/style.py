@@ -23,7 +23,7 @@ SOLID: Dash = (0, ())
 
 @dataclass(frozen=True)
 class LineStyle:
-    """The style of a method's line; a reference is thin, dashed and without a marker."""
+    """The style of a method's line: colour, marker, dash, width, drawing order (largest on top)."""
 
     colour: str
     marker: str = ""
@@ -149,10 +149,9 @@ ALIASES = {"downpour_streaming": "downpour_sgd", "pfnm_sized": "pfnm", "gems_neu
 def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
     """Return {label of a method: its line style} for one figure; no two styles are equal.
 
-    The style of a method's first line depends on the method alone, so that it is alike in every
-    figure. A line of a single node's numbers has a style for that node's number. Further lines of a
-    method have spare styles, which are chosen by their labels; one whose colour is taken has the
-    colour farthest from the others.
+    The first line of each method in `measures` has one style in every figure. A line of results at
+    one graph node has the style of that node. Further lines of a method have styles reserved for
+    that, chosen by their labels; if the colour is taken, the farthest from the others.
     """
     by_label: dict[str, LineStyle] = {}
     for measure in measures:
@@ -172,10 +171,7 @@ def line_styles(measures: Sequence[ExhibitMethod]) -> dict[str, LineStyle]:
 
 
 def _look(measure: ExhibitMethod) -> LineStyle:
-    """Return a method's fixed line style, or a spare one that no other method has.
-
-    A line of a single node's numbers has the node's colour.
-    """
+    """Return the fixed style of a method's line; for results at a graph node, the node's style."""
     if measure.node is not None and not measure.reference:
         look = replace(CASES[(measure.node - 1) % len(CASES)], dash=SOLID)
         return replace(look, dash=HEARD, width=1.0) if measure.belief == "after" else look
@@ -203,7 +199,7 @@ def _number(text: str) -> int:
 
 
 def _free(text: str, spare: Sequence[LineStyle], taken: Collection[LineStyle]) -> LineStyle:
-    """Return the first unused style of `spare` from a place for `text` on, or a new combination."""
+    """Return a style of `spare`, or a mix of two, not in `taken`; a hash of `text` picks it."""
     first, count = _number(text), len(spare)
     for turn, step in itertools.product(range(count), repeat=2):
         other = spare[(first + step + turn) % count]

@@ -58,7 +58,7 @@ class TextCell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of a table: texts of its leading columns, cells, and whether it is of a reference."""
+    """A row of a table: leading texts, cells, and `soft` if a bound, such as pooled training."""
 
     heads: tuple[str, ...]
     cells: tuple[TextCell, ...]
@@ -67,7 +67,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TextTable:
-    """A table of texts: `heads` of each column from the top down, `corner` of the rows' heads."""
+    """A table of texts: `heads` over each column, from the top; `corner` over leading columns."""
 
     caption: str
     corner: tuple[str, ...]
@@ -94,10 +94,7 @@ def plain(text: str) -> str:
 
 @cache
 def environment(*packages: str) -> Environment:
-    """Return a jinja2 environment with templates of `packages`, which escapes texts for html.
-
-    Texts of the type `Markup` are html already and are not escaped.
-    """
+    """Return a jinja2 environment with templates of `packages` that escapes texts but `Markup`."""
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -136,7 +133,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Which parameters, also "method" and "case", label a table's rows, and which its columns.
+    """Which parameters, also "method" and "case" (scenario), label a table's rows and its columns.
 
     best: "column", "row" or "none", in which the best number is marked. size: name of the model
     size written under each number, or "".

@@ -139,7 +139,7 @@ def stacked(answers: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarra
 def as_model(
     clients: LocalModels, tensors: Mapping[str, np.ndarray], left: float | None = None
 ) -> GlobalModel:
-    """Return tensors (1, *shape) as a model; `left`, the residual of its equation, is a metric."""
+    """Return merged tensors (1, *shape) as a model, with a solver's residual `left` as metric."""
     diagnostics = {} if left is None else {"residual_left": left}
     return GlobalModel(clients.model, tensors, diagnostics=diagnostics)
 

@@ -46,8 +46,8 @@ def lay_image(
 ) -> None:
     """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
 
-    b is its number in the batch, `scale` (number that divides all pixels, its inverse), `move`
-    (whether to mirror, rows down, columns right); pixels from beyond the image's edge are zero.
+    It goes to room.images, as `convs` says; b is its number in the batch. `scale` is (divisor of
+    pixels, its inverse), `move` (whether to mirror, rows down, columns right, then zeros).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -67,7 +67,7 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Images are computed one by one, so that feature maps stay in the cache.
+    Inputs are in room.images. One image follows another, so that feature maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -88,7 +88,7 @@ def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Ar
 
 @inner
 def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Images) -> None:
-    """Convolve an image; write the result, (H · W, channels) before ReLU, to room.out."""
+    """Convolve room.images[image:] by layer c, a row of convs.layers: room.out, (H · W, C)."""
     stride, run = row_of(c[f.CHANNELS]), c[f.KERNEL] * c[f.BELOW]
     begin = weights, c[f.WEIGHT] + c[f.KERNEL] * run * stride, 0
     if not convs.biased:
@@ -101,7 +101,7 @@ def convolve(convs: Convolutions, c: Array, weights: Array, image: int, room: Im
 
 @inner
 def gives(c: Array) -> int:
-    """Return how many numbers a layer's output for one example has in memory, with padding."""
+    """Return how many numbers layer c (a row of convs.layers) has for an output, with padding."""
     side = 2 if c[f.POOLED] else 1
     count: int = (c[f.HEIGHT] // side) * (c[f.WIDTH] // side) * row_of(c[f.CHANNELS])
     return count
@@ -111,7 +111,7 @@ def gives(c: Array) -> int:
 def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Images) -> None:
     """Apply ReLU and 2×2 max pooling to a layer's linear output, room.out; write to x[to:].
 
-    Where the largest value of each window was goes to room.chosen from index `noted` on.
+    Positions of the maxima go to room.chosen[noted:]. c is the layer's row of convs.layers.
     """
     stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     for i in range(c[f.HEIGHT] // 2):
@@ -127,7 +127,7 @@ def pool(convs: Convolutions, c: Array, x: Array, to: int, noted: int, room: Ima
 
 @inner
 def rectify(convs: Convolutions, c: Array, x: Array, to: int, room: Images) -> None:
-    """Apply ReLU to a layer's linear output, room.out; write the result to x[to:]."""
+    """Write to x[to:] the ReLU of room.out, the linear output of layer c, a row of convs.layers."""
     stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
     for place in range(c[f.HEIGHT] * c[f.WIDTH]):
         at = to + convs.lists[c[f.TARGETS] + place]
@@ -143,8 +143,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    This is the backward pass of `features`, whose output is x; `errors` are by x, (H · W · C,
-    padded rows) flat.
+    This is the backward pass of `features`, whose output is x; `errors`, (H · W · C, padded rows)
+    flat, are the loss's gradients by x.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -168,7 +168,7 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Copy the gradients that `learn_listed` computes, transposed, to room.turned, or `back`."""
+    """Transpose kernels' gradients for `learn_listed` into room.turned or, if `back`, from it."""
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -185,10 +185,10 @@ def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: boo
 
 @inner
 def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None:
-    """List the nonzero errors by a layer's outputs before max pooling, in room.errors.
+    """List the nonzero gradients by a layer's outputs before max pooling, in room.errors.
 
-    They are found from the errors behind the pooling, room.lower, and the positions that the
-    pooling chose, room.chosen from index `noted` on.
+    They come from gradients by pooled outputs, room.lower, and the positions that pooling chose,
+    room.chosen[noted:]. c is the layer's row of convs.layers.
     """
     lists, stride, across = room.errors, row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     n, place, long = 0, 0, c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
@@ -222,9 +222,9 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 
 @inner
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add the gradient of one kernel to room.turned, and that of its bias to `gradient`.
+    """Add a kernel's gradient, transposed, to room.turned, and that of its bias to `gradient`.
 
-    Computes from the nonzero errors alone (room.errors).
+    Inputs are room.images[image:], nonzero errors room.errors; c is a row of convs.layers.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -241,8 +241,8 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
-    A kernel is turned by 180°, (k · k · channels, input channels), or with ADDED or LISTED
-    transposed, (channels, k · k · input channels).
+    A kernel is turned by 180°, (k · k · channels, input channels), or, if its row of convs.layers
+    has the flag ADDED or LISTED, transposed, (channels, k · k · input channels).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -262,7 +262,7 @@ def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
 
 @inner
 def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room: Images) -> None:
-    """Copy errors by one example's last output, every `step` from `first` on, to room.lower."""
+    """Copy gradients by the last outputs of one example, errors[first::step], to room.lower."""
     top = convs.layers[len(convs.layers) - 1]
     channels, stride = top[f.CHANNELS], row_of(top[f.CHANNELS])
     for place in range(gives(top) // stride):
@@ -273,9 +273,9 @@ def take_errors(convs: Convolutions, errors: Array, first: int, step: int, room:
 
 @inner
 def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Array) -> None:
-    """Backpropagate example b's errors through pooling and ReLU, from room.lower to room.upper.
+    """Backpropagate gradients through a layer's pooling and ReLU, for example b of the batch.
 
-    x holds the last layer's outputs.
+    They go from room.lower to room.upper. x, outputs of the last layer, says where its ReLU is 0.
     """
     c = convs.layers[layer]
     if c[f.POOLED]:
@@ -290,9 +290,9 @@ def errors_before(convs: Convolutions, layer: int, b: int, room: Images, x: Arra
 
 @inner
 def unpool(c: Array, noted: int, room: Images) -> None:
-    """Copy errors by max pooling's outputs, room.lower, to its largest inputs, in room.upper.
+    """Copy gradients by max pooling's outputs, room.lower, to its largest inputs, in room.upper.
 
-    The inputs' positions, recorded by `pool`, begin at index `noted` of room.chosen.
+    `pool` recorded where: room.chosen[noted:]. c is the layer's row of numbers in convs.layers.
     """
     stride, across = row_of(c[f.CHANNELS]), c[f.WIDTH] // 2
     row = c[f.ACROSS] * stride
@@ -306,7 +306,10 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate errors through a ReLU with outputs x[first:], from room.lower to room.upper."""
+    """Backpropagate gradients through a ReLU, from room.lower to room.upper.
+
+    Its outputs are x[first:]; c is the layer's row of convs.layers.
+    """
     stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
     for i in range(c[f.HEIGHT]):
         for j in range(c[f.WIDTH]):
@@ -320,7 +323,10 @@ def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images)
 
 @inner
 def learn_kernel(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
-    """Add the gradient of a layer's kernel and bias, for one image with errors room.upper."""
+    """Add the gradient of a layer's kernel and bias, for one example, to `gradient`.
+
+    Inputs are room.images[image:], errors room.upper; c is the layer's row of convs.layers.
+    """
     stride, at, length = row_of(c[f.CHANNELS]), c[f.WEIGHT], c[f.KERNEL] * c[f.KERNEL] * c[f.BELOW]
     errors = room.upper, c[f.INSIDE], c[f.ACROSS] * stride, stride
     kernel, columns = (gradient, at, stride), padded_to(c[f.CHANNELS])
@@ -342,8 +348,9 @@ def learn_transposed(
 ) -> None:
     """Add a kernel's gradient to `gradient`, by one matrix product per kernel row.
 
-    For layers with fewer channels than a vector register has numbers. The products, (channels, k ·
-    input channels) for a k × k kernel, are transposed back. `errors` is (array, offset, strides).
+    For layers c (rows of convs.layers) with fewer channels than a vector has numbers. Inputs are
+    room.images[image:], `errors` (array, offset, strides). The products, (channels, k · input
+    channels) for a k × k kernel, are transposed back.
     """
     run, stride = c[f.KERNEL] * c[f.BELOW], row_of(c[f.CHANNELS])
     width, out = padded_to(run), (room.out, 0, padded_to(run))
@@ -364,7 +371,10 @@ def learn_transposed(
 
 @inner
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
-    """Backpropagate errors through a convolution, from room.upper or room.errors to room.lower."""
+    """Backpropagate errors through the convolution c, a row of convs.layers, to room.lower.
+
+    They are in room.errors if the layer lists nonzero ones (flag LISTED), else in room.upper.
+    """
     stride, low = row_of(c[f.CHANNELS]), row_of(c[f.BELOW])
     run = c[f.KERNEL] * stride
     if c[f.LISTED]:
@@ -384,7 +394,8 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, as sums over the windows that an input is in.
 
-    For layers without padding whose inputs have at most 8 channels. Sums have a fixed order.
+    From room.upper to room.lower, for a layer c, a row of convs.layers, without padding and with at
+    most 8 input channels. Sums have a fixed order.
     """
     low, k = row_of(c[f.BELOW]), c[f.KERNEL]
     width, across = k * k * low, c[f.WIDTH] + k - 1

@@ -70,7 +70,7 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return how many numbers `add_moments` stores for one row of a kernel, with padding."""
+    """Return the padded size of a kernel's row in `add_moments`; c is a row of convs.layers."""
     width: int = padded_to(c[f.KERNEL] * c[f.BELOW])
     return width
 

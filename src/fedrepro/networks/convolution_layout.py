@@ -53,11 +53,11 @@ class Convolutions(NamedTuple):
 class ErrorLists(NamedTuple):
     """The nonzero gradients by a pooled convolution's outputs, for one example, sorted in two ways.
 
-    By output position (row by row): amounts, the gradients; which, where in `Images.flipped` the
-    kernel of each gradient's channel begins, counted from the layer's first; channels; firsts
-    (positions + 1,), the index of each position's first gradient. By channel: own, the gradients;
-    seats, where in an image the kernel's window begins; starts, ends: each channel's bounds.
-    counts, buckets: work space for sorting.
+    By output position (row by row): amounts, the gradients; channels, that of each; which, where
+    this channel's kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,),
+    the index of each position's first gradient. By channel: own, the gradients; seats, where the
+    window of each begins in an image; starts, ends: each channel's bounds. counts, buckets: work
+    space for sorting.
     """
 
     amounts: Array
@@ -108,7 +108,7 @@ def convolutions_of(
     lists, convs = list[Array](), np.zeros((len(parts.convolutions), FIELDS), np.int64)
 
     def add(values: Array) -> int:
-        """Add a list of memory offsets to the others; return the index at which it begins."""
+        """Append memory offsets to `Convolutions.lists`; return the index at which they begin."""
         lists.append(values.ravel())
         return sum(map(len, lists[:-1]))
 

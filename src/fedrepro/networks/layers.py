@@ -24,8 +24,9 @@ SPREAD = -3.5
 
 @dataclass(frozen=True)
 class Parameter:
-    """A tensor of a layer: its shape and how it is initialised, as its `role` says.
+    """A tensor of a layer: its shape, and its role, by which it is initialised.
 
+    role: weight, bias, table (embeddings of letters) or spread (of the posterior of a weight).
     fan_in: number of inputs of each output. start: initial value of a tensor of the role "spread".
     """
 

@@ -124,7 +124,7 @@ class Rows:
             self.size += math.prod(rows) * row_of(last)
 
     def _in_memory(self, name: str) -> tuple[Shape, tuple[int, ...]]:
-        """Return a tensor's shape in memory, and the usual number of each axis of that shape."""
+        """Return a tensor's shape in memory, and each axis's index in the usual order of axes."""
         shape = self.shapes[name]
         axes, order = self.turned.get(name, (shape, tuple(range(len(shape)))))
         return tuple(axes[axis] for axis in order), order

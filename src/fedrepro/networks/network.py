@@ -64,7 +64,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[tuple[Layer, Shape, dict[str, str]], ...]:
-        """Return (layer, input shape, {tensor's name in it: in the network}) of each layer."""
+        """Return (layer, input shape, {"weight": "weight0", …}, tensors' names) of each layer."""
         placed, shape, place = [], self.shape, 0
         for layer in self.layers:
             local = layer.parameters(shape)

@@ -365,7 +365,7 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack clients' state dicts as `stack` does, for `models` of different architectures."""
+    """Stack state dicts as `stack` does, for `models` that differ; errors call them as `named`."""
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

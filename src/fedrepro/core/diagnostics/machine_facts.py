@@ -111,7 +111,7 @@ NEAR = 1e-3  # sums of 784 products in single precision; bfloat16 is off by a hu
 
 
 def asked(what: str) -> Iterator[Observation]:
-    """Observe library `what`: its version, processor features, and whether a product is right."""
+    """Observe the library `what`: version, CPU features, whether its matrix product is right."""
     try:
         yield from ASKED[what]()
     except Exception as error:  # whatever is broken there is what was asked for

@@ -20,7 +20,7 @@ NOT_RUNNABLE = 127
 
 
 def main(arguments: list[str]) -> int:
-    """Lock LOCKFILE and replace this process by the command; return a status only on failure."""
+    """Lock and run `arguments`, [LOCKFILE, "--", COMMAND, …]; return a status if this fails."""
     if len(arguments) < 3 or arguments[1] != "--":
         print("usage: run_locked.py LOCKFILE -- COMMAND...", file=sys.stderr)
         return REFUSED

@@ -74,10 +74,7 @@ def kept_by_content() -> Iterator[None]:
 
 @contextmanager
 def one_process(what: str) -> Iterator[None]:
-    """Run the `with` body, which compiles `what`, in one process at a time; others read the cache.
-
-    Where no lock file can be written, each process compiles by itself.
-    """
+    """Run the `with` body, which compiles `what`, in one process at a time, if locks work."""
     try:
         path = compiled_folder() / f"{xxhash.xxh3_64_hexdigest(what.encode())}.lock"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,7 +102,7 @@ def compiled_once(function: Any) -> None:
 
 @register(mutates_CFG=True, analysis_only=False)
 class InnerLowering(lowering):  # type: ignore[misc]
-    """A pass of Numba's compiler that stops at LLVM code, for what compiled code calls."""
+    """A compiler pass of Numba that stops at LLVM code, for functions called by compiled ones."""
 
     _name = "fedrepro_inner_lowering"
 

@@ -108,10 +108,10 @@ class Code(NamedTuple):
 
 
 def written(write: Function, result: Any = types.void) -> Any:
-    """Make a function of compiled code from the writer of its LLVM code.
+    """Make a function for compiled code to call from `write`, which writes its LLVM code.
 
-    write(code, *arguments) gets a `Code` and LLVM's values of the arguments, and returns that of
-    the result, of Numba type `result`; None stands for the type of the first argument's numbers.
+    write(code, *arguments) gets a `Code` and an LLVM value for each argument, and returns one for
+    the result. `result` is its Numba type; None: the number type of the first argument.
     """
 
     def typed(typing: Any, *kinds: Any) -> Any:
@@ -217,10 +217,11 @@ def _tile_of(
 ) -> Any:
     """Write LLVM code for a tile (a small block) of out = begin + a @ b, summed in CPU registers.
 
-    It has up to ROWS rows and a literal number of columns. A row of a and a column of b may lie in
-    several stretches of memory: `terms` is (number of stretches, length of each). out, begin:
-    (array, offset, row stride). a, b: (array, offset, stride between stretches, stride within one).
-    of: the row stride of a, or (offsets of its rows, index of the first).
+    It has up to ROWS (6 or 12) rows and a literal number of columns. A row of a and a column of b
+    may lie in several stretches of memory, as an image's window does: `terms` is (their number, the
+    length of each). out, begin: (array, offset, row stride). a, b: (array, offset, stride between
+    stretches, within one). of: the row stride of a, or (offsets of its rows, index of the first).
+    typing: Numba's typing context.
     """
     width, listed = columns.literal_value, isinstance(of, types.BaseTuple)
 
@@ -310,10 +311,7 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 
 
 def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> tuple[list[Any], Any]:
-    """Write LLVM code of a loop that sets values = body(values, k) for k in range(first, end).
-
-    Returns the last values and the last k.
-    """
+    """Write a loop: values = body(values, k) for k in range(first, end); return the last ones."""
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
     builder.branch(test)

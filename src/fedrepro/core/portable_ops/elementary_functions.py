@@ -212,7 +212,7 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Count subnormal numbers, slow to multiply, as zero until `restore`; return what it takes."""
+    """Let the CPU take subnormal numbers, which are slow, as 0; return its modes to `restore`."""
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)

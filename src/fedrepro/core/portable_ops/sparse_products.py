@@ -39,7 +39,7 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of LLVM code for a tile of a matrix: 10 vectors of a row, or 1 of 5 rows, at most."""
+    """Writer of LLVM code for a tile of a matrix: up to 10 vectors of a row, or 1 of each of 5."""
 
     def __init__(self, code: Code, dtype: Any, index: Any) -> None:
         super().__init__(code.builder, dtype)
@@ -81,11 +81,11 @@ class _Tile(Vectors):
 
 @written
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
-    """Add the sum of amounts[m] times row which[m] of `laid`, m in range(*part), to a tile.
+    """Add a weighted sum of rows of a matrix, `laid`, to a tile (small block) of `image`.
 
-    The tile, a small block of the matrix `image`, stays in registers. `which` has the rows'
-    offsets. `kind`, if at most VECTORS, is the number of vectors of a tile with one row; else the
-    number of rows of one vector each, plus VECTORS - 1. Matrices are (array, offset, row stride).
+    It sums amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers.
+    `kind` encodes the tile's form: v up to VECTORS, a row of v vectors; VECTORS - 1 + r, r rows of
+    one vector. Matrices are (array, offset, row stride).
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -136,7 +136,7 @@ named_after(_multiply_sparse, [compiled_math])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the product that `sparse_product` calls, for "float32" or "float64"."""
+    """Compile the sparse times dense matrix product of `sparse_product`, "float32" or "float64"."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
@@ -150,10 +150,11 @@ def sparse_product(
     code: Code, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
     ends: Any, size: Any,
 ) -> None:  # fmt: skip
-    """Compute `_multiply_sparse` by the code at address `by`, of `sparse_multiplier`.
+    """Add a sparse times a dense matrix b to `out`, by code of `sparse_multiplier` at address `by`.
 
-    out and b are (array, offset, stride from step to step), those from `outs` on (array, offset),
-    `size` is (steps, rows, vectors, lanes).
+    In each step out[outs[r]:] += Σ amounts[m] · b[which[m]:], for m from firsts[r] to ends[r] - 1.
+    out and b are (array, offset, stride from step to step), others (array, offset). `size` is
+    (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -165,10 +166,10 @@ def lift(
 ) -> None:  # fmt: skip
     """Backpropagate through `lay`, for one row of `laid` and one tile (form `kind`).
 
-    The forward pass added the row times amounts[m] to an image; the gradients by that part of the
-    image begin seats[m] after the offset of `errors`, for m < `count`. The row's gradient is added
-    to `moved` at the offset of `laid`. Vector m of `sums` is increased by numbers that add up to
-    the gradient of amounts[m].
+    The forward pass added amounts[m] times the row to an image at place seats[m], for m < `count`.
+    `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
+    is added to the array `moved`, at the offset of `laid`; the gradient of amounts[m] to vector m
+    of `sums`, as summands.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)

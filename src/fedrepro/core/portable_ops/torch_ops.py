@@ -30,10 +30,7 @@ def multiplied(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def portable_affine(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Return x @ weight + bias for A models, differentiable, with equal bytes on all CPUs.
-
-    x (A, B, n), weight (A, n, m) and bias (A, m) give (A, B, m).
-    """
+    """Return x (A, B, n) @ weight (A, n, m) + bias (A, m), differentiable, equal on all CPUs."""
     import torch
 
     if x.device.type != "cpu":
@@ -114,7 +111,7 @@ def columns(x: torch.Tensor, kernel: int, padding: int) -> torch.Tensor:
 
 @cache
 def _convolution() -> Any:
-    """Return the autograd function of `convolved`; examples are summed last."""
+    """Return the autograd function of `convolved`, with one batched product for all examples."""
     import torch
     from torch.nn.functional import fold
 

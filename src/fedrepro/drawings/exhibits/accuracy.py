@@ -91,7 +91,7 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str =
 
 
 def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
-    """Draw test accuracies of the csv against the swept parameter: all, and close up the best."""
+    """Draw test accuracies against the swept parameter: all in `whole`, the best in `close`."""
     accuracy = canvas.lines(exhibit, numbers, "accuracy", "test")
     limits, look = canvas.close_up(exhibit, accuracy), line_styles(exhibit.measures)
     # in the close-up a band whose line is mostly outside would only be in the way
@@ -182,7 +182,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str],
 
 
 def size_name(line: Line, symbol: str) -> str:
-    """Return a label for a line of sizes: "500" if constant, "50·J" if 50 times J, else "same"."""
+    """Return a label for model sizes along `symbol`, J: "500" or "50·J", or "same" if neither."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
@@ -282,10 +282,7 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {label of a method: line of test accuracy against megabytes sent}.
-
-    Megabytes are those of clients and server. A method without rounds is a single point.
-    """
+    """Return {method: line, or point without rounds, of accuracy by MB that all parties sent}."""
     with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
     rows = numbers[numbers[ROUND].notna() | ~with_rounds]
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]

@@ -61,7 +61,7 @@ class Map:
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, shade: Shade, what: str = "mean") -> pd.DataFrame:
-        """Return the column `what` of a method's csv: a row per value of `up`, across `across`."""
+        """Arrange column `what` of a method's csv in rows by `up` and columns by `across`."""
         cells = select_series(rows, shade.metric, shade.split)
         for key, value in self.held.items():
             cells = cells[cells[key].astype(float) == value]
@@ -140,7 +140,7 @@ def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.D
 
 
 def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
-    """Return a heat map for each pair of parameters that take several values in `rows`.
+    """Return a heat map for each pair of parameters of method `measure` that vary in its `rows`.
 
     Other parameters are held at their default, or else at a middle value.
     """

@@ -86,7 +86,7 @@ class Panel(Strict):
     def lines(self, exhibit: Exhibit, numbers: pd.DataFrame) -> dict[Key, canvas.Line]:
         """Return {(scenario, label of a method): line of this panel}, in the order of methods.
 
-        A reference whose lines are equal in all scenarios has one line, with the scenario "".
+        A reference (bound, unranked) with equal lines in all scenarios has one, of scenario "".
         """
         rows = self.rows(numbers, self.metric, self.split)
         found = {key: canvas.line_of(own) for key, own in rows.items() if own["x"].is_unique}
@@ -109,7 +109,7 @@ class Panel(Strict):
         lines: Mapping[Key, canvas.Line],
         look: Mapping[Key, LineStyle],
     ) -> None:
-        """Draw `lines` on `axes` in the style `look`, dots for trials, upright lines, the bound."""
+        """Draw `lines` in style `look`, and dots, upright lines and the bound as the panel says."""
         from matplotlib.ticker import LogLocator
 
         of_rounds, log_x = self.along == ROUND, "x" in self.log

@@ -81,9 +81,9 @@ def class_shares(label_counts: np.ndarray) -> Array:
 
 
 def shares_towards(label_counts: np.ndarray, by_class: bool) -> tuple[Array, Array]:
-    """Return clients' weights in an average of networks, (J,), and of weights to classes, (J, K).
+    """Return clients' weights for averaging networks, (J,), and their output layers, (J, K).
 
-    The former are clients' shares of all examples; the latter too or, `by_class`, of each class.
+    Both are clients' shares of all examples; if `by_class`, the second of examples of each class.
     """
     sizes = label_counts.sum(axis=1)
     share = sizes / sizes.sum()
@@ -164,7 +164,7 @@ def widths_of(network: UnitArrays) -> tuple[int, ...]:
 
 
 def incoming(weight: Array) -> Array:
-    """Reshape a weight to a column of incoming weights per unit: (inputs · places, units)."""
+    """Reshape a weight to a column of weights per unit: (inputs · positions of a kernel, units)."""
     return weight.reshape(-1, weight.shape[-1])
 
 

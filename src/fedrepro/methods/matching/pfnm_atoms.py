@@ -24,10 +24,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Hidden units, or atoms, as n Gaussians in natural parameters, float64.
+    """Hidden units, or atoms, as n Gaussians by precision and by value · precision, float64.
 
-    precision: (n,) or (1,), of incoming weights and bias; lengths: (n,), squared, of precision
-    times value. classed_precision: (n, Q) or (1, Q), of weights to Q classes; classed: (n, Q).
+    Of incoming weights and bias: precision (n,) or (1,), lengths (n,), |value · precision|². Of
+    weights to Q classes: classed_precision (n, Q) or (1, Q), classed (n, Q), value · precision.
     """
 
     lengths: Array
@@ -112,7 +112,7 @@ def posterior_mean(natural: Array, precision: Array) -> Array:
 
 @dataclass(frozen=True)
 class Prior:
-    """The Gaussian prior of an atom: variance, means of uniform (P,) and classed (Q,) weights."""
+    """The Gaussian prior of an atom: variance, means of weights to classes (Q,), of others (P,)."""
 
     uniform: Array
     classed: Array
@@ -207,7 +207,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Sums over the units in each slot, to compute rewards from; those of the past come first."""
+    """Sums over each atom's units, to compute rewards from; its row of the arrays is a slot."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         prior, before = layer.prior, past.atoms
@@ -242,7 +242,7 @@ class RunningSums:
         ]
 
     def open(self, slots: Ints) -> None:
-        """Set the sums of new atoms to the prior, in these slots."""
+        """Set the sums of new atoms, in rows `slots` of the arrays, to the prior."""
         self.used = max(self.used, int(slots.max(initial=-1)) + 1)
         self.sums[slots] = self.origin
         self.lengths[slots] = self.prior.lengths
@@ -250,7 +250,7 @@ class RunningSums:
         self.classed_precision[slots] = self.prior.classed_precision
 
     def change(self, op: np.ufunc, client: int, slots: Ints) -> None:
-        """Add (np.add) or np.subtract a client's units to the sums of their atoms in `slots`."""
+        """Add (np.add) or np.subtract a client's units to the sums of atoms, in rows `slots`."""
         units = self.units[client]
         products = np.einsum("ud,ud->u", self.natural[units], self.sums[slots])
         self.sums[slots] = op(self.sums[slots], self.natural[units])
@@ -261,7 +261,7 @@ class RunningSums:
         )
 
     def gains(self, client: int, slots: Ints, counts: Ints) -> Array:
-        """Compute units' `gain` by joining atoms in `slots`, of `counts` units: (L_j, slots)."""
+        """Compute units' `gain` by joining atoms (rows `slots`) of `counts` units: (L_j, atoms)."""
         atoms = Gaussians(
             self.lengths[slots],
             self.prior.precision + counts * self.unit_precision,

@@ -204,13 +204,13 @@ class _Table:
         return tuple(atom[slots] for slots in self.slots), self.counts[self.order]
 
     def _join(self, client: int, slots: Ints, new: np.ndarray) -> None:
-        """Assign a client's units to these slots; those marked `new` are ordered last."""
+        """Assign a client's units to atoms, in rows `slots`; `new` ones (bool) are ordered last."""
         self.slots[client] = slots
         self.counts[slots] += 1
         self.order = np.concatenate([self.order, slots[new]])
 
     def _leave(self, client: int) -> np.ndarray:
-        """Remove a client's units from their slots; return which slots are now empty."""
+        """Remove a client's units from atoms; return bool (L_j,), whether the unit was the last."""
         slots = self.slots[client]
         self.counts[slots] -= 1
         self.order = self.order[self.counts[self.order] > 0]
@@ -349,7 +349,7 @@ def top_layer(
 ) -> MatchedLayer:
     """Collect the units of the highest hidden layer for matching: biases and weights to classes.
 
-    A client's weights to class k have the precision shares[:, k] / `noise`.
+    Weights to class k have precision shares[:, k] / `noise`, a unit's variance around its atom.
     """
     layer = hidden_layers(networks[0]) - 1
     uniform = tuple(_own_part(network, layer) for network in networks)
@@ -364,8 +364,9 @@ def inner_layer(
 ) -> MatchedLayer:
     """Collect the units of a hidden layer below the top one for matching: biases, outgoing weights.
 
-    These lead to the atoms of `above`; to those that a client lacks they are 0 with full precision,
-    as in the authors' code, so they draw the average towards 0. Source: PFNM, section 3.2.
+    Outgoing weights lead to atoms of layer `above`, and are 0 with full precision to atoms that a
+    client lacks, as in the authors' code, which draws averages towards 0. `noise` is the variance
+    of units around an atom. Source: PFNM, section 3.2.
     """
     width = len(above.counts)
     uniform = []

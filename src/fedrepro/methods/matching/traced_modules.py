@@ -41,7 +41,7 @@ KEPT_PARTS = {
 
 @dataclass(frozen=True)
 class Traced:
-    """A traced torch module: its tensors' names in order, and which axes list equal units."""
+    """A traced torch module: its tensors' names in order, and which axes list the same units."""
 
     names: tuple[str, ...]
     units: UnitSets
@@ -91,7 +91,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """The set number `unit` of hidden units lies on axis 1, with `places` entries of each."""
+    """A traced call's output: axis 1 lists set number `unit` of units, `places` entries of each."""
 
     unit: int
     places: int = 1
@@ -100,7 +100,7 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    sets: numbers of sets of units, joined. found: pairs of a set's number and a parameter's axis
+    sets: numbers of sets, merged if equal. found: pairs of a set's number and a parameter's axis
     that lists its units. given: the output of each visited call. heads: (index of a tensor, axis)
     for each axis that lists the classes.
     """

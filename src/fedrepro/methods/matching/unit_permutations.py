@@ -66,7 +66,7 @@ class UnitSets:
         return value.reshape(len(value) // use.places, -1)
 
     def agreement(self, model: UnitArrays, network: UnitArrays, layer: int) -> Array:
-        """Compute inner products of weights of units a of `model` and b of `network`: (L, L)."""
+        """Compute (L, L) inner products of weights of units in set `layer`: of both networks."""
         products = (
             self.rows(model, use) @ self.rows(network, use).T
             for use in self.uses[layer]
@@ -75,7 +75,7 @@ class UnitSets:
         return np.asarray(sum(products))
 
     def rises(self, model: UnitArrays, before: UnitArrays, after: UnitArrays, layer: int) -> bool:
-        """Return whether permuting a set's units made a network agree more with `model`.
+        """Return whether permuting units of set `layer` made a network agree more with `model`.
 
         A best assignment always does so, unless an array lists the set on two axes.
         """
@@ -86,7 +86,7 @@ class UnitSets:
         return sum(gains) > 0
 
     def times(self, network: UnitArrays, layer: int, matrix: Array) -> UnitArrays:
-        """Mix the units of a set: unit b becomes sum_a matrix[a, b] · unit a."""
+        """Mix the units of set number `layer`: unit b becomes sum_a matrix[a, b] · unit a."""
         arrays = list(network)
         for use in self.uses[layer]:
             value = np.moveaxis(arrays[use.at], use.axis, 0)
@@ -95,7 +95,7 @@ class UnitSets:
         return tuple(arrays)
 
     def permuted(self, network: UnitArrays, layer: int, order: Ints) -> UnitArrays:
-        """Permute the units of a set by indices `order` (L,); outputs stay equal."""
+        """Permute the units of set number `layer` by indices `order` (L,); outputs stay equal."""
         arrays = list(network)
         for use in self.uses[layer]:
             rows = (order[:, None] * use.places + np.arange(use.places)).reshape(-1)
@@ -215,10 +215,7 @@ def in_common_order(
 
 
 def agreement(networks: Sequence[UnitArrays], plans: Sequence[Plan], units: UnitSets) -> float:
-    """Compute how much permuted networks agree: sum_{p<q} <P_p w_p, P_q w_q> over their weights w.
-
-    `plans` has for each network p its matrices P_p (L, L).
-    """
+    """Compute sum_{p<q} <P_p w_p, P_q w_q>, the agreement of weights w permuted by `plans` P."""
     pairs = zip(networks, plans, strict=True)
     common = [permuted_network(network, plan, units) for network, plan in pairs]
     total = 0.0
