@@ -7,6 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -20,6 +22,7 @@ from fedrepro.training.federation.fisher_and_input_moments import (
     input_moments,
     kronecker_factors,
 )
+from fedrepro.training.federation.moments_of_patches import patch_moment
 
 CLASSES, COUNT = 3, 7
 BARE = {"padding": "valid", "bias": False}  # its hidden layers are the usual ones
@@ -155,3 +158,20 @@ def test_only_layers_that_are_matrices_have_moments():
     spec = components("model")["char_lstm"].spec({"embedding": 3, "units": 4})
     with pytest.raises(FedreproError, match="choose mlp, logistic or cnn"):
         layer_matrices(network_of(spec, (5,), CLASSES))
+
+
+@given(
+    st.tuples(*[st.integers(1, 6)] * 2),
+    st.tuples(*[st.integers(1, 4)] * 2),
+    st.tuples(*[st.integers(0, 3)] * 4),
+    st.booleans(),
+)
+def test_moments_of_patches_are_those_of_unfolded_images(image, kernel, padding, ones):
+    top, bottom, left, right = padding
+    assume(image[0] + top + bottom >= kernel[0] and image[1] + left + right >= kernel[1])
+    images = np.random.default_rng(0).normal(size=(3, 2, *image)).astype(np.float32)
+    around = torch.nn.functional.pad(torch.from_numpy(images), (left, right, top, bottom))
+    patches = torch.nn.functional.unfold(around.double(), kernel).transpose(1, 2).flatten(0, 1)
+    patches = torch.cat([patches, patches.new_ones(len(patches), ones)], dim=1)
+    found = patch_moment(images, kernel, padding, ones)
+    np.testing.assert_allclose(found, (patches.T @ patches).numpy(), rtol=1e-5, atol=2e-5)

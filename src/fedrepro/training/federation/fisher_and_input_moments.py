@@ -27,6 +27,7 @@ from fedrepro.networks.memory_layout import Array, Parts, Rows, body_of, parts_o
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.examples import Examples
+from fedrepro.training.federation.moments_of_patches import patch_moment
 
 if TYPE_CHECKING:
     import torch
@@ -133,12 +134,21 @@ class _Seen:
     """A layer after a forward pass on `count` (n) examples.
 
     rows: returns the inputs (n, L, D). outs: the outputs of each call, for gradients by them.
+    moment: returns the sum over examples of a aᵀ, mean over positions, where it needs no `rows`.
     """
 
     matrix: LayerMatrix
     count: int
     rows: Callable[[], np.ndarray]
     outs: list[torch.Tensor]
+    moment: Callable[[], np.ndarray] | None = None
+
+    def second_moment(self) -> np.ndarray:
+        """Sum a aᵀ over examples and take the mean over positions: float64 (D, D)."""
+        if self.moment:
+            return self.moment()
+        inputs = self.rows()
+        return np.asarray(_square(inputs) / inputs.shape[1])
 
     def gradients(self, values: Sequence[torch.Tensor]) -> np.ndarray:
         """Reshape gradients by a layer's outputs, one tensor for each call, to (n, L, outputs)."""
@@ -179,8 +189,7 @@ def input_moments(
             with torch.no_grad():
                 seen, _ = _forward(network, tensors, x, above, body.layers if body else 0)
             for layer in seen:
-                inputs = layer.rows()
-                _add(sums, layer.matrix.key, _square(inputs) / inputs.shape[1])
+                _add(sums, layer.matrix.key, layer.second_moment())
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
 
@@ -210,10 +219,9 @@ def kronecker_factors(
             for k, factor in enumerate(body.learn(below, squares=False)):
                 _add(sums, errors_of(order[k].key), factor)
         for layer, errors in zip(seen, layer_errors, strict=True):
-            name, inputs = layer.matrix.key, layer.rows()
-            _add(sums, name, _square(inputs) / inputs.shape[1])
+            _add(sums, layer.matrix.key, layer.second_moment())
             for error in errors:
-                _add(sums, errors_of(name), _square(error))
+                _add(sums, errors_of(layer.matrix.key), _square(error))
     return {name: _sent(value / len(examples.targets)) for name, value in sums.items()}
 
 
@@ -332,9 +340,33 @@ def _hooked(
             len(x),
             partial(_rows, layer, calls[layer.weight], len(x)),
             [out for *_, out in calls[layer.weight]],
+            _moment_of(layer, calls[layer.weight]),
         )
         for layer in layers
     ], logits
+
+
+def _moment_of(
+    layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]]
+) -> Callable[[], np.ndarray] | None:
+    """Return what `_Seen.moment` is for a module's layer: None unless each call slides by one."""
+    slides = layer.kernel and all(
+        (*part.stride, *part.dilation) == (1, 1, 1, 1) and part.padding_mode == "zeros"
+        for part, *_ in calls
+    )
+
+    def moment() -> np.ndarray:
+        total, positions = np.zeros(()), 0
+        for part, x, out in calls:
+            left, right, top, bottom = part._reversed_padding_repeated_twice
+            images = x.chunk(layer.groups, 1)[layer.group].cpu().numpy()
+            total = total + patch_moment(
+                images, part.kernel_size, (top, bottom, left, right), layer.bias is not None
+            )
+            positions += math.prod(out.shape[-2:])
+        return np.asarray(total / positions)
+
+    return moment if slides else None
 
 
 def _rows(
