@@ -43,8 +43,8 @@ KEYS: dict[str, type | tuple[type, ...]] = {"key": str, "scale": str, "schema": 
 class ExhibitFiles:
     """The files of one figure or table, with their checksums.
 
-    base: the files' common path without suffix. about: the content of its json. run: where and how
-    long it was computed, if it is from the record; else empty.
+    base: their common path without suffix. about: the content of its json. run: where and how long
+    it was computed, if they are kept in the repository (reports/record), or empty.
     """
 
     base: str
@@ -109,8 +109,7 @@ def write_files(
 ) -> list[Path]:
     """Write `contents`, by suffix, to `base` + suffix, then a json; return all paths.
 
-    The json has `about`, and checksums of these files and of those with suffixes `there`, which
-    exist already.
+    The json has `about`, and checksums of these files and of existing ones with suffixes `there`.
     """
     checksums = {suffix: checksum_of(data) for suffix, data in contents.items()}
     checksums |= {suffix: checksum_of_file(f"{base}{suffix}") for suffix in there}

@@ -59,7 +59,7 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return what configuration and the present code, which draws, determine of the json."""
+    """Return what an exhibit's json has before results: configuration, versions that draw it."""
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
@@ -136,7 +136,7 @@ def of_features(dataset: Spec) -> str:
 
 
 def stand_in(exhibit: Exhibit, file: ExhibitFile, dataset: Spec) -> str:
-    """Return a sentence if `dataset` replaces that of the paper, as at scale "paper", else ""."""
+    """Return a sentence if `dataset` is not what the set-up of scale "paper" uses, else ""."""
     ours, papers = exhibit.settings, file.settings(exhibit.name, "paper")
     names = {
         papers.component("dataset", case).name

@@ -52,7 +52,10 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
 class Summary(NamedTuple):
-    """The tables behind a figure; each begins with a column for each parameter that it varies."""
+    """The tables behind a figure; columns for its swept parameters lead both.
+
+    numbers: a csv row per method, metric and split. choice: a .choice.csv row per setting.
+    """
 
     numbers: pd.DataFrame
     choice: pd.DataFrame
@@ -150,7 +153,7 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a method's csv rows after each evaluated round, but for the metrics `left_out`."""
+    """Yield csv rows of a method per evaluated round, without `left_out`; `where` is for errors."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]

@@ -2,22 +2,16 @@
 
 A check that is decided by one end of a 95 % interval is wrong in 2.5 of 100 cases. "The best of the
 rivals" and "the largest spread" name settings by what was measured: tested as if named beforehand,
-five settings that do not differ have a spread above nothing in 24 of 100 cases of ten trials. All
-such statements are of one form,
-
-    theta = max over gains g of E[g]  -  max over rivals r of E[r],
-
-and an end of its interval treats its two sides differently (Berger 1982, intersection-union tests):
-
-- From below, theta is at least E[g] - max E[r] for any gain g. The rival of the lowest end counts;
-  as one of them is the true best, that needs no correction. To take the best of m gains is to pick:
-  each is given an m-th of the error (Bonferroni), or one is chosen on the first quarter of the
-  trials and tested on the others, as the numbers of trials and gains alone decide.
-- From above the two sides swap their roles.
+five equal settings have a spread above nothing in 24 of 100 cases of ten trials. All such
+statements are of one form, theta = max over gains g of E[g] - max over rivals r of E[r], and an end
+of its interval treats its two sides differently (Berger 1982, intersection-union tests). From
+below, theta is at least E[g] - max E[r] for any gain g. The rival of the lowest end counts; as one
+rival is the true best, that needs no correction. To take the best of m gains is to pick: each has
+an m-th of the error (Bonferroni), or one is chosen on the first quarter of the trials and tested on
+the others, as the numbers of trials and gains alone decide. From above the sides swap their roles.
 
 That is exact whatever the settings have in common, with unequal variances too. By simulation,
-cross-fitting is wrong in 5 to 16 of 100 cases where 2.5 are meant, and two halves at half the level
-find less; permutations test another claim if a bound is not zero.
+cross-fitting is wrong in 5 to 16 of 100 cases, and two halves at half the level find less.
 """
 
 from __future__ import annotations
@@ -48,9 +42,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The best mean of some methods minus the best mean of others, max E[g] - max E[r].
+    """The best mean of some methods, the gains, minus the best mean of others, the rivals.
 
-    Values are (trials, methods); least, most: limits by definition, such as least 0 of a spread.
+    Values are (trials, methods). least, most: bounds of the difference, such as 0 from below if it
+    is a largest minus a smallest mean.
     """
 
     gains: Array
@@ -83,7 +78,7 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
 
 
 def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
-    """Return the lower end of an interval for the mean of `contrasts`, see the module's text."""
+    """Return the lower confidence limit of the mean of `contrasts`, -inf for a single trial."""
     trials, ways = contrasts[0].trials, max(contrast.gains.shape[1] for contrast in contrasts)
     if trials < 2:
         return -math.inf
@@ -103,11 +98,10 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has the gain minus each rival, (trials, rivals), for each point. Rivals have too many
-    combinations to try, so the larger of two valid limits is taken: the mean of the points' lowest
-    ones, and that for the rivals that measured best, less the most that others could add to its
-    half width, as the sd of a sum is at most the sum of the sds. Either is exact for one point, or
-    rival.
+    `above` has the gain minus each rival, (trials, rivals), per point. As rivals have too many
+    combinations, it is the larger of two valid limits: the mean over points of the lowest limit
+    against any rival; that against the rivals that measured best, less what other rivals could add
+    to its half width at most (the sd of a sum is at most the sum of sds).
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -169,8 +163,8 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     """Return the first measured round in which one method reaches another, with its interval.
 
     `behind`, (trials, rounds), is the gap after each of `rounds`, closed where its mean is at most
-    0; infinite if it never is. From above, rounds are tested from the last one backwards as long as
-    the gap is closed; this fixed order needs no correction for multiple tests.
+    0; the result is infinite if it never is. The interval's upper end comes from tests of rounds
+    from the last one backwards while the gap is closed, a fixed order, which needs no correction.
     """
     middle, half = mean(behind), half_width(behind, confidence)
 
@@ -184,9 +178,9 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
 
 
 def correlation(one: Array, other: Array, confidence: float, means: int = 1) -> Interval:
-    """Return Pearson's correlation of `one` and `other` with Fisher's interval.
+    """Return Pearson's correlation of `one` and `other`, (n,), with Fisher's interval.
 
-    Each of the `means`, such as of groups, that were subtracted costs a degree of freedom.
+    `means` is how many means, such as of groups, were subtracted: each costs a degree of freedom.
     """
     count = len(one) - (means - 1)
     if count < 4 or np.ptp(one) == 0 or np.ptp(other) == 0:

@@ -53,7 +53,10 @@ ENDS = ("", "_low", "_high")  # of the names of columns with an estimate
 
 @dataclass(frozen=True)
 class BoardScenario:
-    """A data set, a partition (`case`) and a number of clients, by how they begin."""
+    """A scenario of a leaderboard: a data set, a partition (`case`) and a number of clients.
+
+    starts: "one start" if clients trained from equal initial weights, else "different starts".
+    """
 
     starts: str
     data: str
@@ -68,10 +71,11 @@ class BoardScenario:
 
 @dataclass(frozen=True)
 class MethodResult:
-    """The accuracy and costs of a method in one scenario; `ends` are as of `ends_of`.
+    """The accuracy and costs of a method in one scenario; NaN where a run failed.
 
-    accuracy, and in_each_trial, with the best parameter values of each: on test examples, (T,), NaN
-    where a run failed. tried: from how many `setting` was selected.
+    accuracy: on test examples, (T,) over trials. in_each_trial: the same with parameter values
+    selected in every trial. tried: from how many `setting` was selected. ends: whether selected
+    values are at an end of their grid.
     """
 
     accuracy: np.ndarray
@@ -84,7 +88,10 @@ class MethodResult:
 
 @dataclass(frozen=True)
 class Method:
-    """Texts on a leaderboard's method: its label, its needs, how settings were `chosen_by`."""
+    """A leaderboard's method as texts: label, class (`kind`), information and messages it needs.
+
+    chosen_by: the rule that selects its parameter values. computed: here, or submitted (HERE, …).
+    """
 
     label: str
     kind: str
@@ -96,7 +103,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard; `methods` are by (start of clients, label)."""
+    """The results behind a leaderboard; `methods` has keys such as ("one start", "FedAvg")."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -113,7 +120,7 @@ class BoardData:
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return a method's scores in a scenario, (T,), with settings of each trial if asked."""
+        """Return a method's scores, (T,); `each_trial` has settings that each trial selects."""
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self._bounds(scene))
@@ -121,11 +128,11 @@ class BoardData:
 
 @dataclass(frozen=True)
 class BoardRow:
-    """A row of a leaderboard: a method on one data set, or on all, with one start of the clients.
+    """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
 
-    drawn: what intervals count as random: trials, or also scenarios or data sets. each_trial: score
-    with the best parameter values of each. ahead: in how many scenarios it is above the method to
-    beat. unranked_reason: empty if it has a rank. scenes: those of the score.
+    drawn: over what intervals generalise: trials, or also scenarios or data sets. each_trial: the
+    score with parameter values selected in each. ahead: in how many scenarios it is above the best
+    client. unranked_reason: empty if it has a rank. scenes: the scenarios that the score averages.
     """
 
     method: Method
@@ -146,8 +153,9 @@ def board_data(
 ) -> BoardData:
     """Collect the results of a leaderboard from its tables, and from submitted methods.
 
-    `entered` has each submitted table with VERIFIED or REPORTED. A table that lacks a bound, has
-    other data than the leaderboard's, or a label that another method has, is a FedreproError.
+    `entered` has submitted tables, each with VERIFIED (recomputed here with equal bytes) or
+    REPORTED. A table without FedAvg, the pooled model or the best client, of other data than the
+    leaderboard's, or with another method's label is a FedreproError.
     """
     entries: dict[BoardScenario, dict[str, MethodResult]] = {}
     methods: dict[tuple[str, str], Method] = {}
@@ -194,7 +202,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield each scenario in a table of a leaderboard, with {label of a method: its result}."""
+    """Yield (scenario, {label: result}); `each_trial`: with settings selected in each trial."""
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -234,7 +242,7 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Return a method's class, by what its json says it needs, and by its rounds and passes."""
+    """Return a method's class, such as "one model" or "public data", by its needs and costs."""
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -245,7 +253,7 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute the rows of a leaderboard by start of clients, data set and class, the best first."""
+    """Compute a leaderboard's rows by first weights, data set and class, the best first."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
@@ -262,7 +270,7 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Return the rows of the methods `labels` of one class, compared in the scenarios `there`."""
+    """Rank `labels`, of one class, on `data` (or "all"), in scenarios `there` with `starts`."""
     methods = {label: ground.methods[starts, label] for label in labels}
 
     def of(kind: str) -> list[BoardScenario]:
@@ -326,7 +334,7 @@ def _class_rows(
 def _standings(
     ground: BoardData, row: BoardRow, scenes: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[Standing]:
-    """Test the methods `labels` of the class of `row`, and the method to beat; rank them."""
+    """Rank the methods `labels` of a class by tests of all pairs of them and the best client."""
     units = row.drawn != "trials"
     compared = units and row.method.kind != "reference"
     names = [*sorted(labels), ground.board.line]
@@ -349,7 +357,7 @@ def score_table(
     label: str,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return scores, (U, T): a row for each scenario, or each data set if `row` is over all."""
+    """Return `BoardData.scores` as (U, T): U scenarios, or data sets if `row` is over all."""
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -362,7 +370,7 @@ def score_table(
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the leaderboard as a data frame: a row per method, data set and start of clients."""
+    """Return the leaderboard as a data frame: a row per method, data set and first weights."""
     return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
 
 
@@ -423,10 +431,9 @@ def _ends(name: str, found: Estimate | None, first: int = 0) -> dict[str, float 
 def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[str, float]:
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
-    Bytes are in units of one upload of all clients' models. To select, the server sends all
-    candidates, or each network of several that predict, to all clients, which return accuracies in
-    one more exchange; several exchanges are repeated for each candidate. The best client is sent to
-    all others.
+    Bytes are in units of one upload of all clients' models. To select, the server sends all clients
+    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange; a
+    method of several exchanges repeats them per candidate. The best client's goes to all.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs

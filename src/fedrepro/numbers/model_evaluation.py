@@ -27,7 +27,7 @@ WORST = {"accuracy": np.min, "nll": np.max, "calibration_error": np.max}
 
 @dataclass(frozen=True)
 class Draws:
-    """How a variational network predicts: averaged over `samples` weights drawn by key `place`."""
+    """How a variational network predicts: averaged over weights drawn with random key `place`."""
 
     place: RngKey
     samples: int = SAMPLES
@@ -35,7 +35,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class EvaluationSplit:
-    """Examples to evaluate models on; `rows` are of each client, for splits that clients hold."""
+    """Examples to evaluate models on; `rows` are the indices of each client that holds some."""
 
     examples: Examples
     labels: np.ndarray
@@ -45,7 +45,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return which predictions are right, bool (N, each), or NaN if a weight is not finite."""
+    """Return which of N examples' predictions are right: bool (N, predictions), or NaN (N, 1)."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -64,7 +64,8 @@ def class_scores(
 ) -> torch.Tensor:
     """Return class scores for all predictions, (N · predictions per example, K).
 
-    They are probabilities; shares of votes if several networks vote; logits if a gate weighs them.
+    They are probabilities; shares of votes if several networks vote; logits where a gate network of
+    the model weighs the logits of several networks by example.
     """
     arguments = network, model.tensors, model.weights, examples
     if model.gate:
@@ -88,10 +89,10 @@ def class_scores(
 def measure(
     model: GlobalModel, splits: Mapping[str, EvaluationSplit], draws: Draws | None = None
 ) -> list[Number]:
-    """Return a global model's final metrics: accuracy on each split, sizes, its diagnostics.
+    """Return a global model's final metrics: accuracy on each split, sizes, method's own metrics.
 
-    With `draws` a variational network has two accuracies, one with mean weights. On clients'
-    validation examples those are left out that a method was fitted to.
+    With `draws` a variational network has a further accuracy, with mean weights. Accuracy on
+    validation examples of clients leaves out the ones that the method was fitted to.
     """
     numbers: list[Number] = []
     for name, split in splits.items():
@@ -159,7 +160,7 @@ def communication(rounds: int, sent: Traffic) -> list[Number]:
 def predicted(
     network: Network, belief: Tensors, split: EvaluationSplit, samples: int, rng: RngKey
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Predict a split with one node's `belief`: class scores (n, K), labels int64 (n,)."""
+    """Return class scores (n, K) averaged over weights drawn from `belief`, and labels (n,)."""
     scores = predict_belief(network, belief, split.examples, samples, rng)
     return scores.cpu().numpy(), _asked(network, split, scores).reshape(-1)
 

@@ -73,7 +73,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class RecommendedMethod:
-    """A method with its score and 95 % interval over trials, in the scenarios that are most alike.
+    """A method with its mean score and 95 % interval in the scenarios nearest to a federation.
 
     accuracy: in each scenario, NaN where it was not run. costs: columns of the leaderboard by name.
     """
@@ -91,9 +91,9 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: their `distance`. choices: methods of each class that no test separates from its
-    best. more: methods with higher scores, and too many exchanges. partly: of methods that were not
-    run in all scenarios, in how many.
+    doublings: the `distance` of these scenarios. choices: methods of each class that no test
+    separates from its best. lines: results to compare with. more: methods that score higher by more
+    exchanges. partly: {method that was not run in all scenarios: in how many}.
     """
 
     scenarios: Sequence[str]
@@ -193,7 +193,10 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 
 
 def distance(wanted: Situation, case: str, clients: int) -> float:
-    """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario."""
+    """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario.
+
+    `case` is its partition in words: with "label", "Dirichlet 0.1", or else iid (alpha 10).
+    """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)
     of_case = LABELS if "label" in case else alpha[1] if alpha else IID

@@ -56,8 +56,7 @@ def results(
     model, training and graph as text; number of clients; the method's label, kind and selected
     parameter values; mean and sample sd over trials of the final value, and the value in each
     trial; `exhibits`, the figures and tables that show it; `same_bytes`: "yes" if computing the
-    first of them again gives equal bytes, or why not. `attrs["notes"]` has a sentence on each that
-    cannot be read.
+    first of them again gives equal bytes, or why not. `attrs["notes"]` says which cannot be read.
 
     If `wide`, a row is a scenario and method, with a column of means per metric and split.
     `exhibit` is a figure or table (paper/name), or a paper, to be read alone; `method` is a label
@@ -151,7 +150,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each metric that a method reports only per round, with its last value."""
+    """Yield rows of metrics reported per round only; `shown` has (csv row, point, their names)."""
     if not shown:
         return
     frame = files.metrics
@@ -191,7 +190,6 @@ def _row(row: Mapping[Any, Any], point: Point, method: Spec) -> dict[str, Any]:
 
 
 def _wide(table: pd.DataFrame) -> pd.DataFrame:
-    """Reshape results to a row per scenario and method, with means per metric and split."""
     # those of METRICS first, then what methods declare
     order = [*METRICS, *sorted(set(table["metric"]) - set(METRICS))]
     pairs = set(zip(table["metric"], table["split"], strict=True))
@@ -211,7 +209,7 @@ def common(table: pd.DataFrame) -> list[str]:
 
 
 def scenario_blocks(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Split a table of results into headings, what differs, with tables as wide as a terminal."""
+    """Yield a heading (varying components) and a table for a terminal, for each scenario."""
     differ = [name for name in (*SCENARIO, "clients") if table[name].nunique() > 1]
     groups: Any = table.groupby(differ, sort=False) if differ else [((), table)]
     for values, rows in groups:
@@ -299,7 +297,7 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (what identifies the runs, the difference of two methods) at each point of a figure."""
+    """Yield (settings and values of both methods, compared cells) at each point of a figure."""
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):

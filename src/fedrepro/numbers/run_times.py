@@ -50,7 +50,7 @@ def exhibit_seconds(timings: Sequence[Path]) -> dict[str, float]:
 
 
 def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
-    """Return {method with parameter values, as text: mean seconds per trial, one a table}."""
+    """Return {method with parameter values as text: mean seconds of a trial in each table}."""
     means: dict[str, list[float]] = {}
     for path in of_methods(timings):
         frame = read_table(path, "timings").select(["method", "seconds"]).to_pandas()
@@ -73,10 +73,11 @@ def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
 def times_of(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], columns: Sequence[str]
 ) -> pd.DataFrame:
-    """Return measured seconds per round of the methods in a figure, as csv rows.
+    """Return measured seconds per round of the methods in a figure, as csv rows of `columns`.
 
     A trial's first round also prepares memory and is left out; `overhead` is how much longer rounds
-    take than those of the figure's first method, in percent. Tables of times are next to `files`.
+    take than those of the figure's first method, in percent. `files` are the metrics of each run,
+    with tables of times in their folders.
     """
     import pandas as pd
 
@@ -127,10 +128,7 @@ def method_times(
 
 
 def _timings(metrics: Sequence[str], needed: str = "seconds") -> list[dict[str, Any]]:
-    """Read the tables of run times next to files of metrics; a row has seconds by column.
-
-    A table without the column `needed` raises FedreproError.
-    """
+    """Read run times next to files of `metrics`, a dict per row; require the column `needed`."""
     rows = []
     for path in metrics:
         timings = Path(path).with_name(TIMINGS)

@@ -1,8 +1,7 @@
 """Select one combination of a method's parameter values: by a mean over trials, never by test data.
 
-A `SelectionRule` declares what is averaged: a metric at the end, the best of all measured rounds,
-the area under its curve over rounds or the second half of them, or, in successive halving, its
-value in the last round where combinations were compared.
+A `SelectionRule` declares what is averaged: a metric at the end, its best or area over all rounds
+or their second half, or, in successive halving, in the last round where combinations compete.
 """
 
 from __future__ import annotations
@@ -90,8 +89,7 @@ def criterion_of(
     """Return the number by which parameter values are selected, in each trial.
 
     All are NaN if a trial failed. `choice` names the metric, its split and its summary over rounds;
-    `rows` are the measurements in rounds, `series` the final values; `where` names the figure in
-    errors.
+    `rows` are measurements in rounds, `series` the final values; `where` is for errors.
 
     Raises:
         FedreproError: the measurements lack this metric.
@@ -219,8 +217,8 @@ def chosen_of(tried: pd.DataFrame) -> list[int]:
 def ends_of(tried: pd.DataFrame, chosen: Sequence[int]) -> list[Ends]:
     """Find selected parameter values at an end of their grid, where a wider grid might be better.
 
-    Returns {parameter: (is lowest, is highest)} for each in `chosen`, without texts and single
-    values.
+    `tried` is a method's part of a .choice.csv, `chosen` are indices of its rows. Returns
+    {parameter: (is lowest, is highest)} per chosen row, without texts and lone values.
     """
     ends: list[dict[str, tuple[bool, bool]]] = [{} for _ in chosen]
     names = str(tried["parameter"].iloc[0]).split(", ") if len(tried) else []

@@ -1,10 +1,9 @@
 """Rank methods by one test: scores with intervals, ranks and groups.
 
 A method has a score in each scenario and trial. A trial is one partition and one set of local
-models for all methods, and shares its random numbers with trials of other scenarios. So both other
-scenarios (or data sets) and other trials would change a mean score; `estimate` adds their squared
-errors. Two methods differ by Student's t of their paired difference, after Holm's correction for
-all pairs of a class and the method to beat. Groups, ranks and verdicts follow from these alone.
+models for all methods, and shares its random numbers with trials of other scenarios. So `estimate`
+adds the squared errors of scenarios (or data sets) and of trials. Two methods differ by Student's t
+of their paired difference, after Holm's correction for all pairs of a class and the best client.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ class Estimate(Interval):
 class Standing:
     """A method's score, rank and group among the methods of its class on a leaderboard.
 
-    above: the score minus that of the method to beat; above_trials: with an interval over trials
-    alone; chance: its p value after Holm's correction. rank_low, rank_high: the ranks that the
-    tests allow. usual: its group by each of the other tests.
+    above: its score minus the best client's; above_trials: with an interval over trials alone;
+    chance: the p value after Holm's correction. rank_low, rank_high: the ranks that the tests
+    allow. usual: its group by other tests, Wilcoxon's and Nemenyi's.
     """
 
     method: str
@@ -162,7 +161,10 @@ def standings(
 
 
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
-    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M)."""
+    """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
+
+    `tables` are each method's scores, (U, T); without `units` intervals are over trials alone.
+    """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]
     return _matrix(len(tables), holm(chances))
@@ -208,7 +210,10 @@ def holm(chances: Sequence[float]) -> list[float]:
 
 
 def grouped(best: Sequence[int], apart: np.ndarray) -> dict[int, int]:
-    """Return {method: group, from 1}: repeatedly the `best` left, and all that are not `apart`."""
+    """Return {method: group, from 1}: the best one without a group and all like it, repeatedly.
+
+    `best` lists methods from the best; `apart`, bool (M, M), says which pairs differ.
+    """
     groups: dict[int, int] = {}
     for first in best:
         if first not in groups:

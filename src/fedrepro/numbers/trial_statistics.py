@@ -30,7 +30,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics sorted by trial, with means over samples for tuned models."""
+    """Return a run's metrics sorted by trial, fine-tuned models' as means over public samples."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -45,7 +45,7 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep the metrics of one node, from 1, or of all together, and test results of `belief`."""
+    """Keep metrics of one `node` (from 1) or of all; those of split `belief` become "test"."""
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
         frame = frame.assign(split=frame["split"].replace(belief, TEST))
@@ -69,7 +69,8 @@ def of_setting(frame: pd.DataFrame, token: str, trials: int) -> pd.DataFrame:
 def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series:
     """Return {(metric, split): values over trials} of a method's `rows`; NaN in trials that failed.
 
-    If it is undefined for the clients of some trials, the only key is (`left_out`, ""): 1 in these.
+    `where` names the figure and `token` the method in errors. If the method is undefined for the
+    clients of some trials, the only key is ("left_out", ""), with 1 in these trials.
     """
     if rows.empty:
         raise FedreproError(
@@ -97,8 +98,8 @@ def by_metric(rows: pd.DataFrame, token: str, trials: int, where: str) -> Series
 def last_series(own: pd.DataFrame, rounds: int, trials: int, where: str) -> Series:
     """Average each metric over the last `rounds` evaluated rounds: {(metric, split): by trial}.
 
-    `accuracy_scatter` is the sd of accuracies; counts over all rounds are left out. A failed method
-    or one without rounds has {}.
+    `own` are the metrics of a method. `accuracy_scatter` is the sd of accuracies; metrics that sum
+    over rounds are left out. A failed method or one without rounds has {}.
     """
     if FAILED in own["metric"].values:
         return {}
@@ -141,8 +142,9 @@ def with_pairs(
 ) -> list[dict[str, Any]]:
     """Add columns `paired_mean` and `paired_with` to csv rows, for methods with fewer trials.
 
-    The paired mean is the mean over all trials of the second method in `pairs`, its final value,
-    plus the mean difference in shared ones, so that easy trials favour neither.
+    `pairs` has, by label, the method that it is compared with, `leading` the columns of parameters.
+    The paired mean is the other's final mean over all its trials plus the mean difference in shared
+    ones, so that easy trials favour neither.
     """
     places = [name for name in leading if name != ROUND]
 
@@ -194,7 +196,7 @@ def over_clients(
 
 
 def as_shown(numbers: pd.DataFrame) -> pd.DataFrame:
-    """Replace mean and sd in csv rows by paired means and by sds over clients, where given."""
+    """Return csv rows with `paired_mean` as mean, and the sd over clients as sd, where given."""
     if CLIENTS_SD in numbers:
         numbers = numbers.assign(sd=numbers[CLIENTS_SD].fillna(numbers["sd"]))
     if PAIRED not in numbers:

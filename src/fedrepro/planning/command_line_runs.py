@@ -27,7 +27,8 @@ ROUNDS = ("rounds", "epochs", "fraction")  # options that methods in rounds have
 class RunWords:
     """The options of the command `fedrepro run`: methods, data, model, training and trials.
 
-    changes: further parameters by keys such as scaffold.lr, of methods and of PLACES.
+    changes: further parameters by keys such as scaffold.lr, of a method, or of "data", "partition",
+    "model", "training" or "graph".
     """
 
     methods: Sequence[str]
@@ -144,7 +145,6 @@ def plan_of_words(file: ExhibitFile, name: str = NAME, place: str = "") -> Exhib
 
 
 def _method_entries(words: RunWords) -> dict[str, dict[str, Any]]:
-    """Return, by method name, the configuration of each method named in `words.methods`."""
     known = components("method")
     entries: dict[str, dict[str, Any]] = {}
     for word in words.methods:

@@ -52,7 +52,7 @@ class Granularity(Strict):
 
 
 class Config(Strict):
-    """The file config/config.yaml."""
+    """The content of config/config.yaml: seed, device, which figures to compute, and how."""
 
     scale: Scale = key("quick", "scale that the default target draws")
     exhibits: Literal["headline", "all"] | ExhibitKey | list[str] = key(
@@ -249,9 +249,10 @@ def _drawing(drawing: Any, where: str) -> Drawing:
 
 
 class Papers(dict[str, ExhibitFile]):
-    """The files that define figures and tables, by paper; access to an `unread` one raises.
+    """The files that define figures and tables, by paper; access to one that failed to load raises.
 
-    `of_default` are unreadable papers that may have an exhibit of the default set.
+    unread: {paper: why its file failed}. of_default: such papers that may have a figure that is
+    drawn by default ("headline").
     """
 
     def __init__(
@@ -313,7 +314,7 @@ def load_exhibits(folder: Path | None = None, *, of: Collection[str] = ()) -> Pa
 
 
 def _may_be_default(path: Path) -> bool:
-    """Guess from a file that cannot be read whether it has an exhibit of the default set."""
+    """Guess whether a file with mistakes has a figure that is drawn by default, `headline`."""
     if path.suffix == ".py":
         return True
     with contextlib.suppress(OSError):
@@ -392,7 +393,6 @@ def validated(model: type[T], values: Any, where: str) -> T:
 
 
 def _place(values: Any, loc: tuple[int | str, ...]) -> str:
-    """Return the keys in pydantic's `loc` of a problem, as "methods.0.label", without its types."""
     parts = []
     for part in loc:
         known = isinstance(values, Mapping) and part in values

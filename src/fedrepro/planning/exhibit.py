@@ -1,10 +1,9 @@
 """One exhibit (a figure or table of a paper) at one scale: its points, methods and runs.
 
 At each point of a sweep of parameters several methods are evaluated on equal data, models and
-training. Means over different trials (seeded repetitions) do not compare. So all methods of a point
-have equally many trials, or the exhibit is configured with `paired: true`: a method with fewer
-trials is then shown as the mean of another method over all trials plus the mean difference in the
-trials that both have.
+training. As means over different trials do not compare, all methods of a point have equally many,
+or the exhibit has `paired: true`: a method with fewer trials is then shown as another's mean over
+all trials plus the mean difference in shared ones.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Point:
 class Pair:
     """A method with fewer trials than others, and the method relative to which a figure shows it.
 
-    trials, of: the numbers of trials of both at the points of the figure.
+    trials: how many the method `label` has at points of the figure; of: how many the other has.
     """
 
     label: str
@@ -216,7 +215,6 @@ def _at(where: str) -> Iterator[None]:
 def _unshowable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], points: Sequence[Point]
 ) -> Iterator[str]:
-    """Yield a reason why a figure cannot be drawn."""
     values = [point.values for point in points]
     names = [", ".join(f"{key} {comparable_text(v)}" for key, v in at.items()) for at in values]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -228,7 +226,6 @@ def _unshowable(
 
 
 def _points(settings: ExhibitSettings) -> Iterator[Point]:
-    """Yield each point of a parameter sweep, without runs."""
     names = _case_names(settings)
     tuned = any(key.startswith(TUNED) for key in settings.sweep)
     for key in names or (None,):
@@ -268,7 +265,6 @@ def _points(settings: ExhibitSettings) -> Iterator[Point]:
 
 
 def _case_names(settings: ExhibitSettings) -> dict[str, str]:
-    """Return the titles, by key, of the scenarios (data, model, …) that a figure compares."""
     names = {case: entry.label for case, entry in settings.cases.items()}
     if not settings.kinds:
         return names
@@ -279,7 +275,7 @@ def _case_names(settings: ExhibitSettings) -> dict[str, str]:
 
 
 def _runs(point: Point) -> dict[tuple[str, Setting], Run]:
-    """Return what computes each (method's label, setting of its parameters) at a point."""
+    """Return the run that computes each (method's label, setting of its parameters) at a point."""
     runs: dict[tuple[str, Setting], Run] = {}
     for measure in point.measures:
         label = f"'{measure.label}'"
@@ -345,10 +341,9 @@ def _measured(scenario: Scenario, measure: ExhibitMethod) -> Iterator[tuple[Sett
 
 
 def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenario) -> None:
-    """Raise FedreproError if a method cannot run in a scenario, for lack of data, start or graph.
+    """Raise FedreproError if a method cannot run in a scenario: wrong data, first weights or graph.
 
-    `changed` is the scenario after the method has replaced some of it, as pooled training replaces
-    the partition.
+    `changed` is the scenario after the method's changes, as pooled training has another partition.
     """
     method, meta, partition = measure.spec, measure.spec.component.meta, changed.partition
     label = f"'{measure.label}'"
@@ -405,10 +400,7 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield an error for each method with fewer trials than others and without `paired: true`.
-
-    `trials` has, for each point of the sweep, the number of trials by the method's label.
-    """
+    """Yield an error per method with fewer trials than others, unless paired; `trials` by point."""
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

@@ -62,10 +62,11 @@ class Setting:
 class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
-    Fields are as in `MethodEntry`, where the user wrote them. trials: None for as many as the
-    figure has. choose: the rule that selects one of the settings. race: the rounds over which
-    successive halving runs, 0 for all. shown_on: held-out examples (validation, test, …) that a
-    table shows numbers on. last_rounds: how many of the last evaluated rounds are averaged.
+    trials: None for as many as the figure has. choose: the rule that selects one of the settings.
+    reference: whether it is a bound. show: parameters with a row per value. race: the rounds over
+    which successive halving runs, 0 for all. node, belief: which node is shown, before or after an
+    exchange. shown_on: held-out examples (validation, test, …) that a table shows numbers on.
+    last_rounds: how many of the last evaluated rounds are averaged.
     """
 
     spec: Spec
@@ -98,7 +99,7 @@ class ExhibitMethod:
 
     @property
     def discloses(self) -> frozenset[str]:
-        """Return the data by which a setting is selected, as keys of DISCLOSED; may be empty."""
+        """Return the data that selects a setting, such as {"server_validation"}; may be empty."""
         return frozenset({self._rule.need} if self._rule else ())
 
     @property
@@ -159,7 +160,7 @@ def simulated(method: Spec) -> bool:
 
 
 def successive_halving_method(group: Sequence[Setting]) -> tuple[Spec, dict[str, Any]]:
-    """Combine settings to one method and its changes of training, both with lists of values."""
+    """Combine settings to one run: a method and changes of training, with lists of their values."""
     methods = list(dict.fromkeys(setting.method for setting in group))
     differ = [key for key in methods[0].values if len({m.values[key] for m in methods}) > 1]
     spec = methods[0]
@@ -293,7 +294,6 @@ def _exhibit_method(
 
 
 def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Iterator[Setting]:
-    """Yield all settings of method `spec`, each with every combination of its training changes."""
     if entry.training and settings.training is None:
         raise FedreproError(
             f"'{entry.label or entry.name}' changes the training, which is not there"
@@ -318,7 +318,6 @@ def _trained(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Itera
 
 
 def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Spec | None:
-    """Return how a method's models are fine-tuned, with lists of values to sweep, or None."""
     name = f"method '{spec.name}'"
     if entry.tune is None:
         if PUBLIC_SAMPLE in spec.component.meta["needs"]:
@@ -343,10 +342,7 @@ def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Sp
 
 
 def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
-    """Yield a sentence for each reason why a method's settings cannot be shown, or none selected.
-
-    `listed` are the parameters in the configuration's list `settings`.
-    """
+    """Yield faults of a method's settings; `listed` are parameters in its list `settings`."""
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}

@@ -1,8 +1,7 @@
 """The interface of drawings, which are ways to show a figure or table, such as curves or bars.
 
-A drawing is a class decorated with `@drawing("name")`; its fields are its options. Computing takes
-hours, so a figure that cannot be drawn is refused before. Modules of drawings import pandas and
-matplotlib only when they draw.
+A drawing is a class decorated with `@drawing("name")`; its fields are its options. A figure that
+cannot be drawn is refused before it is computed. pandas and matplotlib are imported to draw.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is among these names, which {} of its error lists."""
+    """Return a pydantic check that a text is in `names()`; else `sentence` lists them at {}."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):
@@ -73,9 +72,9 @@ class Planned:
 class Drawing(Strict):
     """A way to show a figure or table, such as curves; fields of a subclass are its options.
 
-    by_rounds: whether the csv needs rows of single rounds. of_rounds: their further metrics, from
-    `OF_ROUNDS`. shows_pairs: whether methods may have fewer trials than others. suffix: that of the
-    file that people look at.
+    by_rounds: whether the csv needs rows of single rounds. of_rounds: costs per round to keep
+    there, such as "bytes_up". shows_pairs: whether methods may have fewer trials than others.
+    suffix: of the file that people look at.
     """
 
     name: ClassVar[str]

@@ -1,8 +1,7 @@
 """Forecast of the jobs, hours and GiB that one figure or table, or all of them, still take.
 
-Jobs (processes) whose files are missing are counted. Their seconds are estimated from the measured
-seconds per multiplication of a network, by stage and model: of finished jobs on this machine, or
-else of jobs whose results are stored in reports/record.
+Jobs (processes) whose files are missing count. Their seconds come from measured seconds per
+multiplication of a network, by stage and model: of jobs finished here, or kept in reports/record.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
     """Return (seconds per multiplication, where measured) by (stage, model), "" for all models.
 
-    Finished jobs go before the record, and in it results of unchanged methods before others.
+    Jobs finished here go before reports/record, and in it unchanged methods before others.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"

@@ -81,13 +81,13 @@ class TrialBlock:
 
 
 def whole_blocks(count: int, size: int) -> list[TrialBlock]:
-    """Return ranges of `size` trials that together contain `count`: more trials rename none."""
+    """Return ranges of `size` trials that together contain `count`, the last one whole too."""
     return [TrialBlock(at, at + size - 1) for at in range(0, count, size)]
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """The conditions under which methods are compared; a graph is for decentralised ones alone."""
+    """Data set, partition, model and training of a run; a graph for decentralised methods."""
 
     dataset: Spec
     partition: Spec
@@ -183,8 +183,7 @@ class Job:
 
     evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
     change the folder's name. raw, data, public: folders of raw files, of arrays, and of the public
-    data set. members: the file of the partition. local: files of local models, as texts that
-    `folders_of` expands.
+    data set. members: the file of the partition. local: files of local models, for `folders_of`.
     """
 
     stage: str
@@ -389,7 +388,7 @@ class Jobs:
         return {"data": self.dataset(scenario.dataset), "members": members}
 
     def begins(self, run: Run) -> Iterator[str]:
-        """Yield how the names of folders begin that a run writes and reads, to find it by them."""
+        """Yield prefixes of all folders that the jobs of a run write, by which to find them."""
         yield self.base(run, run.stage)
         if scenario := run.scenario:
             for dataset in filter(None, (scenario.dataset, public_data_of(run.method))):
@@ -398,7 +397,7 @@ class Jobs:
             yield self.base(scenario, "train")
 
     def base(self, what: Any, stage: str) -> str:
-        """Return the start of a result folder's name: names of components, a hash of inputs."""
+        """Return the start of a folder's name for a run or scenario `what`: components, a hash."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs

@@ -84,7 +84,6 @@ class Plan:
             self._add(file)
 
     def _add(self, file: ExhibitFile) -> None:
-        """Plan the figures and tables of a file; store errors of invalid ones in `broken`."""
         exhibits: dict[str, Exhibit] = {}
         mistaken = False
         for name in file.names(self.scale):
@@ -111,7 +110,6 @@ class Plan:
         self.exhibits |= {key: one for key, one in exhibits.items() if key not in self.broken}
 
     def _exhibit(self, file: ExhibitFile, name: str, key: str) -> Exhibit:
-        """Plan the figure or table `name`, with configured additional methods that fit it."""
         exhibit = _fitting(_with(file, []), name, self.scale)
         fitting: list[dict[str, Any]] = []
         for entry in file.also:
@@ -286,7 +284,6 @@ def _called(entry: Mapping[str, Any]) -> str:
 
 
 def _by_use(pairs: Iterable[tuple[str, T]]) -> dict[T, list[str]]:
-    """Group pairs (figure's key, thing that it uses) by thing: a list of keys, each key once."""
     found: dict[T, list[str]] = {}
     for key, thing in dict.fromkeys(pairs):
         found.setdefault(thing, []).append(key)

@@ -24,9 +24,9 @@ class Comparison:
     """A user's numbers of a figure or table next to the repository's, and a verdict in words.
 
     rows: a row for each number. Columns: swept parameters, method, metric and split; means `ours`
-    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, that in
-    combined standard errors; `where`, method and swept parameters in words. A number that is
-    missing or unknown is nan. notes: sentences on causes of differences other than chance.
+    and `recorded`; `setting` and `recorded_setting`; `difference` of the means; `errors`, the
+    difference in combined standard errors; `where`, method and swept parameters in words. A number
+    that is missing or unknown is nan. notes: sentences on causes of differences other than chance.
     """
 
     rows: pd.DataFrame
@@ -126,7 +126,7 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
 
 
 def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return words on how many differences chance explains, by the arithmetic of both results."""
+    """Return words on how many differences chance explains, if libraries were not pinned."""
     if mine == kept == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())

@@ -48,8 +48,7 @@ def entries_in(
 ) -> list[tuple[str, ExhibitFiles]]:
     """Read the results of methods that others submitted to a leaderboard, at one `scale`.
 
-    A submission is marked as verified if its folder has a verdict.json of a check, else as
-    reported.
+    A submission is verified if its folder has a verdict.json of a check, else it is reported.
 
     Raises:
         FedreproError: if a submission is damaged, or was changed after its verdict.

@@ -76,8 +76,8 @@ def record(
 def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[str, bytes]:
     """Read and check the files to keep of a figure or table; return {suffix: bytes}.
 
-    The last item is the json, with checksums, run times, machines, and the csv files without rows.
-    `key` is paper/name below `<source>/<scale>`. Sentences on doubts are appended to `warnings`.
+    `key` is paper/name below `<source>/<scale>`. The last item is the json: with checksums, run
+    times, machines, and the text of csv files that have no rows. It appends to `warnings`.
 
     Raises:
         FedreproError: if a file is missing or damaged.
@@ -98,7 +98,6 @@ def read_drawn(scale: str, key: str, source: Path, warnings: list[str]) -> dict[
 
 
 def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings if the result with json `about` came from uncommitted or changing code."""
     name = f"{about['key']} at scale {about['scale']}"
     for what, origin in (("drawn", drawn_of(about)), *(("computed", o) for o in about["computed"])):
         if origin["revision"] == "unknown" or origin["revision"].endswith("-dirty"):
@@ -114,7 +113,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return seconds and memory by stage of the pipeline, and machines, of a figure or table."""
+    """Return {"seconds": by stage, "machines": …}; append to `warnings` what is unknown."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]

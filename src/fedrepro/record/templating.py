@@ -112,7 +112,7 @@ def without_links(text: str) -> str:
 
 
 def _row(line: str, heads: Sequence[re.Match[str] | None], record: Path) -> str:
-    """Fill in a line of a markdown table as the links in `heads` ask."""
+    """Fill in a table's line; the link in the head of a column says which number it has."""
     cells, row_link = line.split("|"), LINK.search(line)
     texts = [without_links(cell).strip() for cell in cells]
     if row_link:
@@ -159,7 +159,6 @@ def _table(
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Mapping[str, Sequence[Cells]]:
-    """Return {metric, or "" without metrics: rows} of a csv file."""
     by_metric: dict[str, list[Cells]] = {}
     for row in read_csv(text).to_dict("records"):
         cells = {str(k): None if v in ("", None) or v != v else v for k, v in row.items()}
@@ -188,7 +187,7 @@ class Measurement(NamedTuple):
 
 
 def _apart(one: Measurement, other: Measurement, sign: str) -> Measurement:
-    """Return the difference or quotient of two measurements; a difference trial by trial."""
+    """Return `one` minus `other` by trial, or by `sign` their quotient ("beyond": minus 1)."""
     if sign != "minus":
         return Measurement(one.value / other.value - (sign == "beyond"), np.empty(0))
     count = min(len(one.trials), len(other.trials))
@@ -225,7 +224,7 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return the numbers, times `factor`, that the word `end` of a link with `many` asks for."""
+    """Return what the word `end` ("mean", "interval") asks of `rows`, times factor, `many` long."""
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -246,7 +245,10 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements that fit `side`; of printed values the paper's, or `ours`."""
+    """Return the measurements that `side`, a parsed method with its metric and place, asks for.
+
+    Of printed values these are the paper's, or `ours`.
+    """
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem
     metric, split, method = side["metric"] or "accuracy", side["split"], side["method"] or ""

@@ -119,8 +119,8 @@ def run(job: Job, device: str = "cpu") -> None:
 class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
-    seconds: of server and clients, with preparation if it ran in this call; server: of the server,
-    and always with it. further: of clients' work besides sending models. cost: as metrics.
+    seconds: of server and clients, with preparation if it ran in this call. server: of the server,
+    with preparation in any case. further: clients' work besides sending models. cost: as metrics.
     """
 
     made: MethodOutput
@@ -252,7 +252,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate models on `splits`; return metrics, `cost`, and metrics of single clients."""
+    """Evaluate models, drawn weights by `draws`; add `cost` and `epochs` trained per client."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -281,7 +281,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return a one-shot method's exchanges with the server, and its messages and bytes."""
+    """Return exchanges, and traffic with `further` work, of a method; 0 if it is a control."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges

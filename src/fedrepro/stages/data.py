@@ -62,7 +62,6 @@ def prepare(dataset: Spec, raw: Path, out: Path) -> None:
 
 
 def _device(dataset: Spec) -> str:
-    """Return the device to prepare a data set on: the CPU, or a GPU if networks make features."""
     from fedrepro.components.features.by_networks import best_device
 
     return "cpu" if always_on_cpu(dataset) else best_device()

@@ -78,7 +78,7 @@ def _made(
     device: str,
     inputs: list[dict[str, Any]],
 ) -> Iterator[tuple[int, GlobalModel, int]]:
-    """Yield (trial, model, number of classes) of a one-shot method; add what is read to inputs."""
+    """Yield (trial, model, classes) of `count` trials; append provenance of files to `inputs`."""
     data, other = plan.jobs.dataset(scenario.dataset), public_data_of(method)
     elsewhere = Path(plan.jobs.dataset(other)) if other else None
     for block in plan.blocks(count):
@@ -105,9 +105,8 @@ def _made(
 def as_state(made: GlobalModel, classes: int) -> Any:
     """Convert a global model to a PyTorch state dict, or an ensemble to a dict with several.
 
-    With `state_dicts` it has `weights`, (networks, classes); as `gate` the tensors of a network
-    that weighs the others for each example; and `vote` if networks do not average their
-    probabilities.
+    The latter has `state_dicts` and `weights`, (networks, classes); maybe `gate`, tensors of a
+    network that weighs the others for each example; `vote` if networks vote.
     """
     import torch
 

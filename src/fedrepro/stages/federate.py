@@ -104,7 +104,6 @@ class GlobalEvaluator(Evaluator):
 
 
 def _measured(models: list[GlobalModel], splits: Splits, draws: Draws) -> list[Number]:
-    """Return metrics of one model on all `splits`, or mean and worst of models per client."""
     if len(models) == 1:
         return measure(models[0], splits, draws)
     numbers: list[Number] = []

@@ -55,7 +55,7 @@ class Failures(dict[str, str]):
     """Errors raised by a method's code: a dict from the method's parameter values to a sentence."""
 
     def note(self, setting: str, trial: int, error: Exception) -> None:
-        """Record the `error` of a method, or raise it again if it is the machine's."""
+        """Record an `error` of a method's code; raise it again if it is of memory or files."""
         if sentence_for(error) or isinstance(error.__cause__, OSError):
             raise error
         words = str(error) if isinstance(error, FedreproError) else own_fault(error)

@@ -255,7 +255,8 @@ def draw_site(
 ) -> None:
     """Write web pages on the figures and tables in `folder`, all or those in `exhibits`, to `out`.
 
-    `out` is a folder, or an index.html whose pages go to the folder `site` next to it.
+    `out` is a folder, or an index.html whose pages go to the folder `site` next to it. `maps` and
+    `graphs` are folders that `draw_maps` wrote, of partitions and of graphs.
     """
     reports = read_reports(folder, scale, list(exhibits) or drawn_keys(folder.parent, scale))
     drawn = drawings_of(maps, "partitions") if maps else []

@@ -45,11 +45,11 @@ Splits = Mapping[str, EvaluationSplit]
 class Progress:
     """How far a trial of a method in rounds is: rounds done, the method's state, its metrics.
 
-    seconds: of initialisation and all rounds; of these, client_seconds; each: of single rounds.
-    rejected: number of clients' updates that were not finite. idle: for how many rounds in a row
-    all were. ended: why the trial ended: `reached` (its target accuracy), `diverged`, or a
-    sentence. target: the progress when the target was reached, if successive halving let the trial
-    go on.
+    seconds: of initialisation and all rounds. client_seconds: the clients' part of it. each:
+    seconds of every round. rejected: number of clients' updates that were not finite. idle: how
+    many rounds up to now had such updates alone. ended: why the trial ended: `reached` (its target
+    accuracy), `diverged`, or a sentence. target: the progress when the target was reached, if
+    successive halving let the trial go on.
     """
 
     done: int
@@ -302,7 +302,7 @@ class SettingRun(NamedTuple):
 
 @dataclass(frozen=True)
 class FinishedTrial:
-    """The measurements of one setting in one trial; `kept` has such data as models."""
+    """The measurements of one setting in one trial; `kept` is data to write, such as models."""
 
     trial: int
     setting: SettingRun
@@ -323,9 +323,9 @@ def run_rounds(
 ) -> None:
     """Run a method in rounds in every trial of a job, and write tables of times and metrics.
 
-    Parameter values with which the method's code raises an error stop, and have the metric
-    `failed`. A killed job continues from its checkpoints. `keep` writes such files as models at the
-    end.
+    `evaluator_of` builds the evaluator of a trial; `keep` writes models at the end. Parameter
+    values with which the method's code raises an error stop, and have the metric `failed`. A killed
+    job continues from its checkpoints.
     """
     scenario, method, trials = job.scenario, job.specs["method"], job.trials
     assert trials is not None
@@ -357,8 +357,7 @@ def run_rounds(
     def go_on(at: int, trial: int, rung: int | None) -> FinishedTrial | None:
         """Run parameter values number `at` in a trial up to the round `rung`, and return None.
 
-        Without `rung`, go on to the end and return the measurements. Errors of the method are
-        recorded.
+        Without `rung`, go on to the end and return the measurements. Errors are noted.
         """
         setting, data = settings[at], data_of(trial)
         own = replace(scenario, training=setting.training)

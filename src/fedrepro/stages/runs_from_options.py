@@ -224,7 +224,6 @@ def _words(given: Mapping[str, Any]) -> RunWords:
 
 
 def _place(words: RunWords) -> tuple[Path, str]:
-    """Return (path, text) of the YAML file that describes a run, at a path of its own."""
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"

@@ -19,7 +19,7 @@ from fedrepro.stages.job_process import log, write_measured
 
 
 def run(job: Job) -> None:
-    """Run a simulation with all its parameter values in every trial, a number of repetitions."""
+    """Run a simulation in every trial, once per choice of parameters; write its metrics."""
     method, seed, table = job.specs["method"], job.seed, Table(())
     assert job.trials is not None
     measured: list[tuple[int, str, float]] = []
@@ -36,7 +36,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics as rows: after each step, after the last, of the whole."""
+    """Yield a simulation's metrics: of each step, the last step's as final, the run's own."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

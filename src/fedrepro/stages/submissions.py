@@ -54,8 +54,7 @@ class Submission(Strict):
     """The content of entry.json, which describes a method that is submitted to a leaderboard.
 
     exhibits: the leaderboard's tables with results of the method. says: its name, label and
-    parameters. file: of its code, in the same folder; empty if an installed package has it. by:
-    whom, in words.
+    parameters. file: of its code, in the same folder; empty if a package has it. by: its author.
     """
 
     kind: Literal["entry"]
@@ -344,7 +343,6 @@ def _differing_files(ours: ExhibitFiles, theirs: ExhibitFiles) -> list[str]:
 
 
 def _difference(ours: pa.Table, theirs: pa.Table) -> str:
-    """Describe in a phrase the first difference between two tables of metrics; "" if equal."""
     mine, measured = ours.to_pylist(), ("phase", "split")
     asked = {tuple(row[name] for name in measured) for row in mine}
     others = [row for row in theirs.to_pylist() if tuple(row[n] for n in measured) in asked]

@@ -41,7 +41,7 @@ AT_CLIENTS = {
 
 
 def declared_part(info: ClientInfo, item: Component, *more: str) -> ClientInfo:
-    """Return `info` with the fields alone that the method declares to need, and those in `more`."""
+    """Return those fields of `info` that the method declares to need, and those in `more`."""
     needs = item.meta["needs"]
     keep = {*needs, "training", "device", *more, *(["clients"] if needs & AT_CLIENTS else [])}
     for part in HOLDOUTS:
@@ -92,7 +92,10 @@ class ScenarioData:
     def source(
         self, path: str, method: Spec | None = None, files: Iterable[str] = (), **more: Any
     ) -> dict[str, Any]:
-        """Return the provenance to store with results: versions, seed and all inputs."""
+        """Return the provenance to store with results as a dict: versions, seed and all inputs.
+
+        `path` names scenario and method, `files` are others that were read, `more` further keys.
+        """
         read = [read_source(self.partition), *map(read_source, files)]
         return provenance(
             self.seed,
@@ -141,8 +144,7 @@ class TrialData:
     def validated(self) -> tuple[Sequence[np.ndarray], Examples | None]:
         """Return (indices of each client's validation examples, the examples they point into).
 
-        The latter is None for training examples that the partition sets aside; indices are into
-        `held`.
+        If the partition sets training examples aside, the latter is None: indices are into `held`.
         """
         members = self.members
         if len(members.client_validation) or not sizes_of(members.validation).sum():
@@ -204,7 +206,7 @@ class TrialData:
     def clients(
         self, scenario: Scenario, method: Spec, trained: Mapping[str, np.ndarray] | None = None
     ) -> Clients:
-        """Return this trial's clients, which do only the work that `method` declares in `needs`."""
+        """Return this trial's clients, to do what `method` declares; `trained` are their models."""
         return Clients(
             model=scenario.model,
             network=network_of(scenario.model, self.prepared.shape, len(self.prepared.classes)),
@@ -221,8 +223,7 @@ class TrialData:
         `training` is the local training procedure; `clients` answer the server's queries.
 
         Raises:
-            FedreproError: the method needs examples at the server, and the partition sets none
-                aside.
+            FedreproError: the method needs examples at the server, and none are set aside.
         """
         needs, members = method.component.meta["needs"], self.members
 

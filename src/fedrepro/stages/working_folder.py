@@ -36,7 +36,7 @@ def start(folder: str | Path = ".") -> Path:
     Returns the folder's path.
 
     Raises:
-        FedreproError: `folder` already has a file of this name, which the user may have changed.
+        FedreproError: `folder` already has one of these files, which the user may have changed.
     """
     target, package = Path(folder), Path(source_digests.PACKAGE)
     places = (package / INSTALLED, *package.parents[1:2])  # of the wheel, or of the checkout

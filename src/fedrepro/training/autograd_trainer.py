@@ -1,8 +1,7 @@
 """Training by automatic differentiation: users' torch modules, terms without compiled code, GPUs.
 
-On the CPU one model trains after another, on a GPU blocks of as many as its memory holds. Models
-are ordered by number of steps, so that the ones that still train are the first ones of a block.
-Imports torch: the engine imports this module when it needs it.
+On the CPU one model trains after another, on a GPU blocks of as many as its memory holds, ordered
+by number of steps. Imports torch: the engine imports this module when it needs it.
 """
 
 from __future__ import annotations
@@ -96,7 +95,10 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`; yield results by group, update `memory` in place."""
+        """Train a model for each of `tasks` in groups; yield the results of each group.
+
+        `given` has initial tensors; the optimiser's state `memory`, if kept, is read and updated.
+        """
         steps = [task.total(self.settings.batch_size, self.settings.epochs) for task in tasks]
         whole = self.settings.batch_size is None
         pieces = [-(-len(task.rows) // self.procedure.rows) if whole else 1 for task in tasks]
@@ -125,7 +127,7 @@ class AutogradTrainer:
     def _begin(
         self, tasks: list[Task], chosen: np.ndarray, given: InitialTensors, memory: Arrays | None
     ) -> None:
-        """Set weights, optimiser state and random numbers of the group of models `chosen`."""
+        """Set up models `chosen`: weights `given`, optimiser state `memory`, random numbers."""
 
         def packed(tensors: Arrays) -> torch.Tensor:
             shared = len(next(iter(tensors.values()))) == 1
@@ -159,12 +161,11 @@ class AutogradTrainer:
         self.buffers = [weights[name] for name in self.network.buffers]
 
     def _views(self, flat: torch.Tensor) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-        """View models as tensors by name: the network's, and those of loss terms."""
         inner = self.inner.size
         return self.inner.views(flat[:, :inner]), self.outer.views(flat[:, inner:])
 
     def _all_steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Run all steps of the group; return losses (steps, models), 0 after the end, and steps."""
+        """Train the group; return losses (steps, models), 0 after a model's end, and its steps."""
         stopping = EarlyStopping(self.tasks, self.settings)
         kept = [self.flat, self.summed] if self.keep else [self.flat]
         each, lost = [], np.zeros(len(self.tasks), bool)
@@ -300,7 +301,7 @@ def _arrays(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
 
 
 def cross_entropy(logits: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Return models' sums of cross-entropies times `weight` (A, B); `y` are labels or shares."""
+    """Sum cross-entropies times `weight` (A models, B examples); `y`: labels or probabilities."""
     each = functional.cross_entropy(logits.flatten(0, 1), y.flatten(0, 1), reduction="none")
     return (each.view(weight.shape) * weight).sum(1)
 
@@ -394,7 +395,7 @@ class ModelNoise:
         return [int(stream.take(2).view(np.uint64)[0]) for stream in self.streams[:models]]
 
     def write(self, model: int, out: np.ndarray) -> None:
-        """Fill `out` (n,) with the next standard normal numbers of a model, of `normal_pairs`.
+        """Fill `out` (n,) with a model's next standard normal numbers, from a table of pairs.
 
         Parts of an array, of lengths that are multiples of eight, get the numbers of one call.
         """

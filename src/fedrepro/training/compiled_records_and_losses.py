@@ -2,10 +2,9 @@
 
 A model is a flat array: kernels or recurrent layers first (`networks/compiled_convolutions.py`,
 `compiled_lstm.py`), then the weight (n, m) and the bias (m,) of each affine map, rows padded with
-zeros to `row_of(m)`. Activations (P, m) and their errors (gradients of the loss) lie likewise. All
-arrays of numbers are float32 or all float64, except the inputs. The body below the affine maps is
-nothing, convolutions or recurrent layers, by the type of `NetArrays.body`; each is compiled by
-itself.
+zeros to `row_of(m)`. Activations (P, m) of P predictions and their errors (gradients of the loss)
+lie likewise. All numbers are float32 or all float64, except the inputs. The body below the affine
+maps is nothing, convolutions or recurrent layers, by the type of `NetArrays.body`.
 """
 
 from __future__ import annotations
@@ -60,9 +59,9 @@ class Data(NamedTuple):
 class StepOrder(NamedTuple):
     """The minibatches of a training: step s uses examples rows[ends[s] : ends[s + 1]].
 
-    More than `piece` rows are computed in parts. Random numbers of a step come from `keys` and
-    `places`, as of `Visits.words`. crops: int64 per row, how an image is moved
-    (`minibatches.kinds`), or empty.
+    More than `piece` rows are computed in parts. Random numbers of step s come from the epoch's key
+    keys[places[s, 0]] (2,) and its minibatch's number in the epoch, places[s, 1]. crops: int64 per
+    row, a code of how an image is flipped and shifted, or empty.
     """
 
     rows: Array
@@ -76,14 +75,14 @@ class StepOrder(NamedTuple):
 class NetArrays(NamedTuple):
     """A network's architecture: the body, then L affine maps.
 
-    sizes (L + 1,): inputs of the first map, then outputs of each. maps (L,): where each begins
-    among all weights. activations (L,): where its outputs begin. rows: predictions of a minibatch,
-    `each` of them per example. Representation matching has J maps f_j: pairs (J, 2), numbers of
-    source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,), factors in the
-    gradient; given: the maps between images. kept: probability that dropout keeps a unit.
-    entropies: factors of the loss's entropy terms.
-    tensors (T, 3): begin, rows and columns of random (variational) weights; table: normal numbers.
-    size: of the vector, or of the means in it. by: address of the matrix product.
+    sizes (L + 1,): inputs of the first map, then outputs of each. maps, activations (L,): where
+    each map begins among all weights, and its outputs among activations. rows: predictions of a
+    minibatch; each: predictions of an example. Representation matching has J maps f_j: pairs (J,
+    2), numbers of source and target activation; pair_maps (J,), where f_j begins; pair_shares (J,),
+    factors in the gradient; given: the maps between images. kept: probability that dropout keeps a
+    unit. entropies: factors of the loss's entropy terms. tensors (T, 3): begin, rows and columns of
+    random weights; table: normal numbers. size: of the vector, or of the means in it. by: machine
+    address of the function that multiplies matrices.
     """
 
     body: Convolutions | Recurrent | Nothing
@@ -131,8 +130,7 @@ class Model(NamedTuple):
     summed: sum of gradients over steps, or empty. moments: of the optimiser, (S,) or empty. used:
     the weights that a step computes with, for a variational network a random draw. Then `weights`
     are means, followed by standard deviations before softplus, each (S / 2,). deviation: the
-    standard deviations of that draw. prior, prior_deviation: means and deviations of its prior, or
-    empty.
+    standard deviations of that draw. prior, prior_deviation: means and deviations of its prior.
     """
 
     weights: Array
@@ -149,9 +147,9 @@ class Model(NamedTuple):
 class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
-    x: inputs of the affine maps (P, n). activations, errors: their outputs, and gradients by them.
-    For matching, theirs: activations of the received network; back: outputs of f_j. turned, below:
-    transposed errors.
+    x: inputs of the affine maps (P, n) for P predictions. activations, errors: the maps' outputs,
+    and the loss's gradients by them. For matching, theirs: activations of the received network;
+    back: outputs of f_j. turned, below: a layer's errors, transposed, and those of its inputs.
     """
 
     body: Images | LstmBuffers | Nothing

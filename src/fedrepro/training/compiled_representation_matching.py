@@ -3,9 +3,8 @@
 Three of four numbers of an unpooled image are zero, and more after a ReLU. So the transposed
 convolution adds a kernel, turned by 180°, to the output image only for numbers that are not zero
 (`core/portable_ops/sparse_products.py`). Images lie as (H, W, C), with the edges that kernels reach
-over. Then the output image is replaced by the loss's gradient by it. This goes image by image,
-which stays in the cache. `p` is a map's row of `Maps.table`, `c` the record of the convolution
-whose output it reads, its source.
+over. Then the output image is replaced by the loss's gradient by it, image by image, in the cache.
+`p` is map f_j's row of `Maps.table`, `c` the record of the convolution whose output it reads.
 """
 
 from __future__ import annotations
@@ -54,9 +53,10 @@ from fedrepro.networks.memory_layout import Parts
 class Maps(NamedTuple):
     """The maps f_j from images, transposed convolutions, as arrays for compiled steps.
 
-    table: int64 (J, FIELDS). places: where the kernels' numbers, turned by 180°, are among all
-    weights. tiles: int64 (T, 3), parts of kernel rows that fit registers: (kind, row of the kernel,
-    first number in it). shares (J,): factors in the loss.
+    table: int64 (J, FIELDS), sizes and offsets of each map; SOURCE and the like number its columns.
+    places: where the kernels' numbers, turned by 180°, are among all weights. tiles: int64 (T, 3),
+    parts of kernel rows that fit registers: (kind, row of the kernel, first number in it); kind
+    says how many registers and rows. shares (J,): factors in the loss.
     """
 
     table: Array
@@ -68,13 +68,12 @@ class Maps(NamedTuple):
 class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
-    x: activations of the received network, (pixel, channel); shown: x transposed; images: buffers
-    of its convolutions. laid: the kernel, a strip for each source channel and kernel row; moved:
-    its gradient. image: output of the map, then the gradient by it. bias: repeated along a row of
-    the output; summed: its gradient. The source's nonzero numbers are listed by pixel: firsts and
-    ends (of each list), corners (where the kernel is added), which (rows of laid), amounts; and by
-    channel: seats (in the output), own (amounts), cells (in the source). sums: partial sums of
-    gradients.
+    x: activations of the received network, (pixel, channel); shown: x as (channel, pixel); images:
+    buffers of its convolutions. laid: the kernel, a strip for each source channel and kernel row;
+    moved: its gradient. image: output of the map, then the gradient by it. bias: repeated along a
+    row of the output; summed: its gradient. The source's nonzero numbers are listed by pixel:
+    firsts and ends of each list, corners where the kernel is added, which rows of laid, amounts;
+    and by channel: seats in the output, own amounts, cells of the source. sums: parts of gradients.
     """
 
     x: Array
@@ -107,8 +106,9 @@ def maps_of(
 ) -> Maps:
     """Build the record `Maps` of the matching maps f_j that predict from images.
 
-    `pairs` are the (source, target) layers of each map. `shapes` and `offsets` are those of the
-    maps' tensors, by name; `shares` (J,) are factors of the squared errors.
+    `parts` and `convs` describe the network's convolutions. `pairs` are the (source, target) layers
+    of each map. `shapes` and `offsets` are those of the maps' tensors, by name; `shares` (J,) are
+    factors of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -144,9 +144,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut `side` rows of `wide` numbers into tiles of registers of `lanes`, as listed in `Maps`.
+    """Cut a kernel's `side` rows of `wide` numbers to fit registers of `lanes` numbers.
 
-    Returns the padded length of a row, and the tiles.
+    Returns the padded length of a row, and the parts as (kind, row, first number), see `Maps`.
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -202,7 +202,10 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received convolutions on the minibatch in `mine`; outputs in room.x and shown."""
+    """Run the received network's convolutions, `weights`, on the minibatch that `mine` holds.
+
+    Outputs are written to room.x, (pixel, channel), and room.shown, (channel, pixel).
+    """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
     features(convs, weights, rows, room.images, room.x)
@@ -240,7 +243,10 @@ def matching_gradients(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy kernel and bias of map f_j to the buffers `room`, and set their gradients to zero."""
+    """Copy the kernel and bias of map f_j to `room`, and set their gradients there to zero.
+
+    `p` is its row of maps.table, `c` the record of the convolution that it reads, its source.
+    """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -255,7 +261,7 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or add, if `add`) the gradient of map f_j, from `room`, to the array `to`."""
+    """Write (or `add`) map f_j's gradient, from `room`, to `to`; `c`, `p`: see `begin`."""
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -268,7 +274,11 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return (array, offset of the activation of example `b` that f_j reads, of its `chosen`)."""
+    """Return which activation of example `b` map f_j reads, by its row `p` of the table of maps.
+
+    It is (array, offset in it, offset of the pooling's choices in mine.chosen); the array is `x`,
+    the inputs of the affine maps, or one of the network that trains, `mine`.
+    """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)
     if p[SOURCE] + 1 < len(convs.layers):
@@ -279,7 +289,10 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List in `room` the nonzero numbers that map f_j reads, by pixel; return how many pixels."""
+    """List in `room` the nonzero numbers that map f_j (row `p`) reads, by pixel; count the pixels.
+
+    `mine` has the images of the network that trains, and `source` comes from `source_of`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
     kernel = p[SIDE] * p[LONG]
@@ -310,7 +323,7 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBu
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
     """Return the offset in f_j's output at which the kernel is added for its input pixel (i, j).
 
-    If 2 × 2 pooling is undone, `spot` is the number of the largest pixel of the window.
+    `p` is its row of the table. If it undoes 2 × 2 pooling, `spot` is the largest of four pixels.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -321,7 +334,7 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
-    """List in `room` the nonzero numbers of channel `k` that map f_j reads; return how many."""
+    """List in `room` the nonzero numbers of channel `k` for map f_j, as `sort`; return how many."""
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -343,7 +356,7 @@ def of_channel(
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
-    """Compute the output of map f_j, of `count` pixels listed by `sort`, into room.image."""
+    """Compute map f_j's output into room.image: add a kernel for each of `count` listed pixels."""
     row, long = p[ALONG] * p[UNITS], p[LONG]
     clear(room.image, 0, p[HIGH] * row)
     for tile in range(p[TILES], p[BEYOND]):
@@ -356,10 +369,10 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
-    """Replace a map's output, in room.image, by the gradient (output - target) · `each`.
+    """Replace f_j's output, in room.image, by the gradient (output - target) · `each`, a factor.
 
-    The target is of example `b`. The gradient is zero at edges and where a ReLU gave zero; its
-    sums, for the bias, are added to room.summed.
+    The target is of example `b`; `p` is the map's row of the table. The gradient is zero at edges
+    and where a ReLU gave zero; its sums, for the bias, are added to room.summed.
     """
     units = p[UNITS]
     row, nothing = p[ALONG] * units, room.image.dtype.type(0)
@@ -395,7 +408,8 @@ def lift_up(
 ) -> None:
     """Backpropagate the gradient in room.image through map f_j, to its input and kernel.
 
-    Gradients by the input's nonzero numbers go to mine.extra[to:], the kernel's to room.moved.
+    `p`, `mine` and `source` are as in `sort`. Gradients by the input's nonzero numbers go to
+    mine.extra[to:], the kernel's to room.moved.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

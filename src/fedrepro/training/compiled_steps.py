@@ -1,10 +1,8 @@
 """Minibatch descent of one network, compiled by Numba: forward pass, backward pass, optimiser step.
 
-Every operation is written out and none reordered, so the bytes of a model are the same on every
-processor. Layers are counted at run time: one compilation serves networks of any depth and width.
-`compiled_records_and_losses.py` says how a model lies in memory. `of` is a layer's (offset in the
-weights, n, m); matrices are (array, offset, row stride); `net.by` is the address of the matrix
-product; `room` has work buffers.
+Every operation is written out and none reordered, so a model's bytes are the same on every
+processor. One compilation serves networks of any depth and width. A model lies in memory as in
+`compiled_records_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers.
 """
 
 from __future__ import annotations
@@ -157,7 +155,7 @@ def forward(
     activations: Array,
     kept: Any,
 ) -> None:
-    """Write the outputs of all affine layers, ReLU and dropout between them, to `activations`."""
+    """Write affine layers' outputs on `x`, ReLU between, to `activations`; dropout keeps `kept`."""
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -176,7 +174,10 @@ def forward(
 def affine(
     by: int, biased: bool, weights: Array, of: Any, rows: int, inputs: Any, out: Any, room: Scratch
 ) -> None:
-    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer."""
+    """Compute out (rows, m) = inputs (rows, n) @ weight, plus a bias if `biased`, for one layer.
+
+    `of` is the layer's (offset in the weights, n, m), `by` the address of the matrix product.
+    """
     at, n, m = of
     row = row_of(m)
     bias = (weights, at + n * row, 0) if biased else (room.zeros, 0, 0)
@@ -243,8 +244,7 @@ match = by_type(_match, {Nothing: _match_nothing}, "pairs")
 def gap(rows: int, m: int, back: Any, theirs: Any, hidden: bool, each: Any) -> None:
     """Replace `back`, the output of a representation matching map, by the gradient (rows, m).
 
-    `theirs` is the target, `each` the map's factor. If `hidden`, the gradient is zero where a ReLU
-    gave zero.
+    `theirs` is the target, `each` the map's factor. If `hidden`, it is zero where a ReLU gave zero.
     """
     (values, _, row), (other, at, other_row) = back, theirs
     nothing = values.dtype.type(0)
@@ -262,8 +262,8 @@ def backward(
 ) -> None:
     """Backpropagate the gradients of the logits; write (or `add`) those of all affine maps to `to`.
 
-    Gradients by units are in `room.errors`; if `matched`, hidden units have some already. They are
-    zero where ReLU or dropout set the unit to zero.
+    Gradients by units go to `room.errors`, which has those of representation matching already if
+    `matched`. They are zero where ReLU or dropout set the unit to zero.
     """
     across, errors, number = padded_to(rows), room.errors, room.errors.dtype.type
     nothing, larger = number(0), number(1) / net.kept
@@ -290,7 +290,7 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute gradients by a layer's inputs, transposed: room.below = weight @ errorsᵀ."""
+    """Compute gradients by inputs: room.below = weight @ errorsᵀ; `by`, `of` as in `affine`."""
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
@@ -302,7 +302,7 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write a layer's gradients to `to`, or `add` them: inputsᵀ @ errors, and those of the bias."""
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, bias; args as in `affine`."""
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)

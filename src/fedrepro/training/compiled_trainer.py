@@ -79,7 +79,10 @@ class CompiledTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks`, in the same arrays; yield results, update `memory`."""
+        """Train a model for each of `tasks` from the tensors `given`; yield results one by one.
+
+        `memory` is the optimisers' state, or None; it is updated. Models share buffers.
+        """
         shapes = self.procedure.network.shapes
         for place, task in enumerate(tasks):
             self._begin(place, given, memory)
@@ -99,7 +102,6 @@ class CompiledTrainer:
             )
 
     def _begin(self, place: int, given: InitialTensors, memory: Arrays | None) -> None:
-        """Load weights, prior and optimiser state of model number `place` into the buffers."""
         model = self.model
         model.weights[:] = 0  # what fills up rows may not be a number any more
         for name, view in self.weights.items():
@@ -122,7 +124,7 @@ class CompiledTrainer:
             model.moments[k][:] = 0 if memory is None else memory[name][place]
 
     def _train(self, task: Task, taken: int) -> tuple[Array, int]:
-        """Train the model in the buffers; return losses of steps that ran, and how many count."""
+        """Train the model in the buffers; return losses of all steps, and how many steps count."""
         settings, loss_parts = self.procedure.settings, []
         stopping = EarlyStopping([task], settings) if settings.patience else None
         descent, done = self._descent(task), 0

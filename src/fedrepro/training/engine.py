@@ -121,9 +121,9 @@ def train(
     """Train one model per task by minibatch descent on cross-entropy plus l2/2 · |parameters|².
 
     `tasks` have each model's rows of `examples`, random key and number of steps; `start` has
-    tensors (n, *shape), or (1, *shape) for a shared start. `terms` and what follows are as of
-    `Clients.train`. A model that diverges changes no other; `Outcome.checked` raises an error if
-    one has.
+    tensors (n, *shape), or (1, *shape) for a shared start. `terms` are added to the loss; they
+    train the tensors `private`, and compare weights with `reference`, by default `start`. `memory`
+    is the optimisers' state, or {}. A diverged model changes no other; see `Outcome.checked`.
     """
     procedure = Procedure(network, settings, terms)
     if reference is None and any(isinstance(term, Correction) for term in terms):
@@ -156,8 +156,7 @@ def average(
     """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
 
     Models that are not finite are left out, and the result has the sum of the others' weights. An
-    integer buffer becomes this sum times the largest. Memory does not grow with the number of
-    models.
+    integer buffer becomes this sum times the largest. Memory does not grow with models.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -251,7 +250,7 @@ def _run(
 def check_tasks(
     procedure: Procedure, tasks: Sequence[Task], given: InitialTensors, remembers: bool
 ) -> None:
-    """Raise FedreproError for trainings without examples or steps, or whose tensors do not fit."""
+    """Refuse empty tasks, tensors that misfit, and early stopping if an optimiser `remembers`."""
     for task in tasks:
         where = f"client {task.rng.client} of trial {task.rng.trial}"
         if not len(task.rows):

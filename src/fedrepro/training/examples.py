@@ -60,7 +60,7 @@ class Examples:
         return x.view(*rows.shape, -1), y.view(*rows.shape, *y.shape[1:])
 
     def above(self, hidden: Network, tensors: Arrays) -> Examples:
-        """Return the outputs (N, units) of layers `hidden` for all inputs, with equal targets."""
+        """Return outputs (N, units) of layers `hidden` for all inputs, with the same targets."""
         import torch
 
         from fedrepro.networks.layers import Pass

@@ -57,8 +57,7 @@ class Perturbation(Protocol):
     """A way to mix two gradients in a training step: at weights w, and at w + away(g), as in SAM.
 
     The optimiser gets (1 - share) g(w) + share g(w + away(g)), where g is the gradient of the loss
-    on one minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are updated at w
-    alone.
+    on one minibatch. SAM (Foret et al., 2021) has share 1. Running statistics are those at w.
     """
 
     @property

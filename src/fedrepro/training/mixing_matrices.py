@@ -187,7 +187,7 @@ def mixing_sum(weights: np.ndarray) -> float:
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of a circulant W from row 0 of `step`, W - 1v', of modulus `rate`."""
+    """Compute `mixing_sum` of a circulant W by row 0 of W - 1v' (`step`); `rate`: its modulus."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)

@@ -164,8 +164,7 @@ class TrainedModels:
 
     chosen: int (m,), their numbers in the list of trainings. losses: (steps, m), zero after a
     model's last step. taken, finite: (m,), steps, and whether all weights are finite. tensors,
-    private (of loss terms) and summed (gradients over steps): (m, *shape), valid until the next
-    models.
+    private (of loss terms) and summed (gradients over steps): (m, *shape), until the next group.
     """
 
     chosen: np.ndarray

@@ -1,9 +1,8 @@
 """The kinds of checks that decide a claim: classes that compute numbers to compare with bounds.
 
 An example is "method A minus method B at every point, at least -0.02". Kinds with an extreme (the
-best of several methods, a best number of clients, a spread) leave the choice of the best to their
-intervals. A kind that one paper alone needs is in that paper's folder: `FORMS` of its
-claim_checks.py.
+best of several methods, a spread) leave the choice of the best to their intervals. A kind for one
+paper is in `FORMS` of its claim_checks.py.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ POINTS = {
 
 
 class Bounds(Strict):
-    """The bounds within which the number of a check has to be; at least one of four is given."""
+    """The bounds on a check's number, at least one of: above, at_least, below, at_most."""
 
     above: float | None = None
     at_least: float | None = None
@@ -81,8 +80,8 @@ class Form(Bounds):
 
     where: only these values of a column. points: whether every point (combination of swept
     parameters) of these figures and tables, some, most, or their mean must keep the bounds. ragged:
-    whether they leave out points of some methods by design. shows: the word of the file's head that
-    the bounds are for. Subclasses compute the number, such as a difference.
+    whether methods may lack points by design. shows: the name of these bounds in the claims file's
+    `rules: words`. Subclasses compute the number, such as a difference.
     """
 
     exhibits: list[str] = Field(min_length=1)
@@ -238,7 +237,7 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return the mean of `one` over trials divided by that of `other`, linearised at both means."""
+    """Return mean of `one` / mean of `other`, linearised, as a number to judge at point `place`."""
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())

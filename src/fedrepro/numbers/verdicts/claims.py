@@ -5,17 +5,13 @@ A claim is a sentence of the paper; its checks compare numbers with bounds, at o
 points keeps the bounds, and is refuted if the whole interval of one of them breaks one. It is
 incomplete if anything that it names is missing, so that computing less never makes a verdict.
 
-**Many points.** That every point keeps its bounds is wrong only if a point that breaks one passes,
-which is as rare for forty points as for one. That *some* point breaks one, or that some or most
-keep them, is to look for the best or worst of many. Under the rule `holm` the surest point of m
-must then pass at a confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is
-enough to refute a claim, m counts the points of all its checks.
-
-**Stand-ins.** Numbers of other data than the paper's, or of less than its size, neither confirm nor
-refute: a check is judged by its other figures, and one that has none is `stand-in only`.
-
-**More trials.** Where a figure was given more trials after a verdict had been undecided, the second
-look has a quarter of the error: two looks at 5 % each are wrong in 9 of 100 cases.
+That every point keeps its bounds is wrong only if a point that breaks one passes, which is as rare
+for forty points as for one. That *some* point breaks one, or that some or most keep them, is to
+look for the best or worst of many. Under the rule `holm` the surest point of m must then pass at a
+confidence of 1 - 0.05/m, the first step of Holm's method. Where one point is enough to refute a
+claim, m counts the points of all its checks. Stand-ins, numbers of other data than the paper's or
+of less than its size, neither confirm nor refute: a check is judged by its other figures. Where
+trials were added after a verdict had been undecided, the second look has a quarter of the error.
 """
 
 from __future__ import annotations
@@ -62,9 +58,9 @@ STAND_IN = "stand-in only"  # a verdict, as holds, refuted, undecided, depends, 
 class Rules(Strict):
     """The rules for all checks in a claims file.
 
-    trials: nothing is decided on fewer. holm: whether points are corrected for being many. raised:
-    exhibits that were given more trials after a verdict had been undecided. words: bounds by the
-    word that checks use for them.
+    trials: with fewer a check is incomplete. holm: whether confidence rises with the number of
+    points, by Holm. raised: exhibits that were given more trials after a verdict had been
+    undecided. words: bounds by a name for them, which checks use under `shows`.
     """
 
     trials: int = Field(default=5, ge=2)
@@ -244,7 +240,10 @@ def judge_all(
 def _look(
     check: Check, numbers: Exhibits, rules: Rules, stand_ins: Collection[str]
 ) -> tuple[Judged, Sequence[Statement], bool]:
-    """Return (a check with what it lacks, the numbers to judge, whether only other data exist)."""
+    """Return (a check with what it lacks, numbers to judge, whether all its figures are stand-ins).
+
+    `stand_ins` names figures on other data than the paper's, or of less than its size.
+    """
     present = [name for name in check.named if name in numbers]
     alike = (name for name in present if name in check.exhibits)
     for name, column in product(alike, check.columns):
@@ -280,7 +279,7 @@ def _look(
 
 
 def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rules) -> Judged:
-    """Judge a check by its numbers `statements`; `ways` counts those that could refute a claim."""
+    """Judge a check by its numbers `statements`; `ways` is how many could refute its claim."""
     keeping = len(statements) if check.points in ("some", "most") else 1
     # a second look, with more trials, has a part of the error
     share = 1.0 if set(rules.raised).isdisjoint(check.named) else AGAIN
@@ -300,7 +299,10 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 
 
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
-    """Judge one number: it holds by its interval at the confidence `kept`, else by `broken`."""
+    """Judge one number by its intervals at the confidences `kept` and `broken`.
+
+    It holds if the first keeps the bounds of `check`, else the second refutes it or not.
+    """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
         return Finding(statement, inside, "holds", kept)
@@ -321,9 +323,10 @@ def keeps(check: Bounds, least: float, most: float) -> bool:
 def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
     """Combine verdicts on a check's numbers, or on a claim's checks, into one verdict.
 
-    `points` is the rule. "every": all must hold, and one refuted is enough to refute; stand-ins are
-    ignored. "some": one must hold. "most": more than half must hold, and half refuted is enough to
-    refute. "readings", for the meanings of a claim: "depends" if one holds and another is refuted.
+    `points` is the rule. "every": all must hold, and one refuted is enough to refute; "stand-in
+    only" is ignored next to others. "some": one must hold. "most": more than half must hold, and
+    half refuted is enough to refute. "readings", for the meanings of a claim: "depends" if one
+    holds and another is refuted. Else it is "undecided", or "incomplete" if a part was not run.
     """
     every = list(verdicts)
     if points in ("some", "most"):

@@ -69,9 +69,9 @@ class Cell:
 class Numbers:
     """The numbers of one figure or table for checks of claims, and which numbers it should have.
 
-    frame: its csv. grid: {method: {column: values that it should have}}. every: by method, after
-    how many rounds it is evaluated. stand_ins: labels of scenarios on other data than the paper's;
-    empty if all are.
+    frame: its csv. grid: {method: {column: values that it should have}}. every: {method: rounds
+    from one evaluation to the next, or "auto"}. stand_ins: labels of scenarios on other data than
+    the paper's, if others are on the paper's; else empty.
     """
 
     frame: pd.DataFrame
@@ -106,7 +106,6 @@ class Numbers:
         return [str(name) for name in self.frame.columns if name not in NOT_PLACES]
 
     def _measured(self, method: str, metric: str, split: str) -> Iterator[tuple[int | None, Cell]]:
-        """Yield a method's values of a metric on a split with rounds, None for final values."""
         own = (self.frame["method"] == method) & (self.frame["metric"] == metric)
         for row in self.frame[own & (self.frame["split"] == split)].to_dict("records"):
             place = {key: row[key] for key in self.columns if _given(row[key])}
@@ -172,7 +171,6 @@ def grids(about: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def _entry(about: Mapping[str, Any], method: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a method's entry in the configuration, from the json `about`."""
     settings = about["settings"]
     cases = (entry for case in settings["cases"].values() for entry in case.get("methods", ()))
     entries = [*settings["methods"], *cases]
@@ -246,7 +244,7 @@ def absent(
 
 
 def order(value: Any) -> tuple[float, str]:
-    """Return a key to sort parameter values: numbers by size, "50@50" by layers, then units."""
+    """Return a sort key for parameter values: numbers by size, widths 50@50 by layers and units."""
     if isinstance(value, str):
         parts = value.split("@")
         if all(part.replace(".", "", 1).isdigit() for part in parts):
@@ -305,6 +303,6 @@ def statement(
 
 
 def by_trial(numbers: Sequence[Trials]) -> Array:
-    """Arrange values of several numbers as float64 (trials, numbers), in the trials of all."""
+    """Arrange values as float64 (trials, numbers), in the trials that all numbers have."""
     count = min(map(len, numbers))
     return np.array([trials[:count] for trials in numbers], dtype=np.float64).T

@@ -2,16 +2,13 @@
 
 A value is `reproduced` if the difference is within the larger of two combined standard errors and
 the tolerance. Our own scatter widens that by no more than the printed spread would, or not at all
-where none is printed: a method that scatters more would be reproduced more easily.
-
-A verdict is passed only where a right implementation would be reproduced with probability 0.8, its
-trials and the printed ones scattering as ours do: else the value is shown, as of `one trial` or of
-`few trials`. `better` and `worse` also ask that such an implementation be as far away in less than
-5 of 100 cases; between both lies `undecided`. Shown are also a `stand-in` (ours was computed on
-other data than the paper's), what is `reduced` (of less than its size) and times.
-
-A row may say that it is to be counted separately, and which figure varies a parameter that the
-paper does not give: such a number is neither better nor worse before that is known.
+where none is printed: a method that scatters more would be reproduced more easily. A verdict is
+passed only where a right implementation would be reproduced with probability 0.8, its trials and
+the printed ones scattering as ours do: else the value is shown, as of `one trial` or `few trials`.
+`better` and `worse` also ask that such an implementation be as far away in less than 5 of 100
+cases; between both lies `undecided`. Shown are also a `stand-in` (of other data than the paper's),
+what is `reduced` (of less than its size) and times. A row may say why it is counted separately, and
+which figure varies a parameter that the paper does not give; before, the number is not judged.
 """
 
 from __future__ import annotations
@@ -67,9 +64,10 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     exhibit: the figure or table. cell: values of the columns that locate the number, by column.
-    where: file and line, for errors. apart: why it is counted separately, one of APART with a
-    reason, or "". set_up: the figure or table, and values of its columns, in which a parameter
-    varies that the paper does not give, and why. source: one of SOURCES or "".
+    where: file and line, for errors. apart: why it does not count as the other values do, such as
+    "nearly fixed: …", or "". set_up: the figure or table, and values of its columns, in which a
+    parameter varies that the paper does not give, and why. source: "paper's text", "README or
+    code", "second hand" or "".
     """
 
     exhibit: str
@@ -153,7 +151,7 @@ def _value(row: Mapping[str, str], where: str) -> PrintedValue:
 
 
 def check_of(apart: str) -> tuple[str, int] | None:
-    """Parse "claim: G2, check 1" as ("G2", 1); return None for other texts."""
+    """Return the check of a claim in `apart`, "claim: G2, check 1", as ("G2", 1), or None."""
     match = re.fullmatch(rf"{CLAIM}: (\S+), check ([1-9]\d*)", apart)
     return (match[1], int(match[2])) if match else None
 
@@ -289,10 +287,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values at one point of a parameter that the paper prints, such as method.lr.
-
-    NaN stands for a value that is not one number.
-    """
+    """Return our values at a point for the setting that is `printed`, such as method.lr; or NaN."""
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -344,8 +339,8 @@ def difference(ours: float, printed: float) -> float:
 def noise(printed: PrintedValue, spread: float, trials: int) -> float:
     """Return the sd that our number minus the printed one would have between two correct programs.
 
-    `spread` is the sd of our `trials`. The paper's are taken to scatter as much at least; unless
-    their number is printed, it is one. NaN if ours has no sd.
+    `spread` is the sd of our number over `trials`; NaN gives NaN. Printed trials are taken to
+    scatter at least as much as ours; where the paper prints no number of trials, it counts as one.
     """
     theirs = max(spread, printed.sd or 0.0)
     return math.sqrt(spread**2 / trials + theirs**2 / (printed.trials or 1))
@@ -357,7 +352,8 @@ def printed_verdict(
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
     `ours` is our value, `away` its difference from print, `tolerance` the allowed difference and
-    `scatter` its `noise`. "one trial" and "few trials" mean too few trials, "shown" no tolerance.
+    `scatter` the sd of that difference between correct programs. With too few `trials` it is "one
+    trial" or "few trials", without a tolerance "shown", for NaN "failed".
     """
     from scipy.stats import norm, t
 
@@ -376,7 +372,7 @@ def printed_verdict(
 
 
 def direction(metric: str, away: float) -> str:
-    """Return whether ours is "better" or "worse" than print by `away`; "differs" without a side."""
+    """Return how ours, `away` from print, is by `metric`: "better", "worse", or else "differs"."""
     better = all_metrics()[metric].better
     return ("better" if away * better > 0 else "worse") if better else "differs"
 

@@ -2,12 +2,9 @@
 
 Rows are those of a printed.csv or a claims.csv as text. Verdicts of one trial, values that could
 hardly come out otherwise, and claims whose bounds came after their numbers are counted separately.
-
 A printed value may name a figure in which a parameter varies that the paper does not give (`set_up`
-in its published.csv). If a value of it moves the number towards print by more than ours is away
-from it, and suits the other methods of its table as well, ours is of another set-up; if none does,
-it is judged; until the figure is computed, that is open. A number that is printed in a sentence,
-such as a mean over tables, has a check of a claim; ours is the value of that check.
+in its published.csv): ours is of another set-up if a value moves the number towards print by more
+than ours is away, and suits other methods too. Ours of a number in a sentence is a check's value.
 """
 
 from __future__ import annotations
@@ -60,9 +57,9 @@ def word_of(row: Row) -> str:
 
 
 def standing(row: Row) -> tuple[str, str]:
-    """Return (one of `FOUR`, by which a printed value is counted; its verdict, or why it has none).
+    """Return (how a printed value is counted; its verdict, or why it has none).
 
-    The second part is "" for a value that was not computed or depends on an unknown parameter.
+    The first is of FOUR: judged, shown next to ours, set-up open, not run; the second may be "".
     """
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
@@ -73,7 +70,7 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values, rows of printed.csv: {"judged" or another of `FOUR`: {verdict: count}}.
+    """Count printed values, rows of printed.csv, as {first of `standing`: {second of it: count}}.
 
     A value that is judged in another figure or table is left out.
     """
@@ -88,7 +85,7 @@ def _here(rows: Sequence[Row]) -> list[Row]:
 
 
 def reasons(row: Row) -> str:
-    """Explain the verdict in a `row` of printed.csv: note, separate counting, unknown parameter."""
+    """Explain the verdict in a `row` of printed.csv: note, why it counts apart, open parameter."""
     apart = row.get("apart", "")
     check = printed.check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -126,9 +123,10 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 
 
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
-    """Return counts for one paper: printed values by verdict, and claims tested and decided.
+    """Return counts for a paper: printed values, by how they are counted, and claims, by name.
 
-    A value that is printed twice counts twice. `claims` has each claim as rows of a claims.csv.
+    The keys are "printed values", those of `counts`, "claims that a run can test" and "decided". A
+    value printed twice counts twice. `claims` has each claim as rows of a claims.csv.
     """
     four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -223,7 +221,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether value number `setting` of the parameter keeps other methods near print."""
+        """Return whether the parameter's value number `setting` keeps others near print."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))
@@ -242,7 +240,7 @@ def resolve(
 
 
 def _of_a_sentence(row: Row, claims: Claims) -> dict[str, str]:
-    """Return new cells of a printed number that a claim's check computes; {} if it was not run."""
+    """Return new cells of a number in a sentence, by the check of a claim; {} if it was not run."""
     claim, number = printed.check_of(row["apart"]) or ("", 0)
     of_claim = [check for checks in claims for check in checks if check["claim"] == claim]
     check = of_claim[number - 1] if len(of_claim) >= number else {"value": ""}

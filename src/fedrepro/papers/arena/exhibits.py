@@ -73,7 +73,7 @@ MERGES = [
 
 
 def merges(*others: Entry) -> list[Entry]:
-    """Return MERGES with the settings of `others` under their labels."""
+    """Return the methods MERGES, with those of `others` in the place of equal labels."""
     by_label = {one["label"]: one for one in others}
     return [by_label.get(one["label"], one) for one in MERGES]
 
@@ -173,12 +173,15 @@ OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of ten clients; `on` changes it for other data than Fashion-MNIST."""
+    """Return a table of ten clients' LeNets in `cases` (partitions); `on` changes the data set."""
     return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
-    """Return a table of an experiment in FedFisher's paper, of five clients; `on` as above."""
+    """Return a table of an experiment in FedFisher's paper, of five clients.
+
+    `point` is for its title, `case` a key for its partition with `alpha`; `on` changes the data.
+    """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(
         OF_OTHERS,
@@ -295,7 +298,10 @@ PARTS_1["1-cifar10-network"] = exhibit(
 def methods_in_rounds(
     proximal: list[float], adam_lr: list[float], feddyn: dict[str, Any]
 ) -> list[Entry]:
-    """Return two bounds and methods in several rounds, with values that some of them try."""
+    """Return methods in several rounds, after the best client and pooled training as bounds.
+
+    FedProx tries weights `proximal`, FedAdam server rates `adam_lr`, FedDyn what `feddyn` has.
+    """
     return [
         BEST_CLIENT,
         POOLED,

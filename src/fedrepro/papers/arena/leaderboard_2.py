@@ -1,8 +1,7 @@
 """The leaderboard arena/2: how its figures and tables differ from those of arena/1.
 
-`CHANGES` lists every difference. Runs that no change affects are shared with arena/1. Judged by the
-seconds that settings took there, arena/2 takes about 34 core-hours at the paper's size, 28 with the
-results of arena/1, and `rounds-2` takes 8.
+`CHANGES` lists every difference. Runs that no change affects are shared with arena/1. arena/2 takes
+about 34 core-hours at the paper's size, 28 with the results of arena/1, and `rounds-2` takes 8.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`; those in `grids` try all combinations there, with what is `FIXED`."""
+    """Return `methods`: by label, all combinations of values in `grids`, and ones in FIXED."""
 
     def changed(method: Entry) -> Entry:
         label = method.get("label", "")

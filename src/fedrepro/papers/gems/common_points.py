@@ -9,9 +9,8 @@ is at most 1: t is the factor on all radii with which the spaces just meet. For 
 
     g(x) = min_w sum_k x_k q_k(w) <= t^2,   with   w_i = sum_k x_k a_ki c_ki / sum_k x_k a_ki
 
-where a_ki = 1 / (s_ki r_k)^2; for balls w is a convex combination of the centres. So any w with
-max_k q_k <= 1 proves that the spaces meet, and any x with g(x) > 1 proves that they do not. Both
-bounds converge to t^2, because the problem is convex; an interior point method finds x.
+where a_ki = 1 / (s_ki r_k)^2. So any w with max_k q_k <= 1 proves that the spaces meet, and any x
+with g(x) > 1 that they do not. Both bounds converge to t^2; an interior point method finds x.
 """
 
 from __future__ import annotations
@@ -131,8 +130,8 @@ class Certificate(NamedTuple):
     """Whether K spaces have a common point, with the proof.
 
     meet: True if `point` (d,) lies in all spaces, False if no point does, None if neither is
-    proven. point: the deepest, see `certified`. largest, smallest: bounds on the factor on all
-    radii with which the spaces just meet. weights: (K,), prove `smallest`.
+    proven. point: its largest distance from a centre, in radii, is least. largest, smallest: bounds
+    on the factor on all radii with which the spaces just meet. weights: (K,), prove `smallest`.
     """
 
     meet: bool | None
@@ -164,10 +163,10 @@ def certified(spaces: Spaces) -> Certificate:
 
 
 class _Bounds(NamedTuple):
-    """Bounds on t^2 for `weights` x (K,) on the simplex.
+    """Bounds on t^2, the least squared factor on all radii with which K spaces meet.
 
-    point: w, (d,), minimises sum_k x_k q_k. apart: w - c_k, (K, d). values: q_k, (K,). high, low:
-    the bounds max_k q_k and sum_k x_k q_k.
+    They are for `weights` x (K,) on the simplex. point: w, (d,), minimises sum_k x_k q_k, q_k
+    (`values`) being squared distances in radii. apart: w - centre, (K, d). high, low: the bounds.
     """
 
     weights: Array

@@ -157,8 +157,8 @@ GROUPINGS = {"greedy": one_set, "tuples": tuples}
 class Merged(NamedTuple):
     """The units of a layer that all clients share: (A, d), cluster after cluster.
 
-    merged: how many of them replace several units. leftover: how many are a client's own. refused:
-    number of sets of units whose balls intersect in pairs but have no common point.
+    merged: how many replace several units. leftover: how many are a client's own. refused: number
+    of sets of units whose balls intersect in pairs but have no common point.
     """
 
     units: Array
@@ -175,8 +175,9 @@ def merged(
 ) -> Merged:
     """Replace each set of units whose balls have a common point by one unit; keep other units.
 
-    `radii` (N,) are those of the balls. `grouping` is a rule of GROUPINGS, for the units of a
-    cluster. `joined` returns a point (d,) in all balls of a set, or None.
+    `radii` (N,) are those of the balls. `grouping` is "greedy" or "tuples" (of different clients'
+    units), the rule that makes sets of a cluster's units. `joined` gives a point (d,) in a set's
+    balls, or None.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -196,9 +197,10 @@ def merged(
 class LayerSpaces:
     """The hidden units of J clients in one layer; their balls and clusters are computed once.
 
-    rngs: the clients' random keys. draws: "shared" directions for every radius, or "fresh" ones.
-    deviation: see `balls`. layer: its number, from 0. known: radii so far, by epsilon. grouped:
-    clusters so far, by how many there are.
+    A unit's ball has the weights that hardly change its outputs. rngs: the clients' random keys.
+    draws: "shared" directions for every radius, or "fresh" ones. deviation: whether a change on n
+    examples is divided by n ("outside") or sqrt(n). layer: its number, from 0. known: radii so far,
+    by epsilon. grouped: clusters so far, by how many there are.
     """
 
     clients: Sequence[HiddenUnits]
@@ -258,8 +260,8 @@ class LayerSpaces:
 class Merging:
     """How the units of a layer are merged, within a number of clusters.
 
-    epsilon: how far a unit's outputs may change in its ball. grouping: a rule of GROUPINGS. search:
-    how a point in all balls of a set is found.
+    epsilon: how far a unit's outputs may change in its ball. grouping: "greedy" or "tuples", see
+    `merged`. search: how a point in all balls of a set is found.
     """
 
     epsilon: float
@@ -284,7 +286,7 @@ class Merging:
         """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
         Raises:
-            FedreproError: there are more clusters than units, or with `as_published` only one.
+            FedreproError: clusters are more than units, or one alone, and `as_published` drops one.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:
@@ -301,8 +303,8 @@ class Merging:
 class CommonLayers(NamedTuple):
     """The hidden layers that all clients share after merging, by tensor, (1, *shape).
 
-    inputs: for each client the outputs of the top one on its validation examples, (n, A). heads:
-    each client's output layer, (A + 1, K), biases last. diagnostics: UNIT_METRICS.
+    inputs: each client's outputs of the top hidden layer on validation examples, (n, A). heads:
+    each client's output layer, (A + 1, K), biases last. diagnostics: counts of units by name.
     """
 
     tensors: dict[str, np.ndarray]

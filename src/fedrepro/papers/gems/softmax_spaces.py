@@ -54,7 +54,7 @@ for number, name in enumerate(RADII, start=1):
 
 @dataclass(frozen=True)
 class Bisection:
-    """The search for a radius: the largest, how far it is searched to, random models at each."""
+    """The search for a radius: up to `r_max`, within `delta`, by `points` random models at each."""
 
     r_max: float = 4000.0
     delta: float = 0.01
@@ -234,8 +234,7 @@ class Intersecting:
     """The search for a common point of the clients' spaces.
 
     kind: "ball" or "ellipsoid". point: the last of "descent", or the "deepest" (see `certified`).
-    as_published: repeat mistakes of the authors' code. delta: least radius of an ellipsoid in the
-    descent.
+    as_published: repeat mistakes of the authors' code. delta: least radius of an ellipsoid.
     """
 
     kind: str

@@ -26,7 +26,7 @@ DAMAGED = EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error
 
 
 class CaseFinding(NamedTuple):
-    """Whether one of our outputs agrees with the recording, with details to print."""
+    """Whether one of our outputs agrees with that of the authors' code, with details to print."""
 
     what: str
     agrees: bool
@@ -34,7 +34,7 @@ class CaseFinding(NamedTuple):
 
 
 def run_check(path: Path, echo: Callable[[str], object]) -> int:
-    """Compare with the recording in `path`, and `echo` a line for each output.
+    """Compare our matching with the authors' in the file `path`; `echo` a line for each array.
 
     Returns 0 if all agrees, 1 if not, 2 if the file cannot be checked.
     """

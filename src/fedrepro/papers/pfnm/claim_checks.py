@@ -82,8 +82,7 @@ class Smallest(Form):
 class Effect(Form):
     """A check of a claim that parameter `over` has more effect on a metric than those in `than`.
 
-    A parameter's effect is how far means at its values lie apart; the largest of the others is
-    subtracted.
+    A parameter's effect is how far means at its values lie apart, less the largest of the others.
     """
 
     over_columns = ("over", "than")

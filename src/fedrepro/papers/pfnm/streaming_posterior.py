@@ -71,10 +71,10 @@ def update(
 ) -> tuple[Posterior, tuple[sequential_matching.Matching, ...]]:
     """Match the clients' networks of one more step to the atoms of earlier steps.
 
-    Returns the new posterior, and each layer's matching, the top hidden layer first. `shares`
-    (J, K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J),
-    for each hidden layer from the top. At the first step equation (11) favours no atom, so with
-    `crowd_first` equation (9) is used. Atoms keep their indices, and new ones follow.
+    Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
+    K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J), for
+    each hidden layer from the top. The paper's equation (11) favours no atom at the first step;
+    with `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1

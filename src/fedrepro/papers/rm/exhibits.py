@@ -90,8 +90,8 @@ def stepping(steps: dict[int, int]) -> list[Entry]:
 def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
     """Return the rows of tables 1 to 3: C = 1 or 0.5, and iid clients or one class each.
 
-    With iid clients the methods `fixed` race with several numbers of local `steps`, given for the
-    first round and the last.
+    With iid clients each method in `fixed` tries schedules `steps`, {local steps in the first
+    round: in the last}, and successive halving selects one.
     """
     raced = [with_changes(method, settings=stepping(steps), choose="race") for method in fixed]
     return {

@@ -1,8 +1,7 @@
 """Build the website: write pages, scripts and pictures as files for Sphinx, and run Sphinx.
 
-The website works from disk: scripts are classic ones, each once, and no page asks a network for
-anything but, for excerpts of found pages, its own. The folder is written under a temporary name and
-renamed when it is whole.
+The website works from disk: no page asks a network for anything but, for excerpts of found pages,
+its own. The folder is written under a temporary name and renamed when it is whole.
 """
 
 from __future__ import annotations
@@ -170,7 +169,7 @@ def _files(paper: Paper, folder: Path) -> dict[str, Path]:
 
 
 def _trees(reports: Reports, made: Mapping[str, str]) -> list[tuple[str, list[str]]]:
-    """Return the menu of the website's side bar: pairs (caption, names of pages that exist)."""
+    """Return the side bar of the website: pairs (caption, names of pages that are `made`)."""
     there = [name.removesuffix(".md") for name in made]
     known = {paper.name: bool(paper.boards) for paper in reports.papers}
     lost = [name for name in there if name.startswith(FINDINGS) and _of(name) not in known]
@@ -217,7 +216,7 @@ def _copy(file: Path, place: Path) -> None:
 
 @dataclass
 class Guides:
-    """Turns markdown documents of the repository `root` into pages, with numbers of the `record`.
+    """Turns markdown documents of the repository `root` into pages, with numbers from `record`.
 
     elsewhere: document -> page, where their paths differ. without: beginnings of the paths of pages
     that this website lacks. copies: files that pages link to, collected while pages are made.
@@ -239,7 +238,10 @@ class Guides:
         return self.linked(self.numbered(text, len(page.parts) - 1), path, page)
 
     def numbered(self, text: str, depth: int) -> str:
-        """Fill in recorded numbers, each a link to its exhibit, `depth` folders below the root."""
+        """Replace numbers that link to record files by the recorded ones, linked to pages.
+
+        `depth` is how many folders of the website lead to the text's page.
+        """
 
         def show(asked: RecordQuery, number: str) -> str:
             _, paper, name = asked.file.split("/")
@@ -249,7 +251,7 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Lead links of a text of the file `path` to pages and copies, or nowhere; see `page`."""
+        """Point links in a text of file `path` on `page` to pages or copies; undo others."""
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
         def resolved(match: re.Match[str]) -> str:

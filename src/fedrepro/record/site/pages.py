@@ -320,8 +320,8 @@ def links_of(reports: Reports) -> dict[str, str]:
 def about(item: Component) -> tuple[str, str]:
     """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
 
-    A sentence in methods.yaml replaces the first paragraph but for its source, as the page typesets
-    its equation.
+    A sentence for the method in methods.yaml, if any, stands in place of the first paragraph, whose
+    source then ends the rest.
     """
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     said = KNOWN.get(item.name, {}).get("about")

@@ -116,7 +116,7 @@ class Paper:
     """A paper as the website shows it: figures and tables by name, printed values and claims.
 
     printed: rows, also of figures and tables that were not run. claims: for each claim, the rows of
-    its checks. boards: leaderboards, of the project's own comparison, which is stored like a paper.
+    its checks. boards: leaderboards, if it is the project's own comparison, kept like a paper.
     """
 
     name: str
@@ -148,7 +148,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder of results, and what is `drawn` of their partitions and graphs."""
+    """All papers of a folder of results, and `drawn` maps of partitions and graphs."""
 
     scale: str
     papers: Sequence[Paper]
@@ -217,7 +217,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Return descriptions of the drawings (partitions or graphs) in `folder`, with images."""
+    """Return the json's entries on drawn partitions or graphs (`kind`), with image paths."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

@@ -297,11 +297,12 @@ def score_of(method: str, rows: Any) -> float | None:
 
 
 def answer(shown: BoardView) -> dict[str, Any]:
-    """Return the outcome of a leaderboard for the home page; {} where methods have no groups.
+    """Return the outcome of a leaderboard for the home page; {} if its methods have no groups.
 
     picture: rows of methods over all data sets. leaders: for each class of methods a tuple (class,
     data set, best group, highest score), of the first data set with methods outside its best group,
-    or the first. above: pairs (data set, methods shown to beat `line`). at: the score of `line`.
+    or the first. line: the method to beat, such as the best client. above: pairs (data set, methods
+    shown to beat it). at: its score.
     """
     line = shown.about["board"]["line"]
     table = shown.table[shown.table["starts"] == shown.table["starts"].iloc[0]]
@@ -346,9 +347,9 @@ def made_from(about: Mapping[str, Any]) -> str:
 
 
 def notes_on(rows: Any) -> str:
-    """Write what the intervals of leaderboard `rows` count as random, and what other tests find.
+    """Write what intervals of `rows` generalise over (trials, scenarios), and other tests' result.
 
-    Another test is named if its best group in a class of methods differs.
+    Another test, such as Wilcoxon's, is named if the best group of methods that it gives differs.
     """
     ranges, others = [], []
     scored, grouped = rows[rows["score"].notna()], rows[rows["group"].notna()]
@@ -366,7 +367,7 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return (scenarios, rows of a method with "accuracy (score)" in each) of clients' `starts`."""
+    """Return (scenarios, [method, "accuracy (score)" in each]) of clients with these `starts`."""
     rows = shown.scenarios.query("starts == @starts and case != @ALL")
     texts: dict[str, dict[str, str]] = {}
     for key, own in rows.groupby(["data", "case", "clients", "method"], sort=False):

@@ -195,9 +195,9 @@ NUMBERS = (
 class AppliedMethod:
     """The result of applying one method to a user's models.
 
-    why: the reason if it failed, else "". numbers: the metrics NUMBERS; `seconds` are of all
-    parameter values tried, `client_seconds` the clients' part of the longest, `times_the_models`
-    the bytes that clients send, divided by the bytes of their models.
+    why: the reason if it failed, else "". numbers: accuracies and costs by name; `seconds` are of
+    all parameter values tried, `client_seconds` the clients' part, for the values that took them
+    longest; `times_the_models` is bytes that clients send divided by the bytes of their models.
     """
 
     item: Component
@@ -243,8 +243,7 @@ def run_all(
     and the values with the best validation accuracy are measured; otherwise defaults are used.
     `out` is a new folder for a table and each method's model, written whole or not at all.
 
-    Returns (results of methods, the most accurate first and failed ones last; notes on
-    assumptions).
+    Returns (results, the most accurate first and failed ones last; notes on assumptions).
 
     Raises:
         FedreproError: files cannot be used. If a single method fails, its result says why.
@@ -338,7 +337,8 @@ def evaluations(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Measure the model in each file of `models` on the examples in the file `files.evaluate`.
 
-    Returns (a result per file of a model, notes on assumptions). Models may differ in width.
+    Returns (a dict per model, notes on assumptions); keys are name, accuracy, loss, recall (by
+    class), examples, parameters and networks. Models may differ in width.
 
     Raises:
         FedreproError: files cannot be read or do not fit.
@@ -396,7 +396,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a global model of one or more networks; return (it, its networks as local models)."""
+    """Read a global model of networks of architectures `words`; return it, and its networks."""
     state = read_state(path)
     if not (isinstance(state, Mapping) and set(state) >= MIXTURE):
         local = files.read([state], [str(path)], words)

@@ -79,7 +79,7 @@ def problem_of(
     """Make a small federation: train a model for each client, by seed 0 and trial 0.
 
     `pairs` has (inputs float32 (n, D), labels int64 (n,)) by purpose: `train`, `clients` (for
-    clients' validation), `server`, `public`, `test`. Client j has the rows rows[j] of `train` and
+    clients' validation), `server`, `public`, `test`. Client j has rows[j] of `train` and
     validation[j] of `clients`.
     """
     examples = {
@@ -214,7 +214,7 @@ def says_what_it_is(item: Component, problem: SmallProblem | None = None) -> Non
 
 
 def tries_settings(item: Component, problem: SmallProblem | None = None) -> None:
-    """Require that a method's grid has 2 to BUDGET parameter settings, including the defaults."""
+    """Require that a method's grid has 2 to 8 (BUDGET) settings, with the defaults among them."""
     grid = {key: list(values) for key, values in item.meta["grid"].items()}
     settings = list(item.spec(grid).expand())
     few = 1 < len(settings) <= BUDGET

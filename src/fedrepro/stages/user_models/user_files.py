@@ -94,8 +94,8 @@ def write_state(path: Path, state: Mapping[str, Any]) -> None:
 class DataForm:
     """How a user's files of examples are read, so that examples fit the inputs of networks.
 
-    shape, classes: of the networks. label: the column of a csv that has the class. divide: what
-    inputs are divided by. channels: the axis of images in an npz that has them, see `read_npz`.
+    shape, classes: of the networks. label: the column of a csv that has the class. divide: the
+    number that inputs are divided by. channels: "first" or "last", the axis of colours in an npz.
     """
 
     shape: tuple[int, ...]
@@ -136,10 +136,10 @@ def read_files(
 ) -> tuple[dict[str, list[Examples]], list[str]]:
     """Read a user's files of examples, and return examples by purpose and notes on assumptions.
 
-    `files` has the paths by purpose, such as validation; examples have its form, one item per file.
-    Inputs become float32 (N, D), labels int64 (N,), indices of the networks' outputs. Classes that
-    are whole numbers are indices, from 0; classes named by words are numbered in alphabetic order,
-    over all files.
+    `files` has the paths by purpose, such as validation; `form` says how to read them. The result
+    has an item per file, with inputs float32 (N, D) and labels int64 (N,), indices of the networks'
+    outputs. Classes that are whole numbers are indices, from 0; classes named by words are numbered
+    in alphabetic order, over all files.
 
     Raises:
         FedreproError: a file cannot be read, numbers are not finite, inputs have another shape, or
@@ -213,8 +213,7 @@ def paired_files(
     """Sort a user's files in the order of the models that they belong to, by their names.
 
     client0.npz belongs to client0.pt, and a/data.npz to a/model.pt. If there is not one file for
-    each model, files stay as they are. `option` names the files in errors. Returns (files, notes on
-    pairs).
+    each model, files stay as they are. `option` names the files in errors. Returns (files, notes).
 
     Raises:
         FedreproError: names do not pair up, and the user did not say that files are `in_order`.
@@ -236,7 +235,7 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, ambiguous: str
 ) -> str:
-    """List which of `parts` (files or rows) belongs to which model; raise unless `in_order`."""
+    """Pair `parts`, called `what`, with models, as text; raise `ambiguous` unless `in_order`."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     listed = ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")

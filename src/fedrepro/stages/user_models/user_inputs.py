@@ -85,7 +85,7 @@ class ModelContext:
     ) -> ModelContext:
         """Build a context; `sizes` are clients' numbers of examples, `known` fields of ClientInfo.
 
-        Label counts of `models` go before `sizes`, (J,).
+        If `models` have label counts, their sums are used in place of `sizes`, (J,).
         """
         counts = models.label_counts
         sizes = sizes if counts is None else counts.sum(1)
@@ -129,7 +129,7 @@ class ModelContext:
         return [EQUAL] * alike + [doubt] * (places and not self.one_start)
 
     def info(self, method: Spec) -> ClientInfo:
-        """Return what the method declares to need of clients, and its inputs to renew BatchNorm."""
+        """Return what the method declares to need, and any inputs to measure BatchNorm on again."""
         more = ["public_inputs"] if recalibrates(method) else []
         more += ["clients"] if more and self.known.pooled_inputs is not None else []
         item = method.component
@@ -147,9 +147,10 @@ def _widths(widths: Sequence[Sequence[int]]) -> str:
 class ModelFiles:
     """The files and options of `fedrepro combine` and `fedrepro evaluate`.
 
-    model, shape, layers: lists with commas between, see `LocalModels.from_state_dicts`. data,
-    validation: clients' examples. public: inputs of other data. label, divide, channels: see
-    `DataForm`. one_start: whether models trained from equal weights. in_order: files and rows
+    model, shape, layers: architectures, shape of an input, and names of layers in order, with
+    commas between. labels: counts of labels. data, validation: clients' examples. public: inputs of
+    other data. evaluate: examples to measure on. label, divide, channels: how examples are read, as
+    in `DataForm`. one_start: whether models trained from equal weights. in_order: files and rows
     without a client's name have the order of the models.
     """
 
@@ -269,7 +270,7 @@ def read_context(files: ModelFiles) -> tuple[ModelContext, Examples | None, tupl
 def _client_data(
     own: Sequence[Examples], validation: Sequence[Examples], count: int
 ) -> ClientData | None:
-    """Return `own` training and `validation` examples (or some for all) of `count` clients."""
+    """Return examples of `count` clients; one validation file alone is for every client."""
     for what, files, also in (("--clients-data", own, ""), ("--validation", validation, ALSO)):
         if len(files) not in (0, count, bool(also)):
             raise FedreproError(

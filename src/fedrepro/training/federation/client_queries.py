@@ -92,8 +92,7 @@ def gradients_at(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Compute clients' gradients of mean losses at `weights`, (n, *shape), and the losses (n,).
 
-    Client j has the examples `rows[j]`, as many as any other. A client whose loss is not finite has
-    gradients of NaN.
+    Client j has the examples `rows[j]`, as many as any other. A loss that is not finite gives NaN.
     """
     import torch
     from torch.nn.functional import cross_entropy
@@ -163,8 +162,7 @@ def models_sent(network: Network, up: int, down: int) -> Traffic:
 class ClientCost:
     """The costs of clients' work: exchanges, passes (without training), traffic and seconds.
 
-    exchanges: how often clients computed a statistic. passes: how often they read all their
-    examples for it.
+    exchanges: how often clients computed a statistic. passes: how often they read all examples.
     """
 
     traffic: Traffic = field(default_factory=Traffic)

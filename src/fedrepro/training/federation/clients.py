@@ -104,9 +104,8 @@ class Clients:
     def validation(self, client: int) -> tuple[np.ndarray, np.ndarray]:
         """Return validation examples of one client: inputs float (n, D) and labels int64 (n,).
 
-        A method must declare the need "client_validation_examples". Examples are those the client
-        set aside, if so configured (validation_at: clients), or its part of the data set's
-        validation split.
+        A method must declare the need "client_validation_examples". The client set them aside
+        (validation_at: clients), or has a part of the data set's validation split.
 
         Raises:
             FedreproError: the client has no validation examples.
@@ -348,8 +347,7 @@ class Clients:
         """Measure running statistics (of BatchNorm) at `weights` on clients' training examples.
 
         For a model that the server made. Returns statistics over all examples of the chosen clients
-        together, float32 (1, *shape). Clients that lack `weights` receive them, in one more
-        exchange.
+        together, float32 (1, *shape). Clients that lack `weights` receive them first.
         """
         return pooled_statistics(self._answers(running_statistics, weights, chosen))
 
@@ -428,7 +426,7 @@ class Clients:
 def initial_weights(
     network: Network, settings: Settings, places: Sequence[RngKey]
 ) -> dict[str, np.ndarray]:
-    """Draw initial weights for each key of `places`, or equal ones: float32 (models, *shape)."""
+    """Draw weights by each key of `places`, equal with `shared_init`: float32 (models, *shape)."""
     if settings.shared_init:
         places = [place.at(client=-1) for place in places]
     drawn = {

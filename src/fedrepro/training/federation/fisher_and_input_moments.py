@@ -91,7 +91,7 @@ class BodyMoments:
 
         `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
         for each label y. Returns a matrix for each convolution, summed over labels, examples and
-        positions: g gᵀ (outputs, outputs), or with `squares` squared gradients by its weights
+        positions: g gᵀ (outputs, outputs), or with `squares` its weights' squared gradients
         (inputs, outputs).
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
@@ -372,7 +372,7 @@ def _moment_of(
 def _rows(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]], count: int
 ) -> np.ndarray:
-    """Join the inputs of a module's layer over all its calls, by example: (n, L, D)."""
+    """Join a layer's inputs over its `calls` (module, inputs, outputs), by example: (n, L, D)."""
     import torch
 
     each = []
@@ -448,7 +448,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield gradients of log p(y) by the logits, (1, n, K), as `_errors` takes them."""
+    """Yield d log p(y) / d logits, (1, n, K), of data labels y, or per y times root of p(y)."""
     import torch
 
     classes = shares.shape[-1]

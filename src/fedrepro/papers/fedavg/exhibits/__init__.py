@@ -33,7 +33,7 @@ NON_IID_E1 = [with_changes(E1_B50, rounds=900), with_changes(E1_B10, rounds=525)
 
 
 def at_rate(fedsgd: Entry, lr: float = 0.215) -> Entry:
-    """Return `fedsgd` at one learning rate, by itself the highest of three, to save time."""
+    """Return `fedsgd` at one learning rate, by default 0.215, the highest of table 2's three."""
     return with_changes(t1.to_the_end(fedsgd)[0], training=t1.minibatches(None, [lr]))
 
 
@@ -193,7 +193,11 @@ OF_ROLES: list[Entry] = [
 
 
 def small_lstm(holds: int, units: int, target: float, rounds: int, fraction: float) -> ExhibitData:
-    """Return what makes a test run of table 2 with the LSTM; the server holds `holds` windows."""
+    """Return changes of table 2 with the LSTM for a small test run.
+
+    The server keeps `holds` windows of 80 characters to choose a learning rate. The LSTM has
+    `units`. A run ends at accuracy `target` or after `rounds`, each with a `fraction` of clients.
+    """
     work = {"rounds": rounds, "fraction": fraction}
     fedsgd = t1.fedavg_until(target, "FedSGD", **work, training=FEWER_B_INF)
     return exhibit(
@@ -281,7 +285,8 @@ def one_holder(percent: int, sgd: Entry) -> Entry:
 def small_table_3(targets: list[int], epochs: int, sgd_rounds: int, **small: Any) -> ExhibitData:
     """Return table 3's configuration for small test runs, with three easier `targets` in percent.
 
-    `epochs` are FedAvg's, `sgd_rounds` those of SGD at one holder; `small` has other parameters.
+    `epochs` are FedAvg's, `sgd_rounds` those of SGD on all data in one place; `small` are
+    parameters of both federated methods.
     """
     low, middle, high = targets
     fedsgd = with_changes(CIFAR_FEDSGD, **small, until=low / 100, training=SMALL_B_INF)

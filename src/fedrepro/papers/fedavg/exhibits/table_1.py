@@ -85,13 +85,13 @@ def minibatches(size: int | None, lr: list[float] = RATES) -> dict[str, Any]:
 
 
 def fedavg_until(target: float, label: str, **parameters: Any) -> Entry:
-    """Return FedAvg that trains to test accuracy `target`, while its learning rates race."""
+    """Return FedAvg that trains to test accuracy `target`; worse learning rates stop early."""
     ending = {"choose": "race", "measure_every": "auto", "until": target}
     return component("fedavg", label, **parameters, **ending)
 
 
 def by_fraction(target: float, rounds: Rounds, lr: list[float] = RATES, **parameters: Any) -> Entry:
-    """Return FedAvg for several shares C of clients in a round, each with its most rounds."""
+    """Return FedAvg for each share C of clients in `rounds`, {C: after how many rounds it ends}."""
     parameters["settings"] = [{"fraction": c, "rounds": last} for c, last in rounds.items()]
     return fedavg_until(target, "FedAvg", training={"lr": lr}, show=["fraction"], **parameters)
 
@@ -119,9 +119,10 @@ SHARDS_INF: Rounds = {0.0: 6417, 0.1: 2694, 0.2: 2292}
 def smaller(
     target: float, rounds: Rounds, shards: Entry, whole: list[float], *rows: str, **work: Any
 ) -> ExhibitData:
-    """Return what makes a test run of table 1: a lower target, fewer rounds, rates where B = ∞.
+    """Return changes of table 1 for a small test run: a lower `target`, fewer `rounds`, few rates.
 
-    `rows` are those of non-IID clients, whose partition is `shards`.
+    `rows` are those of non-IID clients, whose partition is `shards`. `whole` are learning rates
+    where a minibatch is all data of a client, and `work` are parameters of FedAvg.
     """
     small = by_fraction(target, rounds, SMALL_RATES, **work)
     of_whole = by_fraction(target, rounds, whole, **work)
@@ -246,7 +247,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def five_epochs(rounds: Rounds) -> Entry:
-    """Return FedAvg with E = 5 local epochs, trained to 99 %, while its learning rates race."""
+    """Return FedAvg with E = 5 to 99 %, by share of clients; worse learning rates stop early."""
     return by_fraction(0.99, rounds, epochs=5)
 
 

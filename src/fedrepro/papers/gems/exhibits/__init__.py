@@ -38,7 +38,7 @@ def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return the methods of figures 3 and 4, fine-tuned, at 0.01 in "all" layers or the "last"."""
+    """Return tuned methods of figures 3 and 4; `layers` ("all", "last") train at step size 0.01."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
@@ -92,7 +92,7 @@ exhibits["figure-4"] = exhibit(
 
 
 def balls_of_two_clients(grid: list[float]) -> list[Entry]:
-    """Return balls of two clients with all pairs of ε in `grid`, and what they compare with."""
+    """Return GEMS with all pairs of ε in `grid` for two clients' balls, local models, average."""
     pairs: Entry = {"epsilon_first": grid, "epsilon": grid}
     return [with_changes(t.BALLS, "GEMS", **pairs, show=[*pairs]), t.LOCAL, t.AVERAGED]
 

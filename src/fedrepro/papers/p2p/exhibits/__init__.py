@@ -86,7 +86,7 @@ def consensus_entry(label: str, **parameters: Any) -> Entry:
 
 
 def both_nodes(method: str, of: str = "", **parameters: Any) -> list[Entry]:
-    """Return four rows of a table: nodes 1 and 2, before and after they hear each other."""
+    """Return rows of nodes 1 and 2, before and after exchanges; `of` begins their labels."""
     return [
         component(method, f"{of}node {node}{end}", node=node, belief=belief, **parameters)
         for belief, end in (("before", ""), ("after", ", after"))
@@ -169,14 +169,14 @@ EXCHANGES = {"1": "1 minibatch", "3": "3 minibatches", "10": "10 minibatches", "
 
 
 def exchanging(every: str, case: Case) -> Case:
-    """Return `case` for 20 epochs of half of the data, measured about once an epoch."""
+    """Return `case` for 20 epochs, with exchanges after `every` minibatches, or "epoch"."""
     steps = 234 if every == "epoch" else int(every)
     lasts = lasting(20 * 234 // steps, 234 // steps, steps=steps)
     return {**case, "label": f"{case['label']}, {EXCHANGES[every]}", **lasts}
 
 
 def small_exchanges(*runs: Case) -> ExhibitData:
-    """Return a test run's cases, from how long it lasts for each interval of EXCHANGES."""
+    """Return a test run's cases; `runs` have its length by interval: 1, 3, 10 steps, an epoch."""
     each = list(zip(EXCHANGES, runs, strict=True))
     cases = {f"{case}_{every}": run for case in ("a", "unbalanced") for every, run in each}
     return exhibit(parameters={}, cases=cases)
@@ -310,7 +310,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return cases by name, one for each shape of graph and number of nodes."""
+    """Return cases by name: `of` maps shapes to {nodes: rounds}; `others` are keys of each case."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",

@@ -69,7 +69,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """Return what is compared at equal size: those that can choose have `units` in each layer."""
+    """Return PFNM and rivals at equal size: `units` a hidden layer, if a method's can be set."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

@@ -242,7 +242,7 @@ NOTHING_TRAINED = """The networks are those of the accuracy figures; nothing is 
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing of hidden units, and their share of all clients', along parameter `key`."""
+    """Return a drawing along parameter `key` of hidden units, and as a share of all clients'."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -277,7 +277,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD, which sends every minibatch, and what it is compared with."""
+    """Return downpour SGD that sends every minibatch, for `rounds`, and one-shot methods."""
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
