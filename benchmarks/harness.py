@@ -73,23 +73,23 @@ def one_thread(pinned: bool = True) -> None:
     Only contenders ask MKL. It takes its widest branch, the same wherever matrices lie. pinned:
     whether the other libraries are held to AVX2, as commands hold them.
     """
-    from fedrepro.core import cpu_kernels
+    from fedrepro.core import kernel_pinning
 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         os.environ[name] = "1"
     if not pinned:  # `fedrepro bench` has pinned them
-        for name in cpu_kernels.BRANCHES:
+        for name in kernel_pinning.BRANCHES:
             os.environ.pop(name, None)
-    flags = cpu_kernels.flags()
-    if flags >= cpu_kernels.NEEDED:
+    flags = kernel_pinning.flags()
+    if flags >= kernel_pinning.NEEDED:
         os.environ["MKL_CBWR"] = "AVX512" if "avx512f" in flags else "AVX2"
     if pinned:
-        cpu_kernels.pin()
+        kernel_pinning.pin()
 
 
 def unpinned() -> dict[str, str]:
     """Return the environment of frameworks to compare with: their libraries choose branches."""
-    from fedrepro.core.cpu_kernels import BRANCHES
+    from fedrepro.core.kernel_pinning import BRANCHES
 
     return {k: v for k, v in os.environ.items() if k == "MKL_CBWR" or k not in BRANCHES}
 

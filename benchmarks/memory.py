@@ -120,8 +120,8 @@ def match_block(models: Path, home: Path, block: int) -> None:
     from fedrepro.api import ClientInfo, LocalModels
     from fedrepro.core.registry import parse_token
     from fedrepro.core.rng import RngKey
-    from fedrepro.core.serialization import read_models
-    from fedrepro.data.partition_table import read_partition
+    from fedrepro.core.state_and_model_files import read_models
+    from fedrepro.data.partition_files import read_partition
     from fedrepro.data.prepared import load_prepared
 
     prepared = load_prepared(home / "data")

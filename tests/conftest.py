@@ -29,12 +29,12 @@ import pytest  # noqa: E402
 import yaml  # noqa: E402
 from hypothesis import settings  # noqa: E402
 
-from fedrepro.core import cpu_kernels  # noqa: E402
-from fedrepro.core.cpu_kernels import BRANCHES  # noqa: E402
+from fedrepro.core import kernel_pinning  # noqa: E402
+from fedrepro.core.kernel_pinning import BRANCHES  # noqa: E402
 from fedrepro.core.paper_files import paper_names  # noqa: E402
 from fedrepro.core.plugins import NAMED  # noqa: E402
 
-cpu_kernels.pin()  # before NumPy and torch are loaded
+kernel_pinning.pin()  # before NumPy and torch are loaded
 # a machine that is busy with other work must not fail a property, so there are no deadlines
 for name, examples in (("fedrepro", 25), ("nightly", 100), ("long", 3000)):
     settings.register_profile(name, deadline=None, max_examples=examples)

@@ -10,10 +10,10 @@ __version__ = "0.1.0"
 # what people call by the package's name; loaded when it is asked for
 OFFERED = {
     "combine": "fedrepro.stages.user_models.combine",
-    "compare": "fedrepro.stages.runs_from_options",
+    "compare": "fedrepro.stages.run_and_compare",
     "results": "fedrepro.numbers.results_table",
-    "run": "fedrepro.stages.runs_from_options",
-    "start": "fedrepro.stages.working_folder",
+    "run": "fedrepro.stages.run_and_compare",
+    "start": "fedrepro.stages.snakemake_in_folder",
 }
 
 # where components of each kind lie, and papers: core looks there, and knows no room above it

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 
 from fedrepro.numbers.exhibit_tables import NUMBERS, csv_text, read_csv
 from fedrepro.numbers.verdicts.claim_checks import Check
-from fedrepro.numbers.verdicts.claims import Judged, Rules, judge_all
-from fedrepro.numbers.verdicts.exhibit_values import Numbers
+from fedrepro.numbers.verdicts.claim_numbers import Numbers
+from fedrepro.numbers.verdicts.claim_verdicts import Judged, Rules, judge_all
 
 LOOSE = Rules(trials=2, holm=False)
 

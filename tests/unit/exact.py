@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fedrepro.core import cpu_kernels
+from fedrepro.core import kernel_pinning
 from fedrepro.core.registry import KINDS, components
 
 HERE = Path(__file__).parent
 BYTES = "golden_bytes.json"
 HINT = "if bytes should have changed, run: python tests/unit/test_golden_bytes.py"
-PORTABLE = cpu_kernels.active_mode() == cpu_kernels.PORTABLE
+PORTABLE = kernel_pinning.active_mode() == kernel_pinning.PORTABLE
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:

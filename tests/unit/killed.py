@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from fedrepro.core.serialization import save_state
+from fedrepro.core.state_and_model_files import save_state
 from fedrepro.stages import rounds_job
 
 

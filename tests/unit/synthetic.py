@@ -21,7 +21,7 @@ from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.jobs import folders_of
 from fedrepro.planning.plan import Plan, Run
-from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.figures_and_pages import draw_exhibit
 
 ROOT = Path(__file__).parents[2]
 KEY = "pfnm/figure-2a"
@@ -191,4 +191,4 @@ def at_revision(monkeypatch: pytest.MonkeyPatch, revision: str) -> None:
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The stage without its slowest part, for tests that do not look at figures."""
     images = {".svg": b"<svg/>", ".png": b"png"}
-    monkeypatch.setattr("fedrepro.drawings.canvas.render", lambda exhibit, numbers: images)
+    monkeypatch.setattr("fedrepro.drawings.figure_layout.render", lambda exhibit, numbers: images)

@@ -13,13 +13,14 @@ import pytest
 import torch
 from asked import asked_of_mkl, by_mkl
 
-from fedrepro.core import cpu_kernels
+from fedrepro.core import kernel_pinning
 
 AVX2, AVX512 = "fpu avx avx2 fma", "fpu avx avx2 fma avx512f"
-NAMES = cpu_kernels.BRANCHES
+NAMES = kernel_pinning.BRANCHES
 HERE = Path(__file__).parent
 with_avx2 = pytest.mark.skipif(
-    not cpu_kernels.flags() >= cpu_kernels.NEEDED, reason="not an x86-64 with AVX2"
+    not kernel_pinning.flags() >= kernel_pinning.NEEDED,
+    reason="not an x86-64 with AVX2",
 )
 
 
@@ -27,8 +28,8 @@ with_avx2 = pytest.mark.skipif(
 def unpinned(tmp_path, monkeypatch):
     """A process in which nothing is pinned or loaded yet, on a processor with these flags."""
     monkeypatch.setattr(os, "environ", {k: v for k, v in os.environ.items() if k not in NAMES})
-    monkeypatch.setattr(cpu_kernels, "READERS", frozenset())
-    monkeypatch.setattr(cpu_kernels, "_taken", cpu_kernels.NOT_PINNED)
+    monkeypatch.setattr(kernel_pinning, "READERS", frozenset())
+    monkeypatch.setattr(kernel_pinning, "_taken", kernel_pinning.NOT_PINNED)
 
     def on(flags: str) -> str:
         path = tmp_path / flags.replace(" ", "-")
@@ -40,29 +41,29 @@ def unpinned(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("flags", [AVX2, AVX512])
 def test_the_same_branches_are_pinned_on_every_processor(unpinned, flags):
-    assert cpu_kernels.active_mode() == "not pinned"
-    assert cpu_kernels.pin(unpinned(flags)) == cpu_kernels.active_mode() == "portable"
+    assert kernel_pinning.active_mode() == "not pinned"
+    assert kernel_pinning.pin(unpinned(flags)) == kernel_pinning.active_mode() == "portable"
     assert {name: os.environ[name] for name in NAMES} == dict(NAMES)
-    assert cpu_kernels.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
+    assert kernel_pinning.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
 
 
 def test_what_somebody_set_stays_and_is_told(unpinned):
     os.environ["OPENBLAS_CORETYPE"] = "Zen"
-    assert cpu_kernels.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
+    assert kernel_pinning.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
 
 
 def test_nothing_is_pinned_on_a_processor_without_the_branches(unpinned, tmp_path):
     for path in (unpinned("fpu avx"), unpinned("fpu avx avx2"), str(tmp_path / "none")):
-        assert cpu_kernels.pin(path) == "not pinned"
+        assert kernel_pinning.pin(path) == "not pinned"
         assert not NAMES.keys() & os.environ.keys()
 
 
 def test_a_library_that_was_loaded_before_is_not_pinned(unpinned, monkeypatch):
-    monkeypatch.setattr(cpu_kernels, "READERS", frozenset({numpy.__name__}))
-    assert cpu_kernels.pin(unpinned(AVX2)) == "not pinned"
+    monkeypatch.setattr(kernel_pinning, "READERS", frozenset({numpy.__name__}))
+    assert kernel_pinning.pin(unpinned(AVX2)) == "not pinned"
     os.environ.update(NAMES)  # by the process that started this one
-    assert cpu_kernels.pin(unpinned(AVX2)) == "portable"
+    assert kernel_pinning.pin(unpinned(AVX2)) == "portable"
 
 
 def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -114,8 +115,8 @@ def test_dense_training_gives_the_same_bytes_in_vectors_of_any_width(tmp_path):
 
 
 def test_nothing_else_steers_the_libraries():
-    root = Path(cpu_kernels.__file__).parents[1]
-    allowed = {"core/cpu_kernels.py", "core/diagnostics/machine_facts.py"}
+    root = Path(kernel_pinning.__file__).parents[1]
+    allowed = {"core/kernel_pinning.py", "core/diagnostics/machine_facts.py"}
     found = {
         str(path.relative_to(root))
         for path in root.rglob("*.py")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedrepro.cli.main import main
-from fedrepro.core import artifacts, serialization
+from fedrepro.core import artifacts, state_and_model_files
 from fedrepro.core.artifacts import (
     atomic,
     read_json,
@@ -32,7 +32,13 @@ from fedrepro.core.artifacts import (
     write_table,
 )
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.serialization import KIND, load_state, model_rows, read_models, save_state
+from fedrepro.core.state_and_model_files import (
+    KIND,
+    load_state,
+    model_rows,
+    read_models,
+    save_state,
+)
 
 SOURCE = {"seed": 0}
 STATE = {"round": 3, "nested": {"x": [1.5, None, "a"]}}
@@ -234,7 +240,7 @@ def test_a_table_says_where_it_comes_from(tmp_path):
 @pytest.mark.parametrize(("most", "groups"), [(1, 4), (70, 2), (10**6, 1)])
 def test_local_models_come_back_by_trial_and_client(tmp_path, monkeypatch, most, groups):
     """From row groups that stay below what parquet takes: a model has 32 bytes."""
-    monkeypatch.setattr(serialization, "GROUP_BYTES", most)
+    monkeypatch.setattr(state_and_model_files, "GROUP_BYTES", most)
     tensors = models(tmp_path / "m.parquet")
     assert pq.ParquetFile(tmp_path / "m.parquet").num_row_groups == groups
     found = read_models([tmp_path / "m.parquet"], [0, 1])

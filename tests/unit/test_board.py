@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.leaderboard import bytes_up, pictures
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.leaderboard import (
@@ -27,7 +27,7 @@ from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
-from fedrepro.record.site.verdicts import answer, made_from, superseded_by
+from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by
 from fedrepro.stages.submissions import exhibit_file_of
 
 ROOT = Path(__file__).parents[2]

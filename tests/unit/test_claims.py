@@ -11,14 +11,14 @@ from claim_tables import LOOSE, by, check, judged, table
 from pydantic import ValidationError
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.verdicts.claims import (
+from fedrepro.numbers.verdicts.claim_numbers import Numbers
+from fedrepro.numbers.verdicts.claim_verdicts import (
     Claim,
     Rules,
     judge_all,
     rows,
     whole_verdict,
 )
-from fedrepro.numbers.verdicts.exhibit_values import Numbers
 
 BEATS = {"form": "difference", "minus": ["B"]}
 VALUE = {"form": "value"}

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fedrepro.numbers.verdicts.claims import ClaimFile, expand_named_bounds, load_claims
+from fedrepro.numbers.verdicts.claim_verdicts import ClaimFile, expand_named_bounds, load_claims
 
 PARTS = ("checks", "readings")
 

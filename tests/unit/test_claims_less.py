@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from fedrepro.core.artifacts import read_json
 from fedrepro.numbers.exhibit_tables import read_csv
-from fedrepro.numbers.verdicts.claims import Rules, load_claims, rows
-from fedrepro.numbers.verdicts.exhibit_values import Numbers, Range
+from fedrepro.numbers.verdicts.claim_numbers import Numbers, Range
+from fedrepro.numbers.verdicts.claim_verdicts import Rules, load_claims, rows
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "reports/record/paper/pfnm"

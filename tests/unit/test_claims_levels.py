@@ -19,8 +19,8 @@ from scipy.stats import binom, ttest_1samp
 
 from fedrepro.numbers.intervals import Contrast, correlation, mean_of_contrasts
 from fedrepro.numbers.verdicts.claim_checks import Bounds
-from fedrepro.numbers.verdicts.claims import AGAIN, CONFIDENCE, Rules, decide, keeps
-from fedrepro.numbers.verdicts.exhibit_values import contrasts
+from fedrepro.numbers.verdicts.claim_numbers import contrasts
+from fedrepro.numbers.verdicts.claim_verdicts import AGAIN, CONFIDENCE, Rules, decide, keeps
 from fedrepro.numbers.verdicts.printed_verdicts import (
     DIFFERENT,
     FEW,

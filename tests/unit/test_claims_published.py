@@ -11,7 +11,7 @@ from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
-from fedrepro.numbers.verdicts.claims import COLUMNS, Claim, Rules, load_claims, rows
+from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS, Claim, Rules, load_claims, rows
 from fedrepro.planning.config import SCALES, load_exhibits
 
 ROOT = Path(__file__).parents[2]

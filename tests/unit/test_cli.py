@@ -15,7 +15,7 @@ from rich.console import Console
 from synthetic import plan
 
 from fedrepro.cli import main as entry
-from fedrepro.cli import printing, snakemake_support
+from fedrepro.cli import printing, workflow_and_slurm
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Config, load_exhibits
@@ -127,7 +127,7 @@ def test_the_command_that_repeats_a_run_names_files_of_components(
     monkeypatch.setenv("FEDREPRO_COMPONENTS", named)
     table = pd.DataFrame(columns=["method"])
     table.attrs = {"file": "x.svg", "csv": "x.csv", "yaml": "x.yaml", "command": "fedrepro run x"}
-    monkeypatch.setattr("fedrepro.stages.runs_from_options.run_words", lambda *_: table)
+    monkeypatch.setattr("fedrepro.stages.run_and_compare.run_words", lambda *_: table)
     assert main(["run", "x"]) == 0
     prefix = f"FEDREPRO_COMPONENTS='{named}' " if named else ""
     assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
@@ -159,7 +159,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_one(monkeypatch
             raise ImportError("initialization failed") from None
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    monkeypatch.setattr("fedrepro.cli.commands.run_command", loading)
+    monkeypatch.setattr("fedrepro.cli.app.run_command", loading)
     try:
         assert main(["list", "methods"]) == 130
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -172,7 +172,7 @@ def test_a_fault_of_the_program_is_one_sentence_with_an_exit_status_of_its_own(m
     def broken(_words):
         raise ZeroDivisionError("of\nsomething")
 
-    monkeypatch.setattr("fedrepro.cli.commands.run_command", broken)
+    monkeypatch.setattr("fedrepro.cli.app.run_command", broken)
     assert main(["list", "methods"]) == 70
     said = capsys.readouterr().err
     assert said.startswith("fedrepro: this is a fault of the program (ZeroDivisionError: of someth")
@@ -203,8 +203,8 @@ def test_the_command_is_found_without_an_activated_environment(monkeypatch):
     own = str(Path(sys.executable).parent)
     monkeypatch.setenv("PATH", "/somewhere")
     monkeypatch.setenv("PYTHONSAFEPATH", "")
-    snakemake_support.add_scripts_to_path()
-    snakemake_support.add_scripts_to_path()
+    workflow_and_slurm.add_scripts_to_path()
+    workflow_and_slurm.add_scripts_to_path()
     assert entry.sys.modules["os"].environ["PATH"] == f"{own}:/somewhere"
 
 
@@ -243,7 +243,7 @@ def test_a_closed_output_ends_quietly(closed):
 def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(
-        snakemake_support.atexit, "register", lambda _, *lines, **__: said.append(lines)
+        workflow_and_slurm.atexit, "register", lambda _, *lines, **__: said.append(lines)
     )
     log = tmp_path / "log"
     log.write_text(
@@ -251,8 +251,8 @@ def test_a_job_that_the_system_killed_is_said(tmp_path, monkeypatch):
         "Command 'fedrepro job y' returned non-zero exit status 137.\n"
         "Command 'fedrepro job z' returned non-zero exit status 2.\n"
     )
-    snakemake_support.repeat_errors(str(log))
-    assert said == [(snakemake_support.KILLED, "fedrepro: x is wrong")]
+    workflow_and_slurm.repeat_errors(str(log))
+    assert said == [(workflow_and_slurm.KILLED, "fedrepro: x is wrong")]
 
 
 def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_path, capsys):

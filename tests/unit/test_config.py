@@ -9,7 +9,7 @@ import yaml
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.yaml_text import DEEPEST, parse_yaml
-from fedrepro.numbers.verdicts.claims import load_claims
+from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.planning.config import (
     ExhibitFile,
     load_config,

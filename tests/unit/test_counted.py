@@ -16,7 +16,7 @@ from fedrepro.numbers.verdicts.summary_sentences import (
     settled_counts,
     word_of,
 )
-from fedrepro.record.site.verdicts import verdict_of
+from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
 
 
 def printed(verdict, **given):

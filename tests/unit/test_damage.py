@@ -19,8 +19,8 @@ import pytest
 from fedrepro.cli.job import compute
 from fedrepro.core.artifacts import forget
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.serialization import load_state, read_models
-from fedrepro.data.partition_table import read_partition
+from fedrepro.core.state_and_model_files import load_state, read_models
+from fedrepro.data.partition_files import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
 from fedrepro.data.raw_files import COLUMNS, forms, raw_source
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
@@ -33,7 +33,7 @@ from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, record
 from fedrepro.record.site.report_data import claims_of, drawings_of
 from fedrepro.stages import rounds_job
-from fedrepro.stages.reports import draw_exhibit, draw_maps, judge_claims
+from fedrepro.stages.figures_and_pages import draw_exhibit, draw_maps, judge_claims
 
 ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")

@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.stages.job_process import claim, device_of, visible
+from fedrepro.stages.job_log_and_gpu_lock import claim, device_of, visible
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from fedrepro.stages.job_process import claim
+from fedrepro.stages.job_log_and_gpu_lock import claim
 print(claim(sys.argv[2:], Path(sys.argv[1])), flush=True)
 time.sleep(float(60))
 """
@@ -27,7 +27,7 @@ def unclaimed(monkeypatch):
     """Let this process forget its claim, now and when it is called."""
 
     def forget():
-        monkeypatch.setattr("fedrepro.stages.job_process._claimed", {})
+        monkeypatch.setattr("fedrepro.stages.job_log_and_gpu_lock._claimed", {})
 
     forget()
     return forget
@@ -84,7 +84,9 @@ def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
 
 
 def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, unclaimed):
-    monkeypatch.setattr("fedrepro.stages.job_process.tempfile.gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(
+        "fedrepro.stages.job_log_and_gpu_lock.tempfile.gettempdir", lambda: str(tmp_path)
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "a,b")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)

@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.core.registry import components, parse_token
 from fedrepro.networks.predict import network_of
-from fedrepro.training.flat_models import Layout
+from fedrepro.training.optimiser_steps import Layout
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "models.md").read_text()
@@ -58,7 +58,7 @@ def test_the_example_of_ones_own_model_trains(tmp_path):
         "stage(stage='train', **split, model={'name': 'hourglass', 'narrow': 5}, clients=[0, 1],\n"
         "      training={'name': 'sgd', 'epochs': 1, 'init': 'fan_in'},\n"
         "      members='p/partition.parquet', out='m')\n"
-        "from fedrepro.core.serialization import read_models\n"
+        "from fedrepro.core.state_and_model_files import read_models\n"
         "print(read_models(['m/local.parquet'], [0])[0].tensors['weight1'].shape)\n"
     )
     run = loaded.python(["-c", start, str(tmp_path)], tmp_path)

@@ -11,9 +11,9 @@ import pytest
 from fedrepro.cli.documents import FROM, FROM_COUNTS, TO, documents
 from fedrepro.core.artifacts import write_text
 from fedrepro.core.paper_files import findings
-from fedrepro.numbers.verdicts.claims import COLUMNS
+from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
+from fedrepro.record.recorded_numbers import format_like, without_links
 from fedrepro.record.site.report_data import Paper
-from fedrepro.record.templating import format_like, without_links
 
 ROOT = Path(__file__).parents[2]
 

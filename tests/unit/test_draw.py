@@ -34,12 +34,12 @@ from synthetic import (
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import figure, lines, render, rules
+from fedrepro.drawings.figure_layout import figure, lines, render, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.numbers.run_times import timings_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
-from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.figures_and_pages import draw_exhibit
 
 __all__ = ["workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -201,7 +201,8 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.drawings.canvas import render; import fedrepro.stages.reports\n"
+        "from fedrepro.drawings.figure_layout import render\n"
+        "import fedrepro.stages.figures_and_pages\n"
         "from fedrepro.numbers.exhibit_tables import read_csv\n"
         "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"

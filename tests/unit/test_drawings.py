@@ -19,9 +19,9 @@ from synthetic import draw, plan, plausible, tables_of, workplace
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.canvas import Line, cases, close_up, figure, of_case, rules
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
 from fedrepro.drawings.exhibits.heat_maps import maps_of, varied
+from fedrepro.drawings.figure_layout import Line, cases, close_up, figure, of_case, rules
 from fedrepro.drawings.tables import arrangement_of, fixed_keys, html, widths_text
 from fedrepro.drawings.tables import table_of as table_of_numbers
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise

@@ -25,9 +25,9 @@ from fedrepro.training.compiled_trainer import CompiledTrainer
 from fedrepro.training.engine import average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
+from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Procedure, Settings, settings_of
 
 SIZES = [40, 9, 24, 1, 16, 33]

@@ -18,7 +18,7 @@ from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.numbers.exhibit_metadata import exhibit_metadata, stand_in
 from fedrepro.numbers.exhibit_tables import summarise
-from fedrepro.numbers.verdicts.exhibit_values import Numbers, grids
+from fedrepro.numbers.verdicts.claim_numbers import Numbers, grids
 from fedrepro.planning.config import Config
 from fedrepro.planning.exhibit_config import Case, ExhibitSettings, MethodEntry
 from fedrepro.planning.jobs import Jobs, Scenario, TrialBlock

@@ -18,7 +18,7 @@ from fedrepro.numbers.exhibit_files import (
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
 from fedrepro.record.site.report_data import claims_of, drawings_of, read_reports
-from fedrepro.stages.reports import judge_claims
+from fedrepro.stages.figures_and_pages import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 

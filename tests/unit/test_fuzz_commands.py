@@ -17,7 +17,7 @@ from fuzz import some
 from hypothesis import event, example, given
 from hypothesis import strategies as st
 
-from fedrepro.cli.commands import app
+from fedrepro.cli.app import app
 from fedrepro.cli.job import COMPUTING, DRAWING
 from fedrepro.cli.main import FAULT, main
 

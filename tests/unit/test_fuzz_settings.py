@@ -17,7 +17,7 @@ from small_exhibits import LEAST
 from synthetic import draw, workplace
 
 from fedrepro.core.registry import KINDS, parse_token, read_token
-from fedrepro.drawings import canvas as draw_module
+from fedrepro.drawings import figure_layout as draw_module
 from fedrepro.planning.config import SCALES, Config, load_config, load_exhibits, merge, read_config
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page

@@ -18,9 +18,9 @@ from pathlib import Path
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ[name] = "1"  # sums are cut by threads
 
-from fedrepro.core import cpu_kernels  # noqa: E402  # isort: skip
+from fedrepro.core import kernel_pinning  # noqa: E402  # isort: skip
 
-cpu_kernels.pin()  # before NumPy and torch are loaded
+kernel_pinning.pin()  # before NumPy and torch are loaded
 
 import numpy as np  # noqa: E402
 import pytest  # noqa: E402

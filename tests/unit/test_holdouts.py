@@ -15,7 +15,7 @@ from small_exhibits import small
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_table import (
+from fedrepro.data.partition_files import (
     PartitionIndices,
     build_partition,
     draw_holdout,

@@ -11,7 +11,7 @@ import pytest
 
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.registry import components
-from fedrepro.core.serialization import from_plain, load_state
+from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.stages import rounds_job
 from fedrepro.stages.rounds_job import TrialRounds
 from fedrepro.training.federation.clients import Clients

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from synthetic import plan, workplace, write_runs  # noqa: F401
 
-from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.figures_and_pages import draw_exhibit
 
 KILLED = 9
 TABLE = "dense/readme-cifar10"

@@ -11,18 +11,18 @@ from partitioned import spec_of
 from small_exhibits import file_of
 from test_pages import Nesting
 
-from fedrepro.cli.draw import draw_partition, drawn_partition
+from fedrepro.cli.draw_maps import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partition_table import build_partition, write_partition
+from fedrepro.data.partition_files import build_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
-from fedrepro.drawings.canvas import rules
+from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
 from fedrepro.planning.config import Config, load_exhibits
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import page
 from fedrepro.record.site.report_data import drawings_of
-from fedrepro.stages.reports import draw_maps
+from fedrepro.stages.figures_and_pages import draw_maps
 from fedrepro.training.mixing_matrices import PLACES, rectangle
 
 ROOT = Path(__file__).parents[2]
@@ -179,7 +179,7 @@ def test_draw_writes_a_picture_and_says_its_numbers(workplace, capsys, words, ot
 
 
 def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
-    from fedrepro.data.partition_table import read_partition
+    from fedrepro.data.partition_files import read_partition
 
     spec = spec_of("dirichlet", 4, min_examples=10)
     digits = components("dataset")["digits"].spec()

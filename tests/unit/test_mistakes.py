@@ -11,7 +11,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
 from fedrepro.planning.plan import Plan, parts_of, require_frozen
-from fedrepro.stages.reports import draw_board as board
+from fedrepro.stages.figures_and_pages import draw_board as board
 
 __all__ = ["undrawn", "workplace"]
 FILES = read_files()

@@ -22,7 +22,7 @@ from fedrepro.core.artifacts import read_source
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import read_models
+from fedrepro.core.state_and_model_files import read_models
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.user_models import method_contract as held
 from fedrepro.training.autograd_trainer import activations

@@ -19,9 +19,9 @@ from fedrepro.training.autograd_trainer import right_predictions
 from fedrepro.training.engine import is_compiled
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
 from fedrepro.training.minibatches import Task
+from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Procedure, settings_of
 
 CLASSES = 4

@@ -16,7 +16,7 @@ import fedrepro
 from fedrepro.cli.main import main
 from fedrepro.core import plugins, source_digests
 from fedrepro.core.errors import FedreproError
-from fedrepro.stages import working_folder
+from fedrepro.stages import snakemake_in_folder
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
@@ -28,7 +28,7 @@ def drawn(workplace, undrawn):
     """A working folder with one drawn exhibit."""
     made_once("notebook", lambda: draw(plan(), KEY, plausible))
     Path("workflow").mkdir(exist_ok=True)
-    Path(working_folder.WORKFLOW).touch()
+    Path(snakemake_in_folder.WORKFLOW).touch()
     return Path.cwd()
 
 
@@ -42,12 +42,12 @@ def snakemake(monkeypatch):
         stdout.write(ends["stdout"] + ends["stderr"])
         return SimpleNamespace(wait=lambda _=0: 0, returncode=ends["returncode"])
 
-    monkeypatch.setattr(working_folder.subprocess, "Popen", popen)
+    monkeypatch.setattr(snakemake_in_folder.subprocess, "Popen", popen)
     return calls, ends
 
 
 def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("fedrepro.cli.commands.find_spec", lambda name: None)
+    monkeypatch.setattr("fedrepro.cli.app.find_spec", lambda name: None)
     assert main(["start", str(tmp_path / "new")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert re.search(r"Snakemake, which is not installed here: pip install .*'snakemake<10", said)
@@ -63,7 +63,9 @@ def test_who_has_a_wheel_is_told_what_to_install_and_where_to_start(tmp_path, mo
 def test_a_folder_begins_with_configuration_and_workflow_once(tmp_path, capsys):
     assert main(["start", str(tmp_path / "new")]) == 0
     assert "go on there" in capsys.readouterr().out
-    assert {path.name for path in (tmp_path / "new").iterdir()} == set(working_folder.BEGINNING)
+    assert {path.name for path in (tmp_path / "new").iterdir()} == set(
+        snakemake_in_folder.BEGINNING
+    )
     same = "config/config.yaml"
     assert (tmp_path / "new" / same).read_bytes() == (ROOT / same).read_bytes()
     (tmp_path / "new" / same).write_text("mine")
@@ -76,12 +78,12 @@ def test_a_wheel_brings_its_own_and_a_package_alone_says_so(tmp_path, monkeypatc
     monkeypatch.setattr(source_digests, "PACKAGE", str(tmp_path / "lib/fedrepro"))
     with pytest.raises(FedreproError, match="has no workflow at"):
         fedrepro.start(tmp_path / "one")
-    inside = tmp_path / "lib/fedrepro" / working_folder.INSTALLED
-    for name in working_folder.BEGINNING:
+    inside = tmp_path / "lib/fedrepro" / snakemake_in_folder.INSTALLED
+    for name in snakemake_in_folder.BEGINNING:
         (inside / name).mkdir(parents=True)
     (inside / "Snakefile").rmdir()
     (inside / "Snakefile").write_text("rule")
-    (inside / working_folder.WORKFLOW).touch()
+    (inside / snakemake_in_folder.WORKFLOW).touch()
     (inside / "workflow/a.json").touch()
     assert source_digests.on_disk(source_digests.PACKAGE) == {}  # digests are those of the checkout
     fedrepro.start(tmp_path / "two")
@@ -133,7 +135,7 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
     ends |= {"stderr": "LockException:\n\n  Error: directory cannot be locked\n"}
     with pytest.raises(FedreproError, match=r"made: LockException: \| Error: directory cannot be"):
         fedrepro.run(KEY, scale="tiny")
-    monkeypatch.setattr(working_folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(snakemake_in_folder, "find_spec", lambda name: None)
     with pytest.raises(FedreproError, match=r"pip install .*'snakemake.*the extra workflow"):
         fedrepro.run(KEY, scale="tiny")
     with pytest.raises(FedreproError, match=r"has no workflow: call fedrepro\.start"):

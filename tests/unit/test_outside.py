@@ -12,7 +12,7 @@ import pytest
 from partitioned import data_of
 from small_exhibits import small
 
-from fedrepro.cli import snakemake_support
+from fedrepro.cli import workflow_and_slurm
 from fedrepro.cli.main import main, name_configured
 from fedrepro.core import plugins, registry
 from fedrepro.core.errors import FedreproError
@@ -20,8 +20,8 @@ from fedrepro.core.provenance import file_of
 from fedrepro.core.rng import RngKey
 from fedrepro.core.source_digests import digest_of_file
 from fedrepro.data.assignment import Assignment, TrainingLabels
-from fedrepro.data.partition_table import _require_sound, build_partition
-from fedrepro.drawings.canvas import figure, rules
+from fedrepro.data.partition_files import _require_sound, build_partition
+from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.planning.config import Config, ExhibitFile
 from fedrepro.planning.plan import Plan
 
@@ -268,8 +268,10 @@ def test_the_configuration_names_files_to_commands_and_jobs(named, tmp_path, mon
     name_configured()  # told already
     for variable in ("FEDREPRO_MIRROR", "FEDREPRO_CHECKPOINT_SECONDS"):
         monkeypatch.setenv(variable, "")
-    snakemake_support.export_settings("", 20.0)  # the environment stays where nothing is configured
+    workflow_and_slurm.export_settings(
+        "", 20.0
+    )  # the environment stays where nothing is configured
     assert plugins.configured_files() == ("mine.py",)
-    snakemake_support.export_settings("", 20.0, [path, "more.py"])
+    workflow_and_slurm.export_settings("", 20.0, [path, "more.py"])
     # each file once, however it is written
     assert plugins.configured_files() == ("mine.py", "more.py")

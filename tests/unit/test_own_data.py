@@ -13,7 +13,7 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.data.partition_table import build_partition, read_partition, write_partition
+from fedrepro.data.partition_files import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.user_data import OwnExamples, read_csv_examples, read_npz, split_by_class
 from fedrepro.stages.data import prepare

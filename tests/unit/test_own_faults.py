@@ -15,10 +15,10 @@ import torch
 
 from fedrepro.cli import main as entry
 from fedrepro.cli.main import FAULT, MENDABLE, main
-from fedrepro.cli.snakemake_support import take_failed
+from fedrepro.cli.workflow_and_slurm import take_failed
 from fedrepro.core import plugins, registry
 from fedrepro.numbers.trial_statistics import by_metric
-from fedrepro.stages.job_process import Failures
+from fedrepro.stages.job_log_and_gpu_lock import Failures
 
 MINE = """
 import helper_beside

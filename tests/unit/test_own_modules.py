@@ -241,7 +241,7 @@ def test_masks_that_all_clients_share_may_be_infinite():
 
 def test_methods_that_move_weights_average_buffers_that_differ():
     from fedrepro.stages.user_models.combine import combined
-    from fedrepro.stages.user_models.user_inputs import ModelContext
+    from fedrepro.stages.user_models.model_context import ModelContext
 
     local = read([one.state_dict() for one in clients(batch_norm)], "batch_norm")
     start = {name: value[:1] for name, value in local.tensors.items()}
@@ -278,7 +278,7 @@ def test_commands_read_buffers_and_say_nothing_of_relu(tmp_path, monkeypatch, ca
 
 
 def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
-    from fedrepro.networks.module_states import with_own_form
+    from fedrepro.networks.module_state_dicts import with_own_form
     from fedrepro.stages.export_models import GlobalModel
 
     for name in ("head_first", "tied"):
@@ -343,7 +343,7 @@ def test_pfnm_matches_the_units_that_there_are():
 
 def test_all_methods_on_different_widths(tmp_path, monkeypatch):
     from fedrepro.stages.user_models.combine import run_all
-    from fedrepro.stages.user_models.user_inputs import ModelFiles
+    from fedrepro.stages.user_models.model_context import ModelFiles
 
     monkeypatch.chdir(tmp_path)
     made, x = perceptrons((4, 7), (6, 5)), examples()[0]

@@ -17,7 +17,7 @@ from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
 from fedrepro.record.site.build import write_source
 from fedrepro.record.site.pages import home, page, paper_page
 from fedrepro.record.site.report_data import claims_of, read_reports
-from fedrepro.stages.reports import judge_claims
+from fedrepro.stages.figures_and_pages import judge_claims
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")

@@ -11,13 +11,13 @@ from small_exhibits import small
 from synthetic import KEY, draw, plan, undrawn, workplace
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import names_of
+from fedrepro.drawings.figure_layout import names_of
 from fedrepro.numbers.exhibit_files import open_recorded
 from fedrepro.numbers.exhibit_tables import read_csv
 from fedrepro.numbers.trial_statistics import as_shown, with_pairs
 from fedrepro.planning.config import load_exhibits
 from fedrepro.record.record_results import record
-from fedrepro.stages.reports import redraw
+from fedrepro.stages.figures_and_pages import redraw
 
 __all__ = ["undrawn", "workplace"]
 ROOT = Path(__file__).parents[2]
@@ -158,6 +158,8 @@ def test_numbers_of_other_settings_are_not_drawn_again(recorded, monkeypatch, tm
     assert "partition.clients: [2, 4]" in text
     changed = text.replace("partition.clients: [2, 4]", "partition.clients: [2, 8]")
     (tmp_path / "pfnm.yaml").write_text(changed)
-    monkeypatch.setattr("fedrepro.stages.reports.load_exhibits", lambda: load_exhibits(tmp_path))
+    monkeypatch.setattr(
+        "fedrepro.stages.figures_and_pages.load_exhibits", lambda: load_exhibits(tmp_path)
+    )
     with pytest.raises(FedreproError, match="figure-2a: the record has other methods, points"):
         redraw("tiny", [KEY])

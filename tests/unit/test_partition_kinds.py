@@ -14,7 +14,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import UNASSIGNED, TrainingLabels, require_examples
-from fedrepro.data.partition_table import PartitionIndices, build_partition
+from fedrepro.data.partition_files import PartitionIndices, build_partition
 from fedrepro.planning.jobs import Scenario
 
 

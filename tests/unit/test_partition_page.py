@@ -14,7 +14,7 @@ from partitioned import NAMES, data_of, rows_of
 
 from fedrepro.core import registry
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partition_table import build_partition
+from fedrepro.data.partition_files import build_partition
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "partitions.md").read_text()

@@ -16,7 +16,7 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
 from fedrepro.data.assignment import Assignment, TrainingLabels, distances, skew_of
-from fedrepro.data.partition_table import build_partition, read_partition, write_partition
+from fedrepro.data.partition_files import build_partition, read_partition, write_partition
 from fedrepro.planning.jobs import Scenario
 
 

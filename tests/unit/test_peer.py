@@ -16,8 +16,8 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import from_plain, load_state
 from fedrepro.core.spec import Component
+from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
 from fedrepro.numbers.model_evaluation import calibration_error, scored, spreads, strange

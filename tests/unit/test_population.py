@@ -27,9 +27,9 @@ from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import load_state, normalized, to_plain
+from fedrepro.core.state_and_model_files import load_state, normalized, to_plain
 from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
-from fedrepro.data.partition_table import (
+from fedrepro.data.partition_files import (
     build_partition,
     partition_table_of,
     read_members,
@@ -296,7 +296,7 @@ def test_what_would_look_at_all_clients_is_refused(values):
 
 READS = """
 import sys
-from fedrepro.data.partition_table import read_partition
+from fedrepro.data.partition_files import read_partition
 before = peak()
 members = read_partition(sys.argv[1], 0)
 assert [members.train[j].tolist() for j in (0, 7)] == [[0, 1], [14, 15]]

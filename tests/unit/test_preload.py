@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from fedrepro.cli import job_client, job_server
-from fedrepro.core.cpu_kernels import BRANCHES
+from fedrepro.core.kernel_pinning import BRANCHES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="hands over on Linux only")
 ROOT = Path(__file__).parents[2]
@@ -115,7 +115,7 @@ def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp
         (["{}", "--threads", "2"], "os.getuid", os.getuid),
         (["{}", "--device", "cuda"], "os.getuid", os.getuid),
         (["--help"], "os.getuid", lambda: os.geteuid() + 1),
-        (["--help"], "cpu_kernels.pin", lambda: "portable but for MKL_CBWR=AVX"),
+        (["--help"], "kernel_pinning.pin", lambda: "portable but for MKL_CBWR=AVX"),
         (["--help"], "source_digests.digest", lambda files: "of other files than it has loaded"),
     ],
 )
@@ -206,8 +206,8 @@ def test_no_thread_but_a_harmless_one_is_there_at_a_fork():
 def test_the_far_end_pins_libraries_before_they_are_loaded():
     """Else it is of another arithmetic than its jobs, and none of them is handed over."""
     env = {name: value for name, value in os.environ.items() if name not in BRANCHES}
-    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(cpu_kernels.active_mode())"
-    near = "from fedrepro.core import cpu_kernels; print(cpu_kernels.pin())"
+    far = job_server.FAR_END.rpartition("\n")[0] + "\nprint(kernel_pinning.active_mode())"
+    near = "from fedrepro.core import kernel_pinning; print(kernel_pinning.pin())"
     far_said, near_said = (
         subprocess.run([sys.executable, "-P", "-c", code], env=env, stdout=subprocess.PIPE).stdout
         for code in (far, near)

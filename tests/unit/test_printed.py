@@ -35,7 +35,7 @@ from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_n
 from fedrepro.planning.plan import Plan
 from fedrepro.record.site.pages import paper_page
 from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages.reports import draw_exhibit
+from fedrepro.stages.figures_and_pages import draw_exhibit
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]

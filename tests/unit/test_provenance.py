@@ -16,7 +16,7 @@ from fedrepro.core import provenance, source_digests
 from fedrepro.core.artifacts import read_json, read_source
 from fedrepro.core.provenance import Sources, origin, origins
 from fedrepro.core.registry import components
-from fedrepro.core.serialization import load_state, read_models
+from fedrepro.core.state_and_model_files import load_state, read_models
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"

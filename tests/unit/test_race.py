@@ -19,7 +19,7 @@ from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_targ
 from fedrepro.core.metrics import SIZES, size_text
 from fedrepro.core.registry import parse_token
 from fedrepro.core.selection_rules import better_half, rungs, successive_halving, whole_runs
-from fedrepro.core.serialization import from_plain, load_state
+from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data import prepared
 from fedrepro.numbers.exhibit_tables import summarise
 from fedrepro.planning.config import Config

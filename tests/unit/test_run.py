@@ -16,8 +16,8 @@ from fedrepro.core.diagnostics import run_locked
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
-from fedrepro.stages import working_folder
-from fedrepro.stages.runs_from_options import _place
+from fedrepro.stages import snakemake_in_folder
+from fedrepro.stages.run_and_compare import _place
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -117,9 +117,9 @@ def test_names_are_listed(kind, capsys):
 
 def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    held = run_locked.take(working_folder.LOCK)
+    held = run_locked.take(snakemake_in_folder.LOCK)
     with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
-        working_folder.compute(["x"])
+        snakemake_in_folder.compute(["x"])
     os.close(held)
 
 

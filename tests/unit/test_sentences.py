@@ -12,7 +12,7 @@ from findings import RECORD, ROOT, told
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.paper_files import findings
-from fedrepro.record.templating import LINK, NUMBER, filled, without_links
+from fedrepro.record.recorded_numbers import LINK, NUMBER, filled, without_links
 
 ROWS = """\
 case,clients,method,metric,split,mean,sd,trials,by_trial

@@ -24,8 +24,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.numbers.cost_words import SEEN, megabytes, needs_in_words, times
 from fedrepro.stages.user_models.combine import entries
+from fedrepro.stages.user_models.model_context import WAYS, ModelContext, ModelFiles, read_context
 from fedrepro.stages.user_models.user_files import DataForm, paired_files, read_files, read_inputs
-from fedrepro.stages.user_models.user_inputs import WAYS, ModelContext, ModelFiles, read_context
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/own-models.md").read_text()

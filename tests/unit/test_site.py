@@ -28,7 +28,7 @@ from fedrepro.record.site.pages import (
     telling,
 )
 from fedrepro.record.site.report_data import claims_of, cost_table, read_reports
-from fedrepro.record.site.verdicts import (
+from fedrepro.record.site.verdict_and_leaderboard_texts import (
     CLAIMS,
     PRINTED,
     WORDS,

@@ -10,8 +10,8 @@ from fedrepro.core.registry import read_token
 from fedrepro.networks.predict import network_of
 from fedrepro.training.autograd_trainer import activations, block_size
 from fedrepro.training.engine import _add_on_gpu
-from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Entropy
+from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import LazyGpuTensors, Procedure, settings_of
 
 GPU = torch.device("cuda")

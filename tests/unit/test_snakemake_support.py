@@ -14,7 +14,7 @@ import snakemake.api  # first, since its modules import each other  # noqa: F401
 from snakemake.dag import DAG
 from snakemake.scheduling.job_scheduler import JobScheduler
 
-from fedrepro.cli import snakemake_support
+from fedrepro.cli import workflow_and_slurm
 from fedrepro.core.errors import FedreproError
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +31,7 @@ def workflow() -> SimpleNamespace:
 def test_snakemake_has_the_jobs_that_wait():
     parameters = inspect.signature(DAG.needrun_jobs).parameters.values()
     assert [one.name for one in parameters if one.default is one.empty] == ["self"]
-    assert snakemake_support.waiting_jobs(workflow()) == 3
+    assert workflow_and_slurm.waiting_jobs(workflow()) == 3
 
 
 def test_snakemake_has_the_limit_that_is_lifted():
@@ -39,15 +39,15 @@ def test_snakemake_has_the_limit_that_is_lifted():
     looking = [f for f in vars(JobScheduler).values() if hasattr(f, "__code__")]
     assert sum("job_rate_limiter" in f.__code__.co_names for f in looking) >= 3
     one = workflow()
-    snakemake_support.lift_limit(one)
+    workflow_and_slurm.lift_limit(one)
     assert one.scheduler.job_rate_limiter is None
 
 
 def test_parts_that_are_called_otherwise_are_left_alone():
     others = SimpleNamespace(dag=object(), scheduler=object())
     for bare in (others, SimpleNamespace()):
-        assert snakemake_support.waiting_jobs(bare) == 0
-        snakemake_support.lift_limit(bare)
+        assert workflow_and_slurm.waiting_jobs(bare) == 0
+        workflow_and_slurm.lift_limit(bare)
 
 
 def test_nothing_else_of_the_workflow_reaches_for_them():
@@ -59,7 +59,7 @@ def test_nothing_else_of_the_workflow_reaches_for_them():
 
 def test_where_a_module_cannot_be_told_nothing_is_joined():
     nothing = SimpleNamespace()
-    snakemake_support.join(nothing, None, None)
+    workflow_and_slurm.join(nothing, None, None)
     assert vars(nothing) == {}
 
 
@@ -93,7 +93,7 @@ def config(age):
 def begin(settings=SETTINGS, folder="."):
     """The settings that the plugin is left with, and what was said."""
     own = replace(settings)
-    said = list(snakemake_support.prepare_slurm(own, str(folder)))
+    said = list(workflow_and_slurm.prepare_slurm(own, str(folder)))
     return own, said
 
 
@@ -128,8 +128,8 @@ def test_where_squeue_forgets_too_soon_sacct_has_to_answer(commands, age):
 def test_what_keeps_a_run_from_its_start_is_a_sentence(
     commands, monkeypatch, tmp_path, answers, sentence
 ):
-    monkeypatch.setattr(snakemake_support, "ENDING", 0)
-    monkeypatch.setattr(snakemake_support, "PATIENCE", 2)
+    monkeypatch.setattr(workflow_and_slurm, "ENDING", 0)
+    monkeypatch.setattr(workflow_and_slurm, "PATIENCE", 2)
     commands(**answers)
     if not answers:
         (tmp_path / "bin/sbatch").unlink()
@@ -157,6 +157,6 @@ def test_the_plugin_reads_these_settings_at_each_look():
     """Names and numbers of its own that are gone or others would be set to no end."""
     assert set(vars(SETTINGS)) > {"status_command", "init_seconds_before_status_checks"}
     look = inspect.getsource(plugin.Executor.check_active_jobs)
-    assert f"max_sleep_time = {snakemake_support.LOOKS}\n" in look
+    assert f"max_sleep_time = {workflow_and_slurm.LOOKS}\n" in look
     assert "dynamic_check_threshold = 3 * initial_interval" in look
     assert "self.get_status_command()" in look

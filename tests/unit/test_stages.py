@@ -15,7 +15,7 @@ from killed import killed_after
 
 from fedrepro.core.artifacts import read_provenance, read_table
 from fedrepro.core.provenance import origin
-from fedrepro.core.serialization import load_state, read_models
+from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.stages import federate, rounds_job
 from fedrepro.stages.trial_data import examples_of

@@ -19,8 +19,14 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.metrics import Metric
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import from_plain, load_state, normalized, save_state, to_plain
 from fedrepro.core.spec import Component
+from fedrepro.core.state_and_model_files import (
+    from_plain,
+    load_state,
+    normalized,
+    save_state,
+    to_plain,
+)
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.stages.rounds_job import Checkpointer, TrialRounds
@@ -95,8 +101,8 @@ def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
 def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
     """Python orders the texts of a set by hashes that differ from process to process."""
     code = (
-        "import sys; from fedrepro.core.serialization import save_state\n"
-        "from fedrepro.core.serialization import to_plain\n"
+        "import sys; from fedrepro.core.state_and_model_files import save_state\n"
+        "from fedrepro.core.state_and_model_files import to_plain\n"
         "save_state(sys.argv[1], to_plain({'names': {'a', 'b', 'c', 'd', 'e'}}))"
     )
     written = set()

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedrepro.core.portable_ops import (
-    compiled_math,
     elementary_functions,
+    matrix_products,
 )
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
 from fedrepro.core.registry import parse_token
@@ -90,7 +90,7 @@ def multiplied(dtype, rows, inner, columns, seed=0):
     def run(step):
         left, right = np.ascontiguousarray(a[:, ::step]), np.ascontiguousarray(b[::step])
         out = np.zeros((rows, columns), dtype)
-        by = compiled_math.multiplier(np.dtype(dtype).name).address
+        by = matrix_products.multiplier(np.dtype(dtype).name).address
         call(by, out.reshape(-1), bias, left.reshape(-1), right.reshape(-1), rows, inner, columns)
         return out
 
@@ -100,7 +100,7 @@ def multiplied(dtype, rows, inner, columns, seed=0):
 
 @numba.njit
 def call(by, out, bias, a, b, rows, inner, columns):
-    compiled_math.product(
+    matrix_products.product(
         by,
         (out, 0, columns),
         (bias, 0, 0),
@@ -119,7 +119,7 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
 
 
 def test_functions_that_only_compiled_code_calls_get_no_machine_code_of_their_own():
-    half = compiled_math.inner(lambda value: value / 2)
+    half = matrix_products.inner(lambda value: value / 2)
     assert numba.njit(lambda value: half(value))(5.0) == 2.5
     (made,) = half.overloads.values()
     with pytest.raises(RuntimeError, match="no compiled object yet"):

@@ -6,7 +6,7 @@ import pytest
 from test_stages import compute, data  # noqa: F401
 
 from fedrepro.core.artifacts import read_table
-from fedrepro.core.serialization import load_state
+from fedrepro.core.state_and_model_files import load_state
 
 DEEP = [
     "--dataset", "digits", "--partition", "dirichlet+clients~3",

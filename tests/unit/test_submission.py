@@ -28,8 +28,8 @@ from fedrepro.record.record_results import record
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import read_reports
 from fedrepro.stages import submissions
-from fedrepro.stages.reports import draw_exhibit
-from fedrepro.stages.working_folder import compute, start
+from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.snakemake_in_folder import compute, start
 
 PAGE = (Path(__file__).parents[2] / "docs/adding-a-method.md").read_text()
 MEDIAN = next(c for c in re.findall(r"```python\n(.*?)```", PAGE, re.S) if '@method("median"' in c)

@@ -18,7 +18,7 @@ from fedrepro.core.artifacts import read_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import TUNE, components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.data.partition_table import PartitionIndices, read_partition
+from fedrepro.data.partition_files import PartitionIndices, read_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.jobs import read_spec
 from fedrepro.stages.trial_data import TrialData

@@ -19,7 +19,7 @@ import pytest
 from cluster import Cluster, lacking, until
 from test_workflow import BIN, checkout, environment
 
-from fedrepro.core.serialization import read_models
+from fedrepro.core.state_and_model_files import read_models
 from fedrepro.planning.config import Config, Granularity, load_exhibits
 from fedrepro.planning.jobs import TrialBlock, folders_of
 from fedrepro.planning.plan import Plan

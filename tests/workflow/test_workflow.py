@@ -32,7 +32,7 @@ from fedrepro.cli import job_client, job_server
 from fedrepro.core.artifacts import read_table
 from fedrepro.core.paper_files import exhibits_of
 from fedrepro.core.registry import components
-from fedrepro.core.serialization import read_models
+from fedrepro.core.state_and_model_files import read_models
 from fedrepro.data.prepared import load_prepared
 from fedrepro.planning.config import ExhibitFile
 from fedrepro.planning.jobs import dataset_folder

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from fedrepro.core.artifacts import SCHEMA_VERSION
-from fedrepro.cli import job_server, snakemake_support
+from fedrepro.cli import job_server, workflow_and_slurm
 from fedrepro.planning.config import SCALES, load_exhibits, read_config, table_names
 from fedrepro.data.raw_files import raw_files as files_of
 from fedrepro.core.errors import FedreproError
@@ -27,7 +27,7 @@ from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.core.registry import components
 from snakemake.exceptions import WorkflowError
 
-snakemake_support.add_scripts_to_path()
+workflow_and_slurm.add_scripts_to_path()
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def sentences():
 with sentences():
     CONFIG = read_config(config)
     EXHIBITS = load_exhibits(OWN_EXHIBITS if CONFIG.papers == "own" else None)
-snakemake_support.export_settings(
+workflow_and_slurm.export_settings(
     CONFIG.mirror_folder(), CONFIG.checkpoint_seconds, CONFIG.components
 )
 
@@ -50,24 +50,24 @@ snakemake_support.export_settings(
 onstart:
     if workflow.is_main_process and workflow.executor_plugin.name == "slurm":
         with sentences():
-            for sentence in snakemake_support.prepare_slurm(
+            for sentence in workflow_and_slurm.prepare_slurm(
                 workflow.executor_settings, os.getcwd()
             ):
                 print(f"fedrepro: {sentence}", file=sys.stderr)
     # the server is for jobs on this machine alone: elsewhere a job may have another environment
     if CONFIG.preload and workflow.is_main_process and workflow.local_exec:
-        jobs = snakemake_support.waiting_jobs(workflow)
+        jobs = workflow_and_slurm.waiting_jobs(workflow)
         lifeline = job_server.start_server(jobs)
     if workflow.is_main_process and workflow.local_exec:
-        snakemake_support.lift_limit(workflow)
+        workflow_and_slurm.lift_limit(workflow)
 
 
 onsuccess:
     if workflow.is_main_process:
         failed = []
         for scale in scales_asked_for():
-            sentences, drawn = snakemake_support.take_failed(scale)
-            snakemake_support.forget(workflow, drawn)
+            sentences, drawn = workflow_and_slurm.take_failed(scale)
+            workflow_and_slurm.forget(workflow, drawn)
             failed += sentences
         if failed:
             raise WorkflowError(
@@ -78,11 +78,11 @@ onsuccess:
 
 onerror:
     if workflow.is_main_process:
-        snakemake_support.repeat_errors(log)
+        workflow_and_slurm.repeat_errors(log)
 
 
 with sentences():
-    snakemake_support.join(workflow, onstart, onerror)
+    workflow_and_slurm.join(workflow, onstart, onerror)
 
 # Snakemake removes a job's files before it runs again. So jobs draw here, and finished drawings are
 # copied to `reports`: an earlier figure stays if drawing it again fails.

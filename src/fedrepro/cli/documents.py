@@ -25,10 +25,10 @@ from fedrepro.numbers.verdicts.summary_sentences import (
 from fedrepro.planning import config, exhibit_config
 from fedrepro.planning.exhibit_config import ComponentEntry
 from fedrepro.record.record_results import RECORD, drawn_keys
+from fedrepro.record.recorded_numbers import LINK, filled
 from fedrepro.record.site.pages import paper_name
 from fedrepro.record.site.report_data import Paper, read_reports
-from fedrepro.record.site.verdicts import glossary_table
-from fedrepro.record.templating import LINK, filled
+from fedrepro.record.site.verdict_and_leaderboard_texts import glossary_table
 
 FROM, TO = "<!-- from here: fedrepro documents -->", "<!-- to here -->"
 FROM_COUNTS = "<!-- counts from here: fedrepro documents -->"

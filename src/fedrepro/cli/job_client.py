@@ -12,7 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
-from fedrepro.core import cpu_kernels, source_digests
+from fedrepro.core import kernel_pinning, source_digests
 
 SOCKET = "FEDREPRO_PRELOADED"  # the variable that names the socket of the far end
 STARTED = b"+"
@@ -66,7 +66,7 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 def identity(digest: str) -> str:
     """Return a text that client and server compare: Python, kernels, and a `digest` of sources."""
-    return f"{sys.prefix}:{cpu_kernels.pin()}:{source_digests.PACKAGE}:{digest}"
+    return f"{sys.prefix}:{kernel_pinning.pin()}:{source_digests.PACKAGE}:{digest}"
 
 
 def is_of_this_user(channel: socket.socket) -> bool:

@@ -35,7 +35,7 @@ MODULES = (
     *("numpy", "torch", "pyarrow.parquet", "pyarrow.compute", "pyarrow.dataset", "scipy.optimize"),
     *(f"fedrepro.stages.{name}" for name in ("data", "train", "aggregate", "federate")),
     *("numba", "fedrepro.training.compiled_steps", "fedrepro.planning.config", "sklearn.datasets"),
-    *("sklearn.cluster", "ot.lp", "fedrepro.stages.reports"),
+    *("sklearn.cluster", "ot.lp", "fedrepro.stages.figures_and_pages"),
     *("matplotlib.figure", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_svg"),
     *("sphinx.application", "myst_parser.parsers.sphinx_", "furo"),
 )
@@ -45,8 +45,8 @@ PATIENCE = 5.0  # seconds for a request
 PR_SET_PDEATHSIG = 1  # a process ends with its parent
 # libraries read their branches when they are loaded, and some are with this module
 FAR_END = """import sys
-from fedrepro.core import cpu_kernels
-cpu_kernels.pin()
+from fedrepro.core import kernel_pinning
+kernel_pinning.pin()
 from fedrepro.cli.job_server import main
 main(*map(int, sys.argv[1:]))"""
 
@@ -148,7 +148,7 @@ def run_forked_job(
         os.environb.clear()
         os.environb.update(environment)
         sys.argv = ["fedrepro", *words]
-        from fedrepro.stages.job_process import restart_clock
+        from fedrepro.stages.job_log_and_gpu_lock import restart_clock
 
         restart_clock()
         code = run_here(words)

@@ -144,11 +144,11 @@ def name_configured() -> None:
 
 
 def _here(command: list[str]) -> int:
-    from fedrepro.core import cpu_kernels
+    from fedrepro.core import kernel_pinning
     from fedrepro.core.provenance import loaded
 
     arguments = [argument for argument in command if argument != DEBUG]
-    cpu_kernels.pin()
+    kernel_pinning.pin()
     loaded()  # files are stamped with the sources that are loaded from here on
     name_configured()
     if arguments[:1] == ["job"]:
@@ -159,6 +159,6 @@ def _here(command: list[str]) -> int:
     # for each other and can take ten times as long as one
     for name in THREADS:
         os.environ.setdefault(name, "1")
-    from fedrepro.cli.commands import run_command
+    from fedrepro.cli.app import run_command
 
     return run_command(arguments)

@@ -58,7 +58,7 @@ def redraw(
     target: Record = RECORD,
 ) -> None:
     """Draw figures recorded at size `scale` from their numbers, by present code and config."""
-    from fedrepro.stages.reports import redraw as again
+    from fedrepro.stages.figures_and_pages import redraw as again
 
     for path in again(scale, keys, target).files:
         say(f"recorded: {path}")

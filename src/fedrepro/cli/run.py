@@ -73,7 +73,7 @@ def run(
     The run is kept as YAML in the folder `out`, by default runs, which is made if missing. A second
     time the command goes on where it was.
     """
-    from fedrepro.stages.runs_from_options import COLUMNS, CONFIDENCE, run_words
+    from fedrepro.stages.run_and_compare import COLUMNS, CONFIDENCE, run_words
 
     options = [item.name for item in fields(RunWords) if item.name not in ("methods", "changes")]
     given: str | dict[str, object] = methods

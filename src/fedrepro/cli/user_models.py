@@ -15,7 +15,7 @@ from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
     from fedrepro.stages.user_models.check_method import CheckedMethod
-    from fedrepro.stages.user_models.user_inputs import ModelFiles
+    from fedrepro.stages.user_models.model_context import ModelFiles
 
 
 def _option(words: str, *names: str, least: int | None = None) -> Any:
@@ -79,8 +79,8 @@ def combine(
     channels: Channels = "",
 ) -> None:
     """Combine PyTorch models by one method or all; methods that train use optimiser `training`."""
+    from fedrepro.stages.user_models.model_context import ModelFiles
     from fedrepro.stages.user_models.user_files import SUFFIXES
-    from fedrepro.stages.user_models.user_inputs import ModelFiles
 
     if not method and (
         words[0].endswith(SUFFIXES) or (Path(words[0]).suffix and Path(words[0]).is_file())
@@ -201,7 +201,7 @@ def evaluate(
     Each input has `shape` and is divided by `divide`; `channels` (first or last) is the axis of an
     image's channels. `layers` are the names of layers in order, if files have another order.
     """
-    from fedrepro.stages.user_models.user_inputs import ModelFiles
+    from fedrepro.stages.user_models.model_context import ModelFiles
 
     paths = _fitting("models", models)
     inputs = ModelFiles(paths, model, shape, layers, evaluate=data, label=label_column)

@@ -19,7 +19,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import fedrepro
-from fedrepro.core import cpu_kernels, source_digests
+from fedrepro.core import kernel_pinning, source_digests
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.registry import components
 
@@ -84,12 +84,12 @@ def same_bytes(about: Mapping[str, Any]) -> str:
     """Return "yes" if computing a figure or table again gives equal bytes, else the reason why not.
 
     `about` is the content of its json. "yes" requires that all ran on a CPU with selected kernels
-    (`cpu_kernels.pin`), and that all components have the versions that it records.
+    (`kernel_pinning.pin`), and that all components have the versions that it records.
     """
     for made in about["computed"]:
         if made.get("device", "cpu") != "cpu":
             return f"on {made['device']}"
-        if made.get("arithmetic") != cpu_kernels.PORTABLE:
+        if made.get("arithmetic") != kernel_pinning.PORTABLE:
             return "libraries not pinned"
     for kind, resolved in about["components"].items():
         known = components(kind)
@@ -116,7 +116,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         "digest": digest,
         **({} if now == digest else {"changed_to": now}),
         "versions": versions(),
-        "arithmetic": cpu_kernels.active_mode(),
+        "arithmetic": kernel_pinning.active_mode(),
         "device": device,
         "machine": machine(),
     }
@@ -144,7 +144,7 @@ def provenance(
     """
     own = origin(device)
     modules = any(spec.component.meta.get(MODULE) for spec in specs)
-    if modules and own["arithmetic"] == cpu_kernels.PORTABLE:
+    if modules and own["arithmetic"] == kernel_pinning.PORTABLE:
         own["arithmetic"] += OWN_PRODUCTS
     record: dict[str, Any] = {**own, "seed": seed, **parts}
     for spec in specs:

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.drawings.canvas import LEFT, SOFT, WIDTH, image_of, new_figure, rules, write_headings
+from fedrepro.drawings.figure_layout import (
+    LEFT,
+    SOFT,
+    WIDTH,
+    image_of,
+    new_figure,
+    rules,
+    write_headings,
+)
 from fedrepro.drawings.style import CASES
 from fedrepro.numbers.leaderboard import ALL, CLASSES, STARTS
 

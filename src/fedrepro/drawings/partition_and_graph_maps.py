@@ -12,8 +12,8 @@ import numpy as np
 
 from fedrepro.core.rng import RngKey
 from fedrepro.data.assignment import Skew, distances, skew_of
-from fedrepro.data.partition_table import PartitionIndices, labels_of
-from fedrepro.drawings.canvas import image_of, new_figure, percents, rules, write_headings
+from fedrepro.data.partition_files import PartitionIndices, labels_of
+from fedrepro.drawings.figure_layout import image_of, new_figure, percents, rules, write_headings
 from fedrepro.drawings.style import BAR, FAR, NOISE, SHARES
 from fedrepro.training.mixing_matrices import (
     PLACES,

@@ -17,7 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import Clients, initial_weights
-from fedrepro.training.flat_models import Layout, descend, new_memory
+from fedrepro.training.optimiser_steps import Layout, descend, new_memory
 from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:

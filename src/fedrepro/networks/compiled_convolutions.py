@@ -20,20 +20,20 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compiled_math import (
-    Array,
-    clear,
-    inner,
-    padded_to,
-    row_of,
-    transpose,
-)
 from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.implicit_convolution import (
     added_up,
     given_back,
     largest,
     product_at,
+)
+from fedrepro.core.portable_ops.matrix_products import (
+    Array,
+    clear,
+    inner,
+    padded_to,
+    row_of,
+    transpose,
 )
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
 from fedrepro.networks import convolution_layout as f

@@ -7,14 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops import compiled_math as products
 from fedrepro.core.portable_ops import (
     elementary_functions,
     implicit_convolution,
     sparse_products,
 )
+from fedrepro.core.portable_ops import matrix_products as products
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
+from fedrepro.core.portable_ops.implicit_convolution import product_at
+from fedrepro.core.portable_ops.matrix_products import (
     Array,
     by_type,
     clear,
@@ -23,8 +25,6 @@ from fedrepro.core.portable_ops.compiled_math import (
     padded_to,
     row_of,
 )
-from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
-from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks import convolution_layout as f
 from fedrepro.networks.compiled_convolutions import (

@@ -16,7 +16,8 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.elementary_functions import exp_of
+from fedrepro.core.portable_ops.matrix_products import (
     Array,
     clear,
     inner,
@@ -26,7 +27,6 @@ from fedrepro.core.portable_ops.compiled_math import (
     row_of,
     transpose,
 )
-from fedrepro.core.portable_ops.elementary_functions import exp_of
 from fedrepro.networks.memory_layout import Parts
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.core.portable_ops.compiled_math import Array
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE, multiplier_at
+from fedrepro.core.portable_ops.matrix_products import Array
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier
 from fedrepro.networks.memory_layout import Parts
 

@@ -2,7 +2,7 @@
 
 PyTorch's form is assumed: a fully connected layer keeps its weight as (out, in), a convolution as
 (channels, channels of the input, height, width), a module lists its layers in the order of
-creation, with ReLU between. Users' modules: `module_states.py`.
+creation, with ReLU between. Users' modules: `module_state_dicts.py`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fedrepro.core.errors import FedreproError, shown
 from fedrepro.core.method_kinds import MIXED, MODULE, STATE, WHICH
 from fedrepro.core.spec import Component, Spec
 from fedrepro.networks.layers import Affine, Convolution2d, Parameter, Pass, Shape, Tensors
-from fedrepro.networks.module_states import (
+from fedrepro.networks.module_state_dicts import (
     StackedModels,
     StateDict,
     StateForm,

@@ -23,7 +23,7 @@ from fedrepro.core.params import comparable_text, render
 from fedrepro.core.registry import DRAWING, GRAPH, SCENARIO, TUNE, WITHOUT_GRAPH, components
 from fedrepro.core.rng import RngKey
 from fedrepro.data.client_rows import population_of
-from fedrepro.data.holdout import (
+from fedrepro.data.holdout_kinds import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,

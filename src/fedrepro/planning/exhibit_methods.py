@@ -17,7 +17,7 @@ from fedrepro.core.params import Value
 from fedrepro.core.registry import TUNE, component_called, components
 from fedrepro.core.selection_rules import SELECTION_RULES, SelectionRule, require_fits
 from fedrepro.core.spec import Spec
-from fedrepro.data.holdout import HOLDOUTS
+from fedrepro.data.holdout_kinds import HOLDOUTS
 from fedrepro.planning.exhibit_config import (
     GRID,
     RACE,

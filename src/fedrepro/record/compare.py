@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedrepro.core.cpu_kernels import PORTABLE
 from fedrepro.core.errors import FedreproError
+from fedrepro.core.kernel_pinning import PORTABLE
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded
 from fedrepro.numbers.exhibit_metadata import drawn_of
 from fedrepro.record.record_results import RECORD, REPORTS, drawn_keys

@@ -49,7 +49,7 @@ def record(
         FedreproError: if a file is missing or damaged.
     """
     from fedrepro.numbers.exhibit_tables import csv_text
-    from fedrepro.numbers.verdicts.claims import verdicts
+    from fedrepro.numbers.verdicts.claim_verdicts import verdicts
     from fedrepro.planning.config import load_exhibits
     from fedrepro.record.leaderboards import write_boards
 

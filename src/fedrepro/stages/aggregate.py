@@ -20,8 +20,8 @@ from fedrepro.core.metrics import FLOAT_BYTES, MetricRow, Number, Table
 from fedrepro.core.params import render
 from fedrepro.core.plugins import own_fault
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import TrialModels, read_models
 from fedrepro.core.spec import Spec
+from fedrepro.core.state_and_model_files import TrialModels, read_models
 from fedrepro.data.prepared import load_prepared, unlabelled
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import (
@@ -32,7 +32,7 @@ from fedrepro.numbers.model_evaluation import (
     measure_alone,
 )
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_process import Failures, log, write_measured
+from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import AT_CLIENTS, ScenarioData, TrialData
 from fedrepro.training.examples import Examples
 from fedrepro.training.examples import tensor_of as torch_of

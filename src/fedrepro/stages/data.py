@@ -9,11 +9,11 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.registry import parse_token
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import always_on_cpu, resolved_features
-from fedrepro.data.partition_table import partition_table_of, write_partition
+from fedrepro.data.partition_files import partition_table_of, write_partition
 from fedrepro.data.prepared import Arrays, load_prepared, write_prepared
 from fedrepro.data.raw_files import fetch, forms, raw_files, raw_source
 from fedrepro.planning.jobs import TrialBlock
-from fedrepro.stages.job_process import log
+from fedrepro.stages.job_log_and_gpu_lock import log
 
 MIB = 2**20
 

@@ -19,14 +19,14 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text
 from fedrepro.core.provenance import provenance
-from fedrepro.core.serialization import read_models, save_state
 from fedrepro.core.spec import Spec
-from fedrepro.networks.module_states import with_own_form
+from fedrepro.core.state_and_model_files import read_models, save_state
+from fedrepro.networks.module_state_dicts import with_own_form
 from fedrepro.numbers.exhibit_files import open_exhibit
 from fedrepro.planning.jobs import Scenario, folders_of, public_data_of
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.aggregate import SharedPreparation, method_inputs, run_setting
-from fedrepro.stages.job_process import device_of, log
+from fedrepro.stages.job_log_and_gpu_lock import device_of, log
 from fedrepro.stages.trial_data import ScenarioData
 
 

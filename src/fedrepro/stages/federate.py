@@ -14,8 +14,8 @@ from fedrepro.core.artifacts import write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import Number
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import save_state, to_plain
 from fedrepro.core.spec import Spec
+from fedrepro.core.state_and_model_files import save_state, to_plain
 from fedrepro.numbers.model_evaluation import (
     ALONG,
     SAMPLES,

@@ -24,11 +24,17 @@ from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Number, Table, require_m
 from fedrepro.core.provenance import origin
 from fedrepro.core.rng import RngKey
 from fedrepro.core.selection_rules import SPLIT, require_fits, rungs, successive_halving
-from fedrepro.core.serialization import from_plain, load_state, normalized, save_state, to_plain
 from fedrepro.core.spec import Spec
+from fedrepro.core.state_and_model_files import (
+    from_plain,
+    load_state,
+    normalized,
+    save_state,
+    to_plain,
+)
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_process import Failures, log, write_measured
+from fedrepro.stages.job_log_and_gpu_lock import Failures, log, write_measured
 from fedrepro.stages.trial_data import ScenarioData, TrialData
 from fedrepro.training.federation.clients import Clients
 

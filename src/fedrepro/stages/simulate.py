@@ -15,7 +15,7 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.planning.jobs import Job
-from fedrepro.stages.job_process import log, write_measured
+from fedrepro.stages.job_log_and_gpu_lock import log, write_measured
 
 
 def run(job: Job) -> None:

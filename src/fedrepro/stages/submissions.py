@@ -38,8 +38,8 @@ from fedrepro.planning.jobs import TIMINGS
 from fedrepro.planning.plan import Plan, part_keys
 from fedrepro.record.leaderboards import ENTRY, VERDICT, digests_of, entries_folder, write_board
 from fedrepro.record.record_results import RECORD, REPORTS, read_drawn, write_kept
-from fedrepro.stages.reports import draw_exhibit
-from fedrepro.stages.working_folder import compute, inside_folder, start
+from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.stages.snakemake_in_folder import compute, inside_folder, start
 
 # keys of a table that are about other methods than the submitted one
 OTHERS = frozenset({"methods", "without", "trials_of", "also"})

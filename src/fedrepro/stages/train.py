@@ -12,17 +12,17 @@ import numpy as np
 
 from fedrepro.core.artifacts import opened, write_table
 from fedrepro.core.provenance import resources_used
-from fedrepro.core.serialization import KIND, model_rows
+from fedrepro.core.state_and_model_files import KIND, model_rows
 from fedrepro.networks.predict import network_of
 from fedrepro.planning.jobs import LOCAL, TIMINGS, Job
-from fedrepro.stages.job_process import log
+from fedrepro.stages.job_log_and_gpu_lock import log
 from fedrepro.stages.trial_data import ScenarioData
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
-from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import with_prior
 from fedrepro.training.minibatches import Task
+from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import settings_of
 
 if TYPE_CHECKING:

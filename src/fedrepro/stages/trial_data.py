@@ -17,18 +17,18 @@ from fedrepro.core.provenance import provenance
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component, Spec
 from fedrepro.data.client_rows import sizes_of
-from fedrepro.data.holdout import (
+from fedrepro.data.holdout_kinds import (
     HOLDOUTS,
     missing_holdout_error,
     missing_validation_error,
     too_few_examples_error,
 )
-from fedrepro.data.partition_table import PartitionIndices, read_members
+from fedrepro.data.partition_files import PartitionIndices, read_members
 from fedrepro.data.prepared import Prepared, load_prepared
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.planning.jobs import Job, Scenario
-from fedrepro.stages.job_process import device_of
+from fedrepro.stages.job_log_and_gpu_lock import device_of
 from fedrepro.training.examples import Examples, GeneratedExamples, tensor_of
 from fedrepro.training.federation.clients import ClientData, Clients
 from fedrepro.training.training_settings import settings_of

@@ -19,7 +19,6 @@ from fedrepro.networks.layers import MARGIN, SHIFTS, Convolution2d, Pass, Variat
 from fedrepro.networks.network import Network
 from fedrepro.networks.torch_modules import OwnModule
 from fedrepro.training.examples import Arrays, Examples
-from fedrepro.training.flat_models import Layout, descend
 from fedrepro.training.loss_terms import TermInputs
 from fedrepro.training.minibatches import (
     CROPS,
@@ -33,6 +32,7 @@ from fedrepro.training.minibatches import (
     schedule,
     whole_steps,
 )
+from fedrepro.training.optimiser_steps import Layout, descend
 from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,

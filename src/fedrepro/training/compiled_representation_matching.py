@@ -16,8 +16,8 @@ import numpy as np
 
 from fedrepro.core.portable_ops import aligned_buffers
 from fedrepro.core.portable_ops.aligned_buffers import aligned
-from fedrepro.core.portable_ops.compiled_math import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
+from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import features, gives
 from fedrepro.networks.convolution_layout import (

@@ -2,7 +2,7 @@
 
 Every operation is written out and none reordered, so a model's bytes are the same on every
 processor. One compilation serves networks of any depth and width. A model lies in memory as in
-`compiled_records_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers.
+`step_arrays_and_losses.py`. Matrices are (array, offset, row stride); `room` has work buffers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import LINE
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.elementary_functions import fetch, flush, restore, words
+from fedrepro.core.portable_ops.matrix_products import (
     PLAIN,
     Array,
     by_type,
@@ -26,11 +27,10 @@ from fedrepro.core.portable_ops.compiled_math import (
     row_of,
     transpose,
 )
-from fedrepro.core.portable_ops.elementary_functions import fetch, flush, restore, words
 from fedrepro.networks import compiled_forward_and_moments, compiled_lstm
 from fedrepro.networks.compiled_forward_and_moments import forward_body
-from fedrepro.training import compiled_records_and_losses, compiled_representation_matching
-from fedrepro.training.compiled_records_and_losses import (
+from fedrepro.training import compiled_representation_matching, step_arrays_and_losses
+from fedrepro.training.step_arrays_and_losses import (
     AMSGRAD,
     SGD,
     STRIP,
@@ -55,7 +55,7 @@ CALLS = (
     compiled_forward_and_moments,
     compiled_lstm,
     compiled_representation_matching,
-    compiled_records_and_losses,
+    step_arrays_and_losses,
 )
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
-from fedrepro.core.portable_ops.compiled_math import Array, multiplier
+from fedrepro.core.portable_ops.matrix_products import Array, multiplier
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
-from fedrepro.training import compiled_records_and_losses as compiled
 from fedrepro.training import compiled_steps
+from fedrepro.training import step_arrays_and_losses as compiled
 from fedrepro.training.compiled_representation_matching import maps_of, room_of
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.loss_terms import Entropy, GaussianPrior, compiled_kind

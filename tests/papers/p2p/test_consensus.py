@@ -11,7 +11,7 @@ from problems import peers_of, problem
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import from_plain, load_state, save_state, to_plain
+from fedrepro.core.state_and_model_files import from_plain, load_state, save_state, to_plain
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.p2p.methods.variational_consensus import (
     consensus,

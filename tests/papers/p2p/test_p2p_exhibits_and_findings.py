@@ -16,7 +16,7 @@ from fedrepro.core.artifacts import read_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.drawings.canvas import figure, rules
+from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.drawings.style import line_styles
 from fedrepro.numbers.trial_statistics import last_series, select_node
 from fedrepro.numbers.verdicts.printed_verdicts import read_published

@@ -17,7 +17,7 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
-from fedrepro.drawings.canvas import figure, rules
+from fedrepro.drawings.figure_layout import figure, rules
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.papers.p2p.methods import regression_beliefs
 from fedrepro.papers.p2p.methods.finite_beliefs import (

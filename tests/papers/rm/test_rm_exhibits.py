@@ -11,8 +11,8 @@ from small_exhibits import small
 from synthetic import FILES as read_files
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.drawings.canvas import figure, rules
-from fedrepro.numbers.verdicts.claims import load_claims
+from fedrepro.drawings.figure_layout import figure, rules
+from fedrepro.numbers.verdicts.claim_verdicts import load_claims
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.planning.config import Config
 from fedrepro.planning.plan import Plan

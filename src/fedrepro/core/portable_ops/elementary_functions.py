@@ -17,7 +17,7 @@ from numba import types
 from numba.extending import overload
 
 from fedrepro.core.portable_ops.compilation import OPTIONS
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.matrix_products import (
     Array,
     Code,
     Function,

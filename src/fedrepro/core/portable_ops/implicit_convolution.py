@@ -2,7 +2,7 @@
 
 Rows of the first factor begin at listed offsets in an array, and consist of stretches of adjacent
 numbers. A k × k window of an image stored as (H, W, C) is such a row: k stretches of k · C numbers.
-So a convolution needs no unfolded copy. An element is summed as in `compiled_math`.
+So a convolution needs no unfolded copy. An element is summed as in `matrix_products`.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from fedrepro.core.portable_ops import compiled_math
+from fedrepro.core.portable_ops import matrix_products
 from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.matrix_products import (
     COLUMNS,
     HALF,
     ROWS,
@@ -76,7 +76,7 @@ def _multiply_at(
                 j += COLUMNS if over >= COLUMNS else HALF if over >= HALF else PAD
 
 
-named_after(_multiply_at, [compiled_math])
+named_after(_multiply_at, [matrix_products])
 
 
 @cache

@@ -14,8 +14,8 @@ from typing import Any
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
-from fedrepro.core.portable_ops import compiled_math
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops import matrix_products
+from fedrepro.core.portable_ops.matrix_products import (
     VECTOR,
     WIDE,
     Code,
@@ -131,7 +131,7 @@ def _multiply_sparse(
                 at += kind
 
 
-named_after(_multiply_sparse, [compiled_math])
+named_after(_multiply_sparse, [matrix_products])
 
 
 @cache

@@ -4,7 +4,7 @@ MKL, by which torch multiplies, computes other bytes on processors of Intel than
 do torch's exp, log, sqrt, erf, tan, atan, log2, log10 and logsumexp, the power 0.5, and the
 gradient of the power 1.5; its exp2, expm1, log1p, other powers, tanh, sigmoid, softplus, softmax
 and log_softmax do not. NumPy's OpenBLAS computes equal bytes once its kernels are selected
-(`core/cpu_kernels.py`). Models of a stack are multiplied one by one, so that the bytes of one do
+(`core/kernel_pinning.py`). Models of a stack are multiplied one by one, so that the bytes of one do
 not depend on the others. On GPUs products are torch's own.
 """
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedrepro.drawings import canvas
-from fedrepro.drawings.canvas import Figured, Line
+from fedrepro.drawings import figure_layout
+from fedrepro.drawings.figure_layout import Figured, Line
 from fedrepro.drawings.style import line_styles, wrapped
 from fedrepro.planning.figure_interface import (
     CASE,
@@ -66,13 +66,13 @@ class AccuracyCloseUp(Figured):
             set_x_axis(axes, exhibit, numbers, self.x_label)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        if not (shown := canvas.cases(numbers)):
-            drawn, ((whole, close),) = canvas.sheet(exhibit, self.height, 1, 2, **self.sides)
+        if not (shown := figure_layout.cases(numbers)):
+            drawn, ((whole, close),) = figure_layout.sheet(exhibit, self.height, 1, 2, **self.sides)
             self.draw_pair(exhibit, numbers, whole, close)
             return drawn
-        drawn, grid = canvas.sheet(exhibit, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
-        for letter, case, whole, close in zip(canvas.LETTERS, shown, *grid, strict=False):
-            self.draw_pair(exhibit, canvas.of_case(numbers, case), whole, close)
+        drawn, grid = figure_layout.sheet(exhibit, COLUMNS_HEIGHT, 2, len(shown), **COLUMNS)
+        for letter, case, whole, close in zip(figure_layout.LETTERS, shown, *grid, strict=False):
+            self.draw_pair(exhibit, figure_layout.of_case(numbers, case), whole, close)
             whole.set_title(f"{letter}  {case}".replace(", ", "\n    "), loc="left")
             whole.set_xlabel("")
             close.set_title("close-up", loc="left", fontsize=7)
@@ -83,8 +83,8 @@ class AccuracyCloseUp(Figured):
 
 def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str = "") -> None:
     """Name the horizontal axis `label`, or else as the swept parameter, and mark up to 8 values."""
-    key, title, _ = canvas.axis_of(exhibit)
-    values = sorted(set(canvas.positions(numbers[key])))
+    key, title, _ = figure_layout.axis_of(exhibit)
+    values = sorted(set(figure_layout.positions(numbers[key])))
     if len(values) <= 8:
         axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.set_xlabel(label or title)
@@ -92,12 +92,12 @@ def set_x_axis(axes: Axes, exhibit: Exhibit, numbers: pd.DataFrame, label: str =
 
 def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close: Axes) -> None:
     """Draw test accuracies against the swept parameter: all in `whole`, the best in `close`."""
-    accuracy = canvas.lines(exhibit, numbers, "accuracy", "test")
-    limits, look = canvas.close_up(exhibit, accuracy), line_styles(exhibit.measures)
+    accuracy = figure_layout.lines(exhibit, numbers, "accuracy", "test")
+    limits, look = figure_layout.close_up(exhibit, accuracy), line_styles(exhibit.measures)
     # in the close-up a band whose line is mostly outside would only be in the way
     inside = {label for label, line in accuracy.items() if min(line.mean) >= limits[0]}
-    canvas.draw_lines(whole, accuracy, look)
-    canvas.draw_lines(close, accuracy, look, inside)
+    figure_layout.draw_lines(whole, accuracy, look)
+    figure_layout.draw_lines(close, accuracy, look, inside)
     limit_pair(whole, close, limits, titled=CASE not in numbers)
 
 
@@ -107,13 +107,13 @@ def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled:
     If `titled`, the panels have titles and letters.
     """
     for axes in (whole, close):
-        canvas.percent(axes)
+        figure_layout.percent(axes)
     whole.set_ylim(0, 1)
     close.set_ylim(*limits)
     whole.axhspan(*limits, color="#000000", alpha=0.06, linewidth=0, zorder=0)
     if titled:
         place: dict[str, Any] = {"transform": whole.get_yaxis_transform(), "va": "center"}
-        whole.text(1.015, sum(limits) / 2, "b", color=canvas.SOFT, **place)
+        whole.text(1.015, sum(limits) / 2, "b", color=figure_layout.SOFT, **place)
         whole.set_title("a  Test accuracy (%)", loc="left")
         close.set_title("b  Test accuracy (%), close-up", loc="left")
 
@@ -134,17 +134,17 @@ class AccuracyAndSize(Figured):
         yield from one_scenario(shown)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        look, (*_, symbol) = line_styles(exhibit.measures), canvas.axis_of(exhibit)
+        look, (*_, symbol) = line_styles(exhibit.measures), figure_layout.axis_of(exhibit)
         groups = [(*group, size_name(group[1], symbol)) for group in _groups_of(exhibit, numbers)]
         shared = [f"{name}: {', '.join(labels)}" for labels, _, name in groups if len(labels) > 1]
         text = f"Shared lines in c. {'; '.join(shared)}." if shared else ""
-        note = wrapped(text, NOTE, canvas.WIDTH - 0.2)
+        note = wrapped(text, NOTE, figure_layout.WIDTH - 0.2)
         more = NOTE_ROW * max(0, len(note) - 1)
         room = SIDES | {"foot": 0.175 + more, "bottom": 1.0675 + more}
-        drawn, ((whole, close, size),) = canvas.sheet(exhibit, HEIGHT + more, 1, 3, **room)
+        drawn, ((whole, close, size),) = figure_layout.sheet(exhibit, HEIGHT + more, 1, 3, **room)
         draw_accuracies(exhibit, numbers, whole, close)
         for (first, *others), line, name in groups:
-            canvas.draw_lines(size, {first: line}, look)
+            figure_layout.draw_lines(size, {first: line}, look)
             if others:
                 place: dict[str, Any] = {"xycoords": size.get_yaxis_transform(), "va": "center"}
                 place |= {"textcoords": "offset points", "annotation_clip": False}
@@ -153,7 +153,7 @@ class AccuracyAndSize(Figured):
         size.set_title(f"c  {exhibit.size.title}, global model", loc="left")
         for axes in (whole, close, size):
             set_x_axis(axes, exhibit, numbers)
-        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": canvas.SOFT}
+        middle: dict[str, Any] = {"ha": "center", "va": "center", "color": figure_layout.SOFT}
         up = (0.105 + more / 2) / drawn.get_figheight()
         drawn.text(0.5, up, "\n".join(note), fontsize=NOTE, **middle)
         return drawn
@@ -168,7 +168,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str],
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     size = exhibit.size
     scaled = numbers.assign(mean=numbers["mean"] * size.factor, sd=numbers["sd"] * size.factor)
-    sizes = canvas.lines(exhibit, scaled, size.metric, "")
+    sizes = figure_layout.lines(exhibit, scaled, size.metric, "")
     groups: list[tuple[list[str], Line]] = []
     for label in (m.label for m in sorted(exhibit.measures, key=lambda m: not m.reference)):
         if label not in sizes or not any(sizes[label].mean):
@@ -233,7 +233,7 @@ class AccuracyAgainstRounds(AccuracyCloseUp):
         early = last >= MANY and sum(x <= EARLY * last for x in max(rounds, key=len)) >= SEEN
         early |= last >= FAR * min((x[-1] for x in rounds if len(x) > 1), default=last)
         for axes in (whole, close):
-            canvas.draw_lines(axes, accuracy, look, markers=MARKERS)
+            figure_layout.draw_lines(axes, accuracy, look, markers=MARKERS)
             axes.set_xlabel(self.x_label or "communication rounds")
             if early:
                 axes.set_xscale("log")
@@ -262,14 +262,16 @@ class AccuracyAndBytes(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         look, rounds = line_styles(exhibit.measures), AccuracyAgainstRounds
-        drawn, ((left, right),) = canvas.sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
+        drawn, ((left, right),) = figure_layout.sheet(exhibit, rounds.height, 1, 2, **rounds.sides)
         by_rounds, by_bytes = round_lines(exhibit, numbers), byte_lines(exhibit, numbers)
         bands = [end for line in by_rounds.values() for ends in line.band for end in ends]
         values = [value for value in bands if value == value]
         for axes, curves in ((left, by_rounds), (right, by_bytes)):
-            canvas.draw_lines(axes, curves, look, markers=MARKERS)
-            canvas.percent(axes)
-            axes.set_ylim(*canvas.rounded(min(values, default=0.0), max(values, default=1.0)))
+            figure_layout.draw_lines(axes, curves, look, markers=MARKERS)
+            figure_layout.percent(axes)
+            axes.set_ylim(
+                *figure_layout.rounded(min(values, default=0.0), max(values, default=1.0))
+            )
         left.set_xlabel("communication rounds")
         left.set_title("a  Test accuracy (%)", loc="left")
         right.set_xlabel("megabytes that clients and server sent")
@@ -288,7 +290,7 @@ def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
     megabytes = sent.sum(min_count=len(SENT)).div(1e6).rename("x").dropna().reset_index()
     accuracy = select_series(rows, "accuracy", "test")
-    return canvas.lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
+    return figure_layout.lines_of(exhibit, accuracy.merge(megabytes, on=["method", ROUND]))
 
 
 def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
@@ -297,9 +299,9 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
     A method without rounds is a level line, with its final accuracy at the first and last round.
     """
     rows = select_series(numbers, "accuracy", "test").assign(x=numbers[ROUND])
-    curves = canvas.lines_of(exhibit, rows[rows[ROUND].notna()])
+    curves = figure_layout.lines_of(exhibit, rows[rows[ROUND].notna()])
     last = float(rows[ROUND].max()) if curves else 1.0
-    both, level = [1.0 if last >= MANY else 0.0, last], canvas.lines_of(exhibit, final(rows))
+    both, level = [1.0 if last >= MANY else 0.0, last], figure_layout.lines_of(exhibit, final(rows))
     found = {k: Line(both, 2 * line.mean, [0.0, 0.0]) for k, line in level.items()} | curves
     return {m.label: found[m.label] for m in exhibit.measures if m.label in found}
 
@@ -315,7 +317,7 @@ def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
     rivals = [mean for label, mean in last.items() if label not in bounds] or [*last.values()]
     low = min(mean for mean in rivals if max(rivals) - mean <= NEAR)
     high = max(map(max, known.values()))
-    return canvas.rounded(low - max(0.01, 0.1 * (high - low)), high)
+    return figure_layout.rounded(low - max(0.01, 0.1 * (high - low)), high)
 
 
 PANEL = 1.75  # inches, height of a panel of accuracy against size
@@ -345,18 +347,23 @@ class AccuracyAgainstSize(Figured):
             yield from numbers_shown(measure)
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
-        (key, _, symbol), shown = canvas.axis_of(exhibit), canvas.cases(numbers) or [""]
+        (key, _, symbol), shown = (
+            figure_layout.axis_of(exhibit),
+            figure_layout.cases(numbers) or [""],
+        )
         values = list(dict.fromkeys(numbers[key]))
         height = 1.52 + len(shown) * (PANEL + 0.45)
-        drawn, grid = canvas.sheet(exhibit, height, len(shown), len(values), foot=0.06, **GRID)
+        drawn, grid = figure_layout.sheet(
+            exhibit, height, len(shown), len(values), foot=0.06, **GRID
+        )
         for row, case in zip(grid, shown, strict=True):
-            selected = canvas.of_case(numbers, case)
+            selected = figure_layout.of_case(numbers, case)
             panels = [paths_of(exhibit, selected[selected[key] == value]) for value in values]
             means = [m for paths in panels for _, line in paths.values() for m in line.mean]
             seen = [m for m in means if max(means) - m <= REACH]
             for axes, value, paths in zip(row, values, panels, strict=True):
                 if seen:  # one scale for a row, so that its panels can be compared
-                    axes.set_ylim(*canvas.rounded(min(seen), max(seen)))
+                    axes.set_ylim(*figure_layout.rounded(min(seen), max(seen)))
                 _draw_paths(axes, exhibit, paths)
                 place = f"{symbol} = {value}"
                 axes.set_title(f"{case}, {place}" if case else place, loc="left")
@@ -380,7 +387,7 @@ def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     for measure in exhibit.measures:
         own = accuracy[accuracy["method"] == measure.label]
         at = own[measure.show[0]].astype(float).tolist() if measure.show else []
-        paths[measure.label] = at, canvas.line_of(own)
+        paths[measure.label] = at, figure_layout.line_of(own)
     return paths
 
 
@@ -425,7 +432,7 @@ def _draw_paths(axes: Axes, exhibit: Exhibit, paths: Mapping[str, Path]) -> None
         _name_values(axes, values, named)
     if lost:
         _name_lost(axes, lost, paths.values())
-    canvas.percent(axes)
+    figure_layout.percent(axes)
     # ticks at the sizes that were asked for, or else at round numbers
     left, right = axes.get_xlim()
     axes.set_xticks(asked or [tick for tick in TICKS if left <= tick <= right])
@@ -466,4 +473,6 @@ def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> 
     text = "\n".join(f"↓ {label} {100 * mean:.0f} %" for label, mean in reversed([*lost.items()]))
     look: dict[str, Any] = {"ha": side, "multialignment": side, "va": "bottom"}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 0.6}
-    _write(axes, text, (x, 0), (shift, 3), color=canvas.SOFT, xycoords="axes fraction", **look)
+    _write(
+        axes, text, (x, 0), (shift, 3), color=figure_layout.SOFT, xycoords="axes fraction", **look
+    )

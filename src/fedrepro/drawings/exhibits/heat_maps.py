@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.metrics import metrics_of
-from fedrepro.drawings.canvas import Figured, grid_of, headings, new_figure, parameter_title
+from fedrepro.drawings.figure_layout import Figured, grid_of, headings, new_figure, parameter_title
 from fedrepro.planning.figure_interface import (
     MetricName,
     Planned,

@@ -22,7 +22,7 @@ from fedrepro.core.metrics import all_metrics
 from fedrepro.core.paper_files import attributes_of_papers
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Contrast, first_closed, mean, pairs
-from fedrepro.numbers.verdicts.exhibit_values import (
+from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     CellFilter,
     CellKey,

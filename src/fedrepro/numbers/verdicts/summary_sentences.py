@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedrepro.numbers.verdicts import printed_verdicts as printed
-from fedrepro.numbers.verdicts.claims import CONFIDENCE, STAND_IN
+from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, STAND_IN
 from fedrepro.planning.figure_interface import final, select_series
 
 if TYPE_CHECKING:

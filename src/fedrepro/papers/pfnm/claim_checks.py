@@ -11,7 +11,7 @@ from pydantic import Field
 from fedrepro.core.params import comparable_text
 from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
 from fedrepro.numbers.verdicts.claim_checks import Form, best_of, ratio_of
-from fedrepro.numbers.verdicts.exhibit_values import (
+from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     Exhibits,
     Statement,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from fedrepro.numbers.setting_selection import area_of, end_of
 from fedrepro.numbers.verdicts.claim_checks import Form
-from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, statement
+from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, statement
 
 
 class OverRounds(Form):

@@ -24,9 +24,9 @@ from fedrepro.core.paper_files import findings as findings_in
 from fedrepro.core.paper_files import paper_attribute
 from fedrepro.core.temporary_folders import temporary_folder
 from fedrepro.record.record_results import RECORD
+from fedrepro.record.recorded_numbers import LINK, RecordQuery, filled
 from fedrepro.record.site import pages
 from fedrepro.record.site.report_data import Paper, Reports
-from fedrepro.record.templating import LINK, RecordQuery, filled
 
 FINDINGS = "docs/findings/"
 GUIDES = {

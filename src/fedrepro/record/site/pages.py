@@ -24,7 +24,8 @@ from fedrepro.core.registry import components
 from fedrepro.core.spec import Component
 from fedrepro.drawings.tables import environment, machines
 from fedrepro.numbers.verdicts.summary_sentences import claim_counts, printed_counts, settled_counts
-from fedrepro.record.site import report_data, verdicts
+from fedrepro.record.site import report_data
+from fedrepro.record.site import verdict_and_leaderboard_texts as texts
 from fedrepro.record.site.report_data import ExhibitView, Paper, Reports
 
 if TYPE_CHECKING:
@@ -33,13 +34,13 @@ if TYPE_CHECKING:
 NUMBERED = re.compile(r"(s-)?(figure|table)-(\d+)([a-z]?)(?:-(.+))?")
 IN_TEXT = re.compile(r"(?<![\w-])(?:s-)?(?:figure|table)-\d+[a-z]?(?:-[a-z0-9-]+)?")
 PARTS = re.compile(
-    rf"({'|'.join(sorted(verdicts.WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)"
+    rf"({'|'.join(sorted(texts.WORDS['exhibits'], key=len, reverse=True))}|[^-]+)(?:-|$)"
 )
 MEASURED = re.compile(r"\baccuracy \((\w+)\)")
 MARKS = re.compile(r"\*\*(.+?)\*\*|`([^`]+)`")
 # a sentence ends at a full stop that a capital letter or the end follows
 END = re.compile(r"(?:(?<=[.])|(?<=[.]\*\*))\s+(?:- )?(?=(?:\*\*)?[A-Z0-9])")
-KNOWN = verdicts.page_data("methods.yaml")
+KNOWN = texts.page_data("methods.yaml")
 SIZE = 17.0  # of letters, in pixels
 COMMANDS = {1: "M", 2: "L", 3: "Q", 4: "C", 79: "Z"}
 SENDS = {
@@ -55,16 +56,16 @@ SOURCE = re.compile(r"Source: .*", re.DOTALL)
 @cache
 def _templates() -> Environment:
     made = environment("fedrepro.record.site", "fedrepro.drawings")
-    for names in (vars(report_data), vars(verdicts), globals()):
+    for names in (vars(report_data), vars(texts), globals()):
         made.globals |= {name: value for name, value in names.items() if not name.startswith("_")}
     made.globals["same_bytes"] = same_bytes
     made.filters |= {
-        "along": verdicts.along,
-        "num": verdicts.number,
+        "along": texts.along,
+        "num": texts.number,
         "times": lambda sent: f"{sent:.1f} ×" if sent else "0",
-        "known": lambda value: "" if verdicts.is_none(value) else value,
+        "known": lambda value: "" if texts.is_none(value) else value,
         "worded": worded,
-        "verdict_of": verdicts.verdict_of,
+        "verdict_of": texts.verdict_of,
         "pieces": pieces,
         "slug": lambda word: word.replace(" ", "-"),
         "natural": lambda ones, key: sorted(ones, key=lambda one: _natural(getattr(one, key))),
@@ -100,7 +101,7 @@ def plain_name(name: str) -> str:
     found = NUMBERED.fullmatch(name)
     if not found:
         return name.replace("-", " ").capitalize()
-    parts = [verdicts.WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
+    parts = [texts.WORDS["exhibits"].get(part, part) for part in PARTS.findall(found[5] or "")]
     kind = f"Supplement, {found[2]}" if found[1] else found[2].capitalize()
     return ", ".join([f"{kind} {found[3]}{found[4]}", *parts])
 
@@ -122,7 +123,7 @@ def home(
         board
         for paper in reports.papers
         for board in paper.boards
-        if not verdicts.superseded_by(board, paper.boards)
+        if not texts.superseded_by(board, paper.boards)
     ]
     cards: list[dict[str, Any]] = []
     for paper in (paper for paper in reports.papers if not paper.boards):
@@ -133,7 +134,7 @@ def home(
         cards.append({**card, "counts": counts})
     return page(
         "home.md",
-        board=verdicts.answer(shown[0]) if shown else {},
+        board=texts.answer(shown[0]) if shown else {},
         reports=reports,
         stand_ins=dict.fromkeys(note for paper in reports.papers for note in paper.stand_ins),
         cards=sorted(cards, key=lambda card: -card["counts"]["decided"]),

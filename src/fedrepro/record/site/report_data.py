@@ -20,7 +20,7 @@ from fedrepro.numbers.cost_words import megabytes, needs_in_words, times
 from fedrepro.numbers.exhibit_files import ExhibitFiles, open_exhibit, read_claims
 from fedrepro.numbers.exhibit_tables import ROUND, csv_text, leading_columns, read_csv
 from fedrepro.numbers.run_times import exhibit_seconds, of_methods, timings_of
-from fedrepro.numbers.verdicts.claims import COLUMNS
+from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS
 from fedrepro.numbers.verdicts.printed_verdicts import PRINTED, PrintedValue, read_published
 from fedrepro.numbers.verdicts.summary_sentences import resolve
 from fedrepro.planning.figure_interface import final

@@ -23,8 +23,8 @@ from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
 from fedrepro.core.metrics import FLOAT_BYTES
 from fedrepro.core.registry import components, read_token, value_of
 from fedrepro.core.rng import RngKey
-from fedrepro.core.serialization import save_state
 from fedrepro.core.spec import Component, Spec
+from fedrepro.core.state_and_model_files import save_state
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.cost_words import needs_in_words
 from fedrepro.numbers.exhibit_tables import csv_text
@@ -39,7 +39,13 @@ from fedrepro.numbers.model_evaluation import (
 )
 from fedrepro.stages.aggregate import SettingResult, SharedPreparation, run_setting
 from fedrepro.stages.export_models import as_state
-from fedrepro.stages.job_process import log
+from fedrepro.stages.job_log_and_gpu_lock import log
+from fedrepro.stages.user_models.model_context import (
+    ASSUMED,
+    ModelContext,
+    ModelFiles,
+    read_context,
+)
 from fedrepro.stages.user_models.user_files import (
     SUFFIXES,
     DataForm,
@@ -47,7 +53,6 @@ from fedrepro.stages.user_models.user_files import (
     read_state,
     write_state,
 )
-from fedrepro.stages.user_models.user_inputs import ASSUMED, ModelContext, ModelFiles, read_context
 from fedrepro.training.examples import Examples, tensor_of
 
 # names of methods on leaderboards that are neither a label nor a name in papers

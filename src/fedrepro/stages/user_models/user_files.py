@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.core.artifacts import one_line, require_file, write_bytes
 from fedrepro.core.errors import FedreproError, shown
-from fedrepro.core.serialization import save_state
+from fedrepro.core.state_and_model_files import save_state
 from fedrepro.data.user_data import (
     PIXEL,
     WHOLE,

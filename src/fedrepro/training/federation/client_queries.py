@@ -15,7 +15,7 @@ from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.networks.network import Network
 from fedrepro.networks.predict import loaded
 from fedrepro.training.examples import Arrays, Examples
-from fedrepro.training.flat_models import Layout
+from fedrepro.training.optimiser_steps import Layout
 
 if TYPE_CHECKING:
     import torch

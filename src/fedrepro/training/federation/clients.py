@@ -15,7 +15,7 @@ from fedrepro.core.metrics import FLOAT_BYTES, Traffic
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
-from fedrepro.data.holdout import missing_validation_error
+from fedrepro.data.holdout_kinds import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
 from fedrepro.training.engine import Averaged, Trained, average, train
 from fedrepro.training.examples import Arrays, Examples
@@ -30,10 +30,10 @@ from fedrepro.training.federation.client_queries import (
     query,
 )
 from fedrepro.training.federation.norm_statistics import pooled_statistics, running_statistics
-from fedrepro.training.flat_models import Layout
 from fedrepro.training.loss_terms import Terms, with_prior
 from fedrepro.training.minibatches import Task
 from fedrepro.training.mixing_matrices import mixed
+from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Settings
 
 Part = Literal["train", "validation"]

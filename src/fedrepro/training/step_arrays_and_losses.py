@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops.compiled_math import (
+from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of, words
+from fedrepro.core.portable_ops.matrix_products import (
     Array,
     by_type,
     clear,
@@ -24,7 +25,6 @@ from fedrepro.core.portable_ops.compiled_math import (
     padded_to,
     row_of,
 )
-from fedrepro.core.portable_ops.elementary_functions import exp_of, log_of, softplus_of, words
 from fedrepro.networks.compiled_convolutions import learn_kernels
 from fedrepro.networks.compiled_lstm import LstmBuffers, Recurrent, backpropagate_through_time
 from fedrepro.networks.convolution_layout import Convolutions, Images

@@ -34,7 +34,7 @@ from fedrepro.planning.figure_interface import final
 from fedrepro.planning.forecast import notes_of
 from fedrepro.planning.jobs import TIMINGS, folders_of, log_of
 from fedrepro.planning.plan import Plan
-from fedrepro.stages.working_folder import WORKFLOW, compute, inside_folder, start
+from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start
 
 OUT = Path("runs")
 CONFIDENCE = 0.95

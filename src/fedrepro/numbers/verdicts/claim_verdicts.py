@@ -30,7 +30,7 @@ from fedrepro.core.artifacts import corrupt_file_error
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.numbers.intervals import Interval
 from fedrepro.numbers.verdicts.claim_checks import BOUNDS, Bounds, Check
-from fedrepro.numbers.verdicts.exhibit_values import Exhibits, Numbers, Statement, contrasts
+from fedrepro.numbers.verdicts.claim_numbers import Exhibits, Numbers, Statement, contrasts
 from fedrepro.planning.config import load_yaml, validated
 from fedrepro.planning.figure_interface import Strict
 

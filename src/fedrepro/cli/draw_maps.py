@@ -94,7 +94,7 @@ def drawn_partition(
     """
     from fedrepro.core.provenance import provenance
     from fedrepro.core.temporary_folders import temporary_folder
-    from fedrepro.data.partition_table import partition_table_of, read_members, write_partition
+    from fedrepro.data.partition_files import partition_table_of, read_members, write_partition
     from fedrepro.drawings.partition_and_graph_maps import partition_map
 
     with temporary_folder() as folder:

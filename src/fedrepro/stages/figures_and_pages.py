@@ -22,7 +22,7 @@ from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import comparable_text
 from fedrepro.core.spec import Spec
 from fedrepro.core.temporary_folders import temporary_folder
-from fedrepro.data.partition_table import read_members
+from fedrepro.data.partition_files import read_members
 from fedrepro.data.prepared import load_prepared
 from fedrepro.drawings.partition_and_graph_maps import (
     GraphMap,
@@ -50,7 +50,7 @@ from fedrepro.numbers.exhibit_tables import (
 )
 from fedrepro.numbers.run_times import method_times, times_of
 from fedrepro.numbers.trial_statistics import COLUMNS, with_pairs
-from fedrepro.numbers.verdicts.claims import verdicts
+from fedrepro.numbers.verdicts.claim_verdicts import verdicts
 from fedrepro.planning.config import load_config, load_exhibits
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.jobs import specs_of
@@ -59,7 +59,7 @@ from fedrepro.record.leaderboards import parts_in, write_board
 from fedrepro.record.record_results import RECORD, Recorded, drawn_keys, record
 from fedrepro.record.site.build import build
 from fedrepro.record.site.report_data import drawings_of, read_reports
-from fedrepro.stages.job_process import log
+from fedrepro.stages.job_log_and_gpu_lock import log
 
 # keys of the json that are repeated in the metadata of .metrics.parquet
 SOURCE = ("key", "scale", "seed", "data", "components", "computed")

@@ -14,7 +14,7 @@ import typer
 
 from fedrepro import __version__
 from fedrepro.cli.data import data_app
-from fedrepro.cli.draw import draw_app
+from fedrepro.cli.draw_maps import draw_app
 from fedrepro.cli.main import STOPPED
 from fedrepro.cli.printing import say, show, table_of
 from fedrepro.cli.results import (
@@ -92,7 +92,7 @@ def start(
     folder: Annotated[Path, typer.Argument(help="folder to make, or to write into")] = Path("."),
 ) -> None:
     """Copy the Snakemake workflow and its configuration to `folder`, to run experiments there."""
-    from fedrepro.stages.working_folder import start as begin
+    from fedrepro.stages.snakemake_in_folder import start as begin
 
     say(f"{begin(folder)}: go on there: snakemake --cores 2 reports/quick/pfnm/figure-2a.svg")
     if find_spec("snakemake") is None:
@@ -254,6 +254,6 @@ def site(
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
     """Write the web pages of the results in `reports`/`scale`; no result is computed for them."""
-    from fedrepro.stages.reports import draw_site
+    from fedrepro.stages.figures_and_pages import draw_site
 
     draw_site(scale, reports / scale, out)

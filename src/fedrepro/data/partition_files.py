@@ -20,7 +20,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Spec
 from fedrepro.data.assignment import UNASSIGNED, Assignment, TrainingLabels, skew_of
 from fedrepro.data.client_rows import ClientRows, Population, population_of, sizes_of
-from fedrepro.data.holdout import HOLDOUTS
+from fedrepro.data.holdout_kinds import HOLDOUTS
 from fedrepro.data.prepared import Prepared
 from fedrepro.data.stratified_sampling import apportion
 

@@ -17,7 +17,7 @@ import yaml
 from fedrepro.core.metrics import all_metrics
 from fedrepro.drawings.tables import TextCell, number_form
 from fedrepro.numbers.leaderboard import ALL, HERE, REPORTED, VERIFIED
-from fedrepro.numbers.verdicts.claims import CONFIDENCE, whole_verdict
+from fedrepro.numbers.verdicts.claim_verdicts import CONFIDENCE, whole_verdict
 from fedrepro.numbers.verdicts.printed_verdicts import AGAIN, APART, ELSEWHERE
 from fedrepro.numbers.verdicts.summary_sentences import (
     BOUND,
