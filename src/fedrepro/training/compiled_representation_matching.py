@@ -274,10 +274,11 @@ def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchB
 
 @inner
 def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> Any:
-    """Return which activation of example `b` map f_j reads, by its row `p` of the table of maps.
+    """Return where one map of representation matching finds its input, for example number `b`.
 
-    It is (array, offset in it, offset of the pooling's choices in mine.chosen); the array is `x`,
-    the inputs of the affine maps, or one of the network that trains, `mine`.
+    Returns (array, offset of the activation in it, offset of the pooling's choices in
+    mine.chosen). `p` is the map's row of the table of all maps, `x` the inputs of affine maps, and
+    `mine` the activations of the network that trains: the array is `x` or one of `mine`.
     """
     c = convs.layers[p[SOURCE]]
     noted = c[CHOSEN] + b * gives(c)

@@ -211,9 +211,10 @@ class EarlyStopping:
         return int(np.flatnonzero(self.running).max(initial=-1)) + 1
 
     def see(self, end: int, right: np.ndarray, buffers: Sequence[torch.Tensor] = ()) -> None:
-        """Count `right` predictions (models,) up to step `end`; at an epoch's end stop some models.
+        """Count correct predictions, and stop models whose training accuracy rises no more.
 
-        If a model stops now, its rows of `buffers` (models, …) are saved for `put_back`.
+        `right` (models,) counts those since the last call, `end` is the steps made. Models can stop
+        at an epoch's end only; `put_back` needs their rows of `buffers` (models, …) saved here.
         """
         self.right += right
         ended = self.running & (end % self.per_epoch == 0) & (end <= self.taken)

@@ -101,7 +101,7 @@ class Code(NamedTuple):
     kinds: Any
 
     def at(self, kind: Any, array: Any, at: Any) -> Any:
-        """Write code for the address of element `at` of an `array` of Numba type `kind`."""
+        """Return an LLVM pointer to element `at` of an `array` of Numba type `kind`."""
         if isinstance(kind, types.Array):
             array = self.context.make_array(kind)(self.context, self.builder, array).data
         return self.builder.gep(array, [at])
@@ -181,7 +181,7 @@ class Vectors:
         return self.builder.shuffle_vector(lane, nowhere, zeros)
 
     def at(self, pointer: Any, place: Any = None) -> Any:
-        """Write LLVM code for a pointer to the vector at `pointer` plus `place` numbers."""
+        """Return an LLVM pointer to the vector that begins `place` numbers behind `pointer`."""
         if place is not None:
             pointer = self.builder.gep(pointer, [place])
         return self.builder.bitcast(pointer, self.type.as_pointer())

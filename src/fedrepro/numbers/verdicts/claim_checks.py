@@ -2,7 +2,7 @@
 
 An example is "method A minus method B at every point, at least -0.02". Kinds with an extreme (the
 best of several methods, a spread) leave the choice of the best to their intervals. A kind for one
-paper is in `FORMS` of its claim_checks.py.
+paper is in `FORMS` of its claim_forms.py.
 """
 
 from __future__ import annotations
@@ -398,7 +398,7 @@ def _of_its_form(given: Any) -> Any:
     """Build a check from the keys and values `given` in a claims file; `form` names its class."""
     if isinstance(given, Form):
         return given
-    own = attributes_of_papers("claim_checks", "FORMS").values()
+    own = attributes_of_papers("claim_forms", "FORMS").values()
     forms = {name: form for some in (FORMS, *own) for name, form in some.items()}
     name = given.get("form") if isinstance(given, dict) else None
     if name not in forms:
