@@ -224,8 +224,9 @@ def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) 
     """Return a method's configuration with defaults of method and figure filled in.
 
     A name from the literature becomes our method, labelled by that name; `settings: grid` becomes
-    the settings that the method declares. `shared` are parameters of all methods, which the entry
-    overrides; `every` is the number of rounds between evaluations.
+    the settings that the method declares, each with each value that the entry lists. `shared` are
+    parameters of all methods, which the entry overrides; `every` is the number of rounds between
+    evaluations.
     """
     known = components("method")
     if (found := method_called(entry.name, known)) is None:
@@ -243,8 +244,16 @@ def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) 
                 f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
+        # values listed beside the grid, such as rules of BatchNorm, are tried with all of it
+        given, params = entry.parameters.items(), item.params
+        listed = {
+            k: v for k, v in given if isinstance(v, list) and k in params and not params[k].many
+        }
+        grid = {**grid, **listed}
         settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
         update["settings"] = settings
+        written = entry.model_dump(exclude_unset=True).items()
+        entry = MethodEntry.model_validate({k: v for k, v in written if k not in listed})
     own = {*update, *entry.parameters, *(key for one in settings for key in one)}
     update |= {k: v for k, v in shared.items() if k in item.params and k not in own}
     return entry.model_copy(update=update)

@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from fedrepro.core.artifacts import read_json, read_provenance, read_table
@@ -117,7 +117,7 @@ def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
                 for model in models[stage]:
                     found[stage, model].append(took / works[stage])
     by_origin = (("the record", older), ("the record", recorded), ("finished jobs", finished))
-    return {key: (mean(each), name) for name, by in by_origin for key, each in by.items()}
+    return {key: (median(each), name) for name, by in by_origin for key, each in by.items()}
 
 
 def _model(job: Job) -> str:

@@ -79,6 +79,30 @@ def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
     return [changed(method) for method in methods]
 
 
+RULES = ["average", "recalibrate"]
+
+
+def with_rules(methods: Sequence[Entry], merging: Sequence[Entry]) -> list[Entry]:
+    """Return `methods` for networks with BatchNorm: those in `merging` try each setting by RULES.
+
+    "average" keeps running statistics averaged as weights are, "recalibrate" measures them again
+    at the clients.
+    """
+    best = {"metric": "accuracy", "split": "client_validation"}
+    merges = {method["label"] for method in merging}
+
+    def ruled(method: Entry) -> Entry:
+        if method["label"] not in merges:
+            return method
+        settings = method.get("settings", [{}])
+        if settings == "grid":
+            return {**method, "batchnorm": RULES, "choose": best}
+        tried = [{**each, "batchnorm": rule} for each in settings for rule in RULES]
+        return {**method, "settings": tried, "choose": best}
+
+    return [ruled(method) for method in methods]
+
+
 def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) -> ExhibitData:
     """Return a table of leaderboard 2, made from its counterpart `first` in 1.
 
