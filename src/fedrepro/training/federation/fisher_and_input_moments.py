@@ -168,7 +168,8 @@ def input_moments(
     """Compute each layer's second moment of inputs: the mean of a aᵀ over examples and positions.
 
     Returns symmetric float32 matrices (D, D) by the layer's key, for the layers `only`, by default
-    all; tensors of layers above these are not needed.
+    all; tensors of layers above these are not needed. With `only`, a layer that a module calls
+    several times is seen at its first call, since later ones depend on layers above it.
     """
     import torch
 
