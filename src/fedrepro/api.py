@@ -282,10 +282,7 @@ class GlobalModel:
 def _numbers(
     tensors: Mapping[str, np.ndarray], widths: Sequence[Sequence[int]] | None = None
 ) -> int:
-    """Count the parameters of all m networks in `tensors`, (m, *shape) by name.
-
-    Zeros that pad networks of fewer hidden units, `widths`, or other architectures do not count.
-    """
+    """Count parameters of m networks, `tensors` (m, *shape), without zeros that pad `widths`."""
     if WHICH in tensors:
         counts = tensors[WHICH].sum(axis=0)
         sizes = ((name, value[0].size) for name, value in tensors.items() if name != WHICH)
@@ -313,8 +310,7 @@ class Federated(Protocol):
 
     `init` returns the state before the first round; `round` the next state and the round's
     measurements; `model` the global model, or a model per client if each predicts by its own.
-    Results depend on arguments alone; rng.round is the number of the round. `rounds` is how many
-    are run.
+    Results depend on arguments alone. rng.round is the round's number, `rounds` how many are run.
     """
 
     rounds: int
@@ -399,19 +395,19 @@ def method(
         name: the method's name in configuration and on the command line.
         kind: one_shot, federated (in rounds), peer (on a graph), control (a bound) or simulation.
         version: a number to raise when results change, so that they are computed again.
-        needs: keys of NEEDS, the information about clients that it uses besides their weights.
+        needs: keys of NEEDS, such as label_counts: information that it uses besides weights.
         models: architectures that it combines (empty: any); "module" is any `torch.nn.Module`.
         trainings: local training procedures that it can be used with (empty: any).
         paper: the paper that describes it.
         label: its name in figures; by default `name`.
         evaluate: parts of the data, such as test, on which its models are measured.
         scenario: the partition, model or training that it fixes, by name, or parameters of these.
-        metrics: metrics that it reports and METRICS lacks, by name.
-        prepare: of a one-shot method, a function of (clients, info, *, rng, some parameters),
-            called once for all values of other ones; the method gets its result as `prepared`.
+        metrics: metrics, by name, that are measured of this method alone.
+        prepare: for a one-shot method, a function of (clients, info, *, rng, some parameters) that
+            is called once for all settings equal in these; they get its result as `prepared`.
         sends: a phrase for what clients send besides their models (need `client_answers`).
         one_start: whether clients must start from equal weights; "better": if not, a warning.
-        grid: values to try of each of its parameters, BUDGET combinations at most.
+        grid: values to try of each of its parameters, at most 8 (BUDGET) combinations.
         any_width: whether it combines networks of different widths (`LocalModels.widths`), and of
             different architectures if `models` allow it.
         merges: whether it merges weights into one network of the clients' architecture, and so

@@ -189,7 +189,7 @@ def plan(
         bool, typer.Option("--jobs", help="print its jobs, one a line, for `fedrepro job FILE`")
     ] = False,
 ) -> None:
-    """Forecast the jobs, hours and GiB that a figure or table still takes, from measured rates."""
+    """Forecast jobs, hours and GiB that a figure or table still takes, from past jobs' speed."""
     from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken
     from fedrepro.planning.config import load_config
     from fedrepro.planning.forecast import forecast, parse_target
@@ -253,7 +253,10 @@ def site(
     scale: Scale = "paper",
     out: Annotated[Path, typer.Option(help="folder to write")] = Path("site"),
 ) -> None:
-    """Write the web pages of the results in `reports`/`scale`; no result is computed for them."""
+    """Write web pages of the figures and tables in `reports`/`scale`, and compute no results.
+
+    `reports` is the folder that runs write to, or the record: results kept in the repository.
+    """
     from fedrepro.stages.figures_and_pages import draw_site
 
     draw_site(scale, reports / scale, out)

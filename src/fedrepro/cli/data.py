@@ -23,7 +23,7 @@ Scale = Annotated[str, typer.Option(help="tiny, quick or paper; empty: that of c
 
 @data_app.command("list")
 def list_data(scale: Scale = "") -> None:
-    """List data sets, files, licences; count classes of data prepared for runs of size `scale`."""
+    """List data sets, files, licences; count each class's examples where prepared for `scale`."""
     from fedrepro.core.registry import components
     from fedrepro.data.prepared import SPLITS, load_prepared
     from fedrepro.data.raw_files import read_dataset_table

@@ -83,7 +83,7 @@ def page(template: str) -> str:
 
 
 def count_table(papers: Sequence[Paper]) -> str:
-    """Return a markdown table of each paper's numbers and claims, counted by whether ours agree."""
+    """Return a markdown table that counts each paper's printed numbers and claims, by verdict."""
     found: dict[str, tuple[Any, Any]] = {
         paper: ([{"verdict": "not run", "note": value.note} for value in values], ())
         for paper in papers_with([PRINTED], OWN_PUBLISHED, ".csv")
@@ -97,7 +97,7 @@ def count_table(papers: Sequence[Paper]) -> str:
 
 
 def _models_of(options: type[BaseModel]) -> list[type[BaseModel]]:
-    """Return the pydantic class `options` of a drawing, and classes of items of its list fields."""
+    """Return the classes to document of a drawing: its `options`, and items of its list fields."""
     hints = (field.annotation for field in options.model_fields.values())
     listed = (args[0] for hint in hints if (args := typing.get_args(hint)))
     inner = [one for one in listed if isinstance(one, type) and issubclass(one, BaseModel)]

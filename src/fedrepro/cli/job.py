@@ -54,7 +54,10 @@ def run_job(argv: Sequence[str]) -> int:
 
 
 def _run_list(path: Path, options: argparse.Namespace) -> int:
-    """Run the jobs in the file `path`, each in a process and after all jobs that it depends on."""
+    """Run the jobs in the file `path`, each in a process and after all jobs that it depends on.
+
+    `options` are the arguments of `fedrepro job`. Returns the exit status: 0 if all jobs are done.
+    """
     from fedrepro.core.artifacts import require_file
     from fedrepro.planning.jobs import log_of, read_job
 

@@ -65,7 +65,10 @@ def run_preloaded(arguments: Sequence[str]) -> int | None:
 
 
 def identity(digest: str) -> str:
-    """Return a text that client and server compare: Python, kernels, and a `digest` of sources."""
+    """Return the text in which a job's client and its server must agree, so that results are equal.
+
+    It names Python's folder, the CPU kernels, and the package, its sources by their `digest`.
+    """
     return f"{sys.prefix}:{kernel_pinning.pin()}:{source_digests.PACKAGE}:{digest}"
 
 

@@ -79,7 +79,10 @@ def start_server(jobs: int) -> int | None:
 
 
 def accept(listener: socket.socket, own: str) -> None:
-    """Receive a job at the socket `listener`; fork to run it if its client's identity is `own`."""
+    """Receive a job at the socket `listener`; fork to run it if its client's `identity` is `own`.
+
+    The identity is a text that names Python, CPU kernels and sources; `own` is the server's.
+    """
     channel, _ = listener.accept()
     channel.settimeout(PATIENCE)
     given: list[int] = []
@@ -106,7 +109,7 @@ def strange_threads() -> set[str]:
 def keep(channel: socket.socket, given: list[int], job: Sequence[Any]) -> None:
     """Run a job in a fork, pass on signals from `channel`, report the exit status there, and exit.
 
-    `given` are open files of the client, `job` the further arguments of `run_forked_job`.
+    `given` are the client's open files, `job` is (command's words, folder, umask, environment).
     """
     try:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

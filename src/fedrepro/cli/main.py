@@ -89,7 +89,10 @@ def _note_interrupts(seen: list[int]) -> bool:
 
 
 def _said(error: BaseException, arguments: Sequence[str]) -> int:
-    """Print an error as one sentence, with the user's file if at fault; return the status."""
+    """Print an error as one sentence, which names the user's own file if that failed.
+
+    A debugging option in the command's `arguments` asks for the trace. Returns the exit status.
+    """
     from fedrepro.core.errors import FedreproError, fault, sentence_for
     from fedrepro.core.plugins import own_fault
 
@@ -122,7 +125,10 @@ def _there_or_here(arguments: list[str]) -> int:
 
 
 def name_configured() -> None:
-    """Let this process load the `components` files of config/config.yaml, unless others are set."""
+    """Let this process load the users' files of components that config.yaml lists.
+
+    The environment variable FEDREPRO_COMPONENTS, if set, lists other files in their place.
+    """
     from fedrepro.core import plugins
 
     text = ""

@@ -75,7 +75,10 @@ def compare(
     metric: Annotated[str, typer.Option(help="of two methods: which number")] = "accuracy",
     split: Annotated[str, typer.Option(help="of two methods: on which examples")] = "test",
 ) -> None:
-    """Compare numbers with recorded ones, or two methods in `exhibit`: a figure, paper or all."""
+    """Compare an exhibit's numbers with recorded ones, or two methods in one metric on one split.
+
+    Two methods are compared wherever both were run, or in `exhibit` alone: a figure, or a paper.
+    """
     if other is not None:
         _compare_methods(key, other, scale, reports, metric, split, exhibit)
         return

@@ -70,8 +70,7 @@ def run(
 ) -> None:
     """Train clients and combine them by methods: a table, a picture and a csv.
 
-    The run is kept as YAML in the folder `out`, by default runs, which is made if missing. A second
-    time the command goes on where it was.
+    The run is kept as YAML in the folder `out`; a second time the command goes on where it was.
     """
     from fedrepro.stages.run_and_compare import COLUMNS, CONFIDENCE, run_words
 

@@ -78,7 +78,7 @@ def combine(
     divide: Divide = 1.0,
     channels: Channels = "",
 ) -> None:
-    """Combine PyTorch models by one method or all; methods that train use optimiser `training`."""
+    """Combine PyTorch models by one method or all; some train further, by optimiser `training`."""
     from fedrepro.stages.user_models.model_context import ModelFiles
     from fedrepro.stages.user_models.user_files import SUFFIXES
 
@@ -123,9 +123,10 @@ def combine(
 
 
 def _fitting(argument: str, texts: Sequence[str]) -> list[Path]:
-    """Return files that `texts` of a command-line `argument` name: paths, a,b,c, or *.pt.
+    """Return the files that `texts` name: each text is a path, paths a,b,c or a pattern *.pt.
 
-    The name of an existing file means that file, so that names may have brackets.
+    The name of an existing file means that file, so names may have brackets. An error says for
+    which command-line `argument` the texts were given.
     """
     paths: list[Path] = []
     for text in texts:

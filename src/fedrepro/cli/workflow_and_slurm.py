@@ -157,9 +157,10 @@ def join(workflow: Any, onstart: Any, onerror: Any) -> None:
 
 
 def prepare_slurm(settings: Any, folder: str) -> Iterator[str]:
-    """Adapt the `settings` of Snakemake's SLURM plugin; cancel jobs that an earlier run left.
+    """Set how Snakemake's SLURM plugin asks for the states of jobs; cancel jobs of an earlier run.
 
-    Yields sentences on what was done. `folder` is the working folder of jobs.
+    Changes `settings`, the plugin's own: sacct is asked where squeue forgets a job too soon. Yields
+    sentences on what was done. `folder` is the working folder of jobs.
 
     Raises:
         FedreproError: jobs cannot be submitted, or SLURM would not report their ends.

@@ -63,7 +63,7 @@ def checksum_of_file(path: Name, hole: int | None = None) -> str:
 
 
 def has_checksum(path: Name, checksum: str, hole: int | None = None) -> bool:
-    """Return whether a file has this checksum (see `checksum_of_file`); False if it is missing."""
+    """Return whether a file is there with this checksum, of all bytes but one stored at `hole`."""
     with contextlib.suppress(OSError):
         found = os.stat(path)
         stamp = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
@@ -121,7 +121,10 @@ def require_place(path: Name, written: str) -> None:
 
 
 def corrupt_file_error(path: Name, why: object, remove: Name | None = None) -> FedreproError:
-    """Return the error that a file is missing or damaged: `why`, and to delete it or `remove`."""
+    """Return the error that a file is missing or damaged, for the reason `why`.
+
+    It asks the user to delete the file or, if given, the folder `remove`.
+    """
     what = f"the folder {remove}" if remove else "it"
     return FedreproError(
         f"{path} cannot be read ({one_line(why)}): it is missing or damaged; "
@@ -330,8 +333,7 @@ def write_table(
 def opened(path: Name, kind: str | None) -> Iterator[pq.ParquetFile]:
     """Yield a table (parquet) that this package wrote, as an open file.
 
-    Raises FedreproError if it is not of `kind` (None: any), is damaged, of another schema version,
-    or in another folder than it was written for.
+    Raises FedreproError if damaged, not of `kind` (None: any), or of another version or folder.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -367,7 +369,7 @@ def read_table(path: Name, kind: str) -> pa.Table:
 
 
 def read_source(path: Name, kind: str | None = None) -> dict[str, Any]:
-    """Return the provenance of the table at `path`; raise if it is not of `kind`."""
+    """Return a table file's provenance (code, versions, seed, inputs); raise if not of `kind`."""
     with opened(path, kind) as file:
         return read_provenance(file.schema_arrow.empty_table(), str(path))
 
@@ -381,7 +383,7 @@ def require_source(path: Name, made: Mapping[str, str]) -> None:
 
 
 def read_provenance(table: pa.Table, name: str = "a table") -> dict[str, Any]:
-    """Return the provenance in a table's metadata; an error names the table `name`."""
+    """Return a table's provenance (code, versions, seed, inputs); an error calls it `name`."""
     with contextlib.suppress(KeyError, ValueError):
         found: dict[str, Any] = json.loads((table.schema.metadata or {})[b"fedrepro.provenance"])
         return found

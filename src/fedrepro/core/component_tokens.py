@@ -67,8 +67,7 @@ FIELD_NAMES = (
 def method_called(name: str, known: Mapping[str, Component]) -> FieldName | None:
     """Return the method among `known` (by name) that `name` stands for, or None if none does.
 
-    Tried are methods' own names, then names from the literature, then labels of methods in figures,
-    without regard to case and punctuation.
+    It may be a method's own name, one from the literature or a label in figures, in any case.
     """
     if name in known:
         return FieldName(name, name)
@@ -130,14 +129,17 @@ LONGEST = 120  # letters in the name of a picture
 
 
 def setting_names(shown_by: Sequence[Spec], specs: Sequence[Spec], *further: str) -> str:
-    """Return a folder's name: names of `shown_by`, and a hash of `specs` and texts `further`."""
+    """Name a folder of results: by components `shown_by`, to be read, then a hash of all `specs`.
+
+    The hash, which makes the name unique, includes the texts `further`.
+    """
     text = "\n".join([*(f"{spec.kind} {spec.token}" for spec in specs), *further])
     key = hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
     return "-".join([*(spec.name for spec in shown_by), key])
 
 
 def shown_name(*specs: Spec) -> str:
-    """Return a file name for a picture that shows components: their texts, or names and a hash."""
+    """Name a picture's file by components: by tokens or, above 120 letters, by names and a hash."""
     tokens = "--".join(spec.token for spec in specs)
     return tokens if len(tokens) <= LONGEST else setting_names(specs, specs)
 
@@ -148,7 +150,11 @@ def method_of(setting: str) -> str:
 
 
 def parse(components: Mapping[str, Component], token: str, kind: str = "component") -> Spec:
-    """Return what `read` does; raise if the text is not as `Spec.token` writes it."""
+    """Return the component, with its parameters, that a token such as fedavg+lr~0.1 means.
+
+    Raises:
+        FedreproError: `Spec.token` writes it in another way, such as without a default value.
+    """
     spec = read(components, token, kind)
     if spec.token == token:
         return spec

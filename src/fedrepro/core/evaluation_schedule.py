@@ -25,7 +25,7 @@ class EvaluationSchedule:
     race: int = 0
 
     def __post_init__(self) -> None:
-        """Raise FedreproError for values out of range."""
+        """Raise FedreproError unless every ≥ 1 or None, race ≥ 0, and 0 < until < 1 or None."""
         for least, rounds in ((1, 1 if self.every is None else self.every), (0, self.race)):
             if not isinstance(rounds, int) or isinstance(rounds, bool) or rounds < least:
                 raise FedreproError(f"rounds are counted from {least}, not {shown(rounds)}")

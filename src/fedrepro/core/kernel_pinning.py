@@ -31,7 +31,7 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
     """Make NumPy and PyTorch use AVX2 kernels, by environment variables that are not set yet.
 
     Changes nothing on a processor without AVX2, or after a library was loaded. `cpu` is the file
-    that lists the processor's features. Returns what `active_mode` does.
+    that lists the processor's features. Returns 'portable' for these kernels, else 'not pinned'.
     """
     global _taken  # libraries read their variables once for a process as well
     unset = BRANCHES.keys() - os.environ.keys()
@@ -45,8 +45,7 @@ def pin(cpu: str = "/proc/cpuinfo") -> str:
 def active_mode() -> str:
     """Return 'portable' if `pin` selected this process's CPU kernels, else 'not pinned'.
 
-    A text behind 'portable' lists kernels that the user selected. Two 'portable' processes compute
-    equal bytes, whatever their processors.
+    Text behind it lists kernels that the user set. Two 'portable' processes compute equal bytes.
     """
     return _taken
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class MethodKind:
-    """A kind of method, such as one-shot: its stage in the workflow, and its name in texts."""
+    """A kind of method, such as one-shot.
+
+    stage: the step of the workflow that runs it, such as aggregate. words: its name in texts.
+    with_data: whether it uses a data set.
+    """
 
     stage: str
     words: str

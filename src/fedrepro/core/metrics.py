@@ -120,7 +120,7 @@ def metrics_of(method: Spec) -> Mapping[str, Metric]:
 
 
 def all_metrics() -> Mapping[str, Metric]:
-    """Return METRICS and all metrics that methods declare, by name; first import all methods."""
+    """Import all methods; return METRICS, those of every model, and metrics of methods, by name."""
     metrics = dict(METRICS)
     for method in components("method").values():
         metrics |= method.meta.get("metrics", {})
@@ -199,7 +199,7 @@ REPETITION = "repetition"  # a column of tables in which models are tuned
 
 @dataclass
 class Table:
-    """The measurements of one process; scenario: data set, partition, model and more."""
+    """The measurements (`rows`) of one process in a scenario: data set, partition, model, …."""
 
     scenario: Sequence[Spec]
     rows: list[MetricRow] = field(default_factory=list)
@@ -212,9 +212,9 @@ class Table:
     def arrow(self) -> pa.Table:
         """Return the measurements as a pyarrow table, with parameters as typed columns.
 
-        The columns are those of LEADING, then <kind>_name and <kind>_<parameter> of data set,
-        partition, model and so on. `setting` is a text: the method with its parameters, and the
-        changes of training and fine-tuning in which rows differ.
+        The columns are trial, method, setting, client, round, phase, split, metric, value
+        (LEADING), then <kind>_name and <kind>_<parameter> of data set, partition, model, ….
+        `setting` is a text of the method's parameters, and of changes of training and fine-tuning.
         """
         import pyarrow as pa
 

@@ -78,7 +78,7 @@ def papers_with(names: Iterable[str], own: Path, suffix: str) -> list[str]:
 
 
 def exhibits_of(paper: str) -> Any:
-    """Return a paper's figures and tables as data: the constant EXHIBITS of its exhibits.py."""
+    """Return EXHIBITS of a paper's exhibits.py: figures and tables, written as in exhibits.yaml."""
     return importlib.import_module(f"{PAPERS}.{paper}.exhibits").EXHIBITS
 
 

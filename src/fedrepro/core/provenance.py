@@ -44,7 +44,7 @@ class Sources(NamedTuple):
 
 @functools.cache
 def loaded() -> Sources:
-    """Return the source code at this function's first call.
+    """Return a hash of the package's files and the git revision, as at this function's first call.
 
     The revision has 12 digits, and -dirty if a file of the package was changed or added; it is
     `unknown` if no repository tracks the package.
@@ -103,8 +103,7 @@ def same_bytes(about: Mapping[str, Any]) -> str:
 def origin(device: str = "cpu") -> dict[str, Any]:
     """Return the code, versions, device and machine that this process computes with (keys ORIGIN).
 
-    arithmetic: how CPU kernels are selected. changed_to: the hash of the sources, if these changed
-    on disk since this process began.
+    arithmetic: how CPU kernels are selected. changed_to: the hash of the sources, if changed since.
     """
     if device.startswith("cuda"):  # its product has a name, and no number
         import torch
@@ -161,7 +160,10 @@ def file_of(component: Component) -> str:
 
 
 def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the different origins (keys ORIGIN) in provenances of files and inputs, sorted."""
+    """Return the different origins in provenances of files, and of files behind them, sorted.
+
+    An origin is what computed a file: code, versions, device and machine (the keys ORIGIN).
+    """
     entries = [
         {key: entry[key] for key in ORIGIN if key in entry}
         for source in sources
@@ -171,7 +173,7 @@ def origins(sources: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def resources_used() -> dict[str, float]:
-    """Return this process's processor time, and peak memory with mapped data and libraries."""
+    """Return this process's "cpu_seconds", and "peak_bytes" of memory, mapped files included."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # in KiB but on a Mac
     unit = 1 if sys.platform == "darwin" else 1024
     return {"cpu_seconds": time.process_time(), "peak_bytes": unit * peak}

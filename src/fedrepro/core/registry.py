@@ -122,7 +122,7 @@ def require_several(kind: str, name: str, **given: object) -> None:
 
 
 def components(kind: str) -> dict[str, Component]:
-    """Return all components of a kind (such as method) by name; first import their modules."""
+    """Import the modules that define components of a kind, such as method; return these by name."""
     if kind not in _loaded:
         _loaded.add(kind)  # before their import, since they may ask for components
         modules = [*modules_in(PACKAGES[kind]), *modules_of_papers(f"{kind}s")]
@@ -277,7 +277,10 @@ def parse_token(kind: str, token: str) -> Spec:
 
 
 def read_token(kind: str, token: str) -> Spec:
-    """Parse as `parse_token`, but allow parameters in any order, and values equal to defaults."""
+    """Return the component, with its parameters, that a text such as dirichlet+alpha~0.1 means.
+
+    Parameters in any order, and values equal to defaults, which `parse_token` refuses, are allowed.
+    """
     return _single(read(components(kind), token, kind))
 
 
@@ -307,7 +310,10 @@ SHORT: Mapping[str, Mapping[str, tuple[str, Mapping[str, Any]]]] = {
 
 
 def spec_called(kind: str, word: str) -> Spec:
-    """Return the component that a user's text means, such as 2nn+norm~batch; see `entry_of`."""
+    """Return the component that a user's text means, such as 2nn+norm~batch or dirichlet:0.1.
+
+    The text is a token, but may begin with a short name, or a class of a file: nets.py:Net.
+    """
     name, plus, rest = word.partition("+")
     entry = entry_of(kind, name)
     if plus:

@@ -24,7 +24,7 @@ class SelectionRule:
 
     over: whether the metric is taken at the end of a run, in the best round, on average over rounds
     (`area`) or over the second half of the rounds that all settings ran, or at the last comparison
-    of successive halving. need: the key, in DISCLOSED, of the data that the rule uses.
+    of successive halving. need: a name of the data that the rule uses, such as server_validation.
     """
 
     name: str
@@ -65,16 +65,13 @@ TIE_DIGITS = 12  # shares of equal counts may differ by rounding; beyond this th
 def rungs(rounds: int) -> tuple[int, ...]:
     """Return the rounds, rounded up, after which successive halving stops the worse half.
 
-    After a round that is in the tuple twice settings are halved twice. It is empty for 0 rounds.
+    They are 1/8, 1/4, 1/2 of `rounds`, none for 0; at two equal ones settings are halved twice.
     """
     return tuple(-(-rounds // share) for share in SHARES) if rounds else ()
 
 
 def better_half(scores: Sequence[float]) -> list[int]:
-    """Return the indices of the better half of the scores, rounded up, in ascending order.
-
-    Of equal scores the first is better; NaN is the worst.
-    """
+    """Return sorted indices of the better half, rounded up; of equals the first; NaN is worst."""
     keys = [-math.inf if math.isnan(score) else round(score, TIE_DIGITS) for score in scores]
     best = sorted(range(len(keys)), key=lambda at: -keys[at])
     return sorted(best[: -(-len(keys) // 2)])

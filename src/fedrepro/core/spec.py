@@ -30,9 +30,8 @@ class Component:
     """A registered function `fn`, such as a method or partition, with its parameters.
 
     version: a number that changes with results; for a user's own file, a text that changes with the
-    file. meta: further properties, which depend on the kind. common: a function whose parameters
-    all components of the kind have in addition, and which are not passed to `fn`. digest: a hash
-    of the file that defines `fn`.
+    file. meta: further properties, by kind. common: a function whose parameters all components of
+    the kind have too, and which are not passed to `fn`. digest: a hash of the file of `fn`.
     """
 
     kind: str

@@ -62,8 +62,7 @@ def normalized(
 def to_plain(value: Any, place: str = "state") -> Any:
     """Return a method's state as plain data and tensors, which a `.pt` file can hold.
 
-    Tensors share the memory of arrays where possible. Raises FedreproError, which names the state
-    `place`, for values that no file can hold.
+    Tensors share arrays' memory if possible. Raises FedreproError, naming `place`, for others.
     """
     kind = type(value)
     if kind in PLAIN:
@@ -150,7 +149,7 @@ END_RECORD, END_LENGTH = b"PK\x05\x06", 22
 def save_state(path: Name, state: Any) -> None:
     """Write a method's state, from `to_plain`, as a `.pt` file; equal states give equal bytes.
 
-    It is a zip archive, with its relative path and checksum in the comment, which others skip.
+    It is a zip archive. Its relative path and checksum are its comment, which other programs skip.
     """
     import torch
 
@@ -244,8 +243,7 @@ def model_rows(
 class TrialModels:
     """The local models of one trial: weights `tensors`, float32 (clients, *shape), by name.
 
-    Numbers of training examples, and of epochs (None if training does not stop early), are int64
-    (clients,).
+    Numbers of training examples, and of epochs (None without early stopping): int64 (clients,).
     """
 
     examples: np.ndarray

@@ -96,7 +96,10 @@ def shuffled_by_class(labels: np.ndarray, generator: np.random.Generator) -> np.
 def never_full(
     name: str, draws: int, rng: RngKey, clients: int, least: int, examples: int, alpha: float
 ) -> FedreproError:
-    """Return the error that in each of `draws` draws a client had fewer than `least` examples."""
+    """Return the error that in each of `draws` draws a client had fewer than `least` examples.
+
+    It advises to raise `alpha`, of the partition's Dirichlet draws, and names the trial of `rng`.
+    """
     return FedreproError(
         f"partition '{name}': {draws} draws of trial {rng.trial} all left one of {clients} clients "
         f"with fewer than {least} of {examples} examples: lower `clients` or `min_examples`, or "
@@ -145,7 +148,8 @@ def deal_classes(
 class Skew:
     """Numbers on how much the clients of one trial differ: in training examples and classes.
 
-    distance, from 0 to 1: total variation between a client's labels and those of all together.
+    clients, examples: numbers in all. size_*: of a client's examples; classes_*: of its classes.
+    distance_*, from 0 to 1: total variation between a client's labels and those of all together.
     """
 
     clients: int
@@ -163,7 +167,7 @@ class Skew:
 def distances(counts: np.ndarray) -> np.ndarray:
     """Return each client's label skew TV_j = 1/2 sum_k |n_jk / n_j - n_k / n|: float64 (J,).
 
-    `counts`, n_jk, are the numbers of examples of client j and class k, int64 (J, K).
+    `counts`, int64 (J, K), are examples n_jk of client j and class k; n_j, n_k and n are sums.
     """
     shares = counts / counts.sum(axis=1, keepdims=True)
     return np.asarray(np.abs(shares - counts.sum(axis=0) / counts.sum()).sum(axis=1) / 2)

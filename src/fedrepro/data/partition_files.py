@@ -96,9 +96,9 @@ class PartitionIndices:
 def partition_table_of(
     dataset: Spec, spec: Spec, prepared: Prepared, trials: range, seed: int
 ) -> pa.Table:
-    """Return the table of `build_partition`.
+    """Return the table of partition `spec`: trial, client, split and index of each example.
 
-    Clients generated on demand get no rows; their skew is measured on the first 100.
+    See `build_partition`. Clients generated on demand have no rows; skew is that of the first 100.
     """
     if (population := population_of(dataset, spec)) is None:
         return build_partition(spec, prepared, trials, seed)
@@ -109,11 +109,10 @@ def partition_table_of(
 def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) -> pa.Table:
     """Divide a data set among clients in each trial; return a table of trial, client, split, index.
 
-    Types: int32, int32, string (one of SPLITS), int32. Held-out training examples are drawn first,
-    uniformly, and are equal for all partitions in a trial; client is -1 for examples at the server.
-    Validation examples are dealt to clients in proportion to training examples, class by class, or
-    by natural group. The metadata has for each trial `redraws`, `skew` and `noise` (a variance per
-    client, if any).
+    Types: int32, int32, string (train, validation, …), int32. Held-out training examples are drawn
+    first, uniformly, and are equal for all partitions in a trial; client is -1 for examples at the
+    server. Validation examples are dealt to clients in proportion to training examples, by class,
+    or by natural group. The metadata has each trial's `redraws`, `skew` and `noise`.
 
     Raises:
         FedreproError: a client or a class has no training examples.
@@ -170,7 +169,10 @@ def build_partition(spec: Spec, prepared: Prepared, trials: range, seed: int) ->
 def _table(
     parts: Sequence[np.ndarray], trials: list[int], about: Sequence[Mapping[str, Any]]
 ) -> pa.Table:
-    """Return the table of a partition: rows of each trial, from `_rows`, and numbers `about` it."""
+    """Return a partition as a table of trial, client, split and index, with `about` as metadata.
+
+    `parts` has the rows of each trial, int64 (4, n); `about` its `redraws`, `skew` and `noise`.
+    """
     import pyarrow as pa
 
     trial, client, code, index = np.concatenate([np.empty((4, 0), np.int64), *parts], axis=1)
@@ -189,7 +191,7 @@ def _table(
 
 
 def write_partition(path: Path | str, table: pa.Table, provenance: Mapping[str, Any]) -> None:
-    """Write a table of `build_partition`, with `provenance` added to its metadata."""
+    """Write a partition, a table from `build_partition`; add `provenance` to its metadata."""
     artifacts.write_table(path, table, KIND, {**provenance, **artifacts.read_provenance(table)})
 
 
@@ -325,9 +327,9 @@ def _require_sound(
 def _followers(
     examples: TrainingLabels, split: Assignment, others: TrainingLabels, rng: RngKey, stream: str
 ) -> np.ndarray:
-    """Deal the examples `others`, such as those for validation, like those in `split`.
+    """Deal the examples `others`, such as those for validation, as `split` deals `examples`: (M,).
 
-    Returns the owners, int32 (M,). `stream` names the random numbers.
+    They go by natural group, or else by class in proportion; `stream` names the random numbers.
     """
     if split.groups is not None:  # each to the client that is its group, if there is one
         last = max(split.groups.max(), others.groups.max(initial=-1))
@@ -346,9 +348,10 @@ def _followers(
 
 
 def _rows(trial: int, held: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return a trial's part of the table, int64 (4, n): trial, client, number in SPLITS, index.
+    """Return a trial's part of the table, int64 (4, n): trial, client, number of the split, index.
 
-    `held` has, by name of the split, the arrays (client, index in the data set) of its examples.
+    Splits are numbered 0 train, 1 validation, … (SPLITS). `held` has, by name of the split, the
+    arrays (client, index in the data set) of its examples.
     """
     parts = [
         np.stack([np.full(rows.size, trial), owner, np.full(rows.size, SPLITS.index(name)), rows])

@@ -130,9 +130,9 @@ def last_axis_is_channels(shape: tuple[int, ...]) -> bool:
 class Prepared:
     """A prepared data set on disk, for jobs to read: memory-mapped arrays.
 
-    info: the content of dataset.json. kind: one of KINDS. shape: of one example before flattening.
-    classes: their names in the order of labels; empty for regression. group_names: in the order of
-    natural groups' numbers. checksum: the SHA-256 over all arrays, equal for equal data anywhere.
+    info: the content of dataset.json. kind: image, audio, text, features or regression. shape: of
+    one example, not flattened. classes: their names by label; empty for regression. group_names: by
+    natural groups' numbers. checksum: the SHA-256 over all arrays, equal for equal data.
     """
 
     folder: Path
@@ -285,7 +285,7 @@ def _file(split: str, part: str) -> str:
 
 
 def _sha256(parts: Mapping[str, Mapping[str, np.ndarray]], grouped: bool) -> str:
-    """Return the SHA-256 over the arrays parts[name][split]; x: inputs, y: labels, g: groups."""
+    """Return the SHA-256 over inputs parts["x"][split], labels "y", and if `grouped` groups "g"."""
     digest = hashlib.sha256()
     # groups count only where there are any
     for split in SPLITS:

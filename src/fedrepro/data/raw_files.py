@@ -116,7 +116,7 @@ def forms(name: str, file: str, path: Path = DEFAULT_PATH) -> tuple[FileRow, ...
 
 
 def largest_unpacked(name: str, path: Path) -> int:
-    """Return the most bytes to which any form of the raw file at `path` may unpack."""
+    """Return the most bytes to which the raw file at `path`, of data set `name`, may unpack."""
     if most := max(row.unpacked or 0 for row in forms(name, path.name)):
         return most
     raise FedreproError(

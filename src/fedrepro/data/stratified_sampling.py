@@ -34,10 +34,7 @@ def apportion(total: int, weights: np.ndarray, generator: np.random.Generator) -
 def stratified_sample(
     labels: np.ndarray, count: int, classes: int, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw `count` examples with classes in proportion; return drawn and other rows, sorted int64.
-
-    `labels` are int64 (N,) below `classes`.
-    """
+    """Draw `count` examples, classes in proportion; return drawn and other rows, sorted int64."""
     shares = apportion(count, np.bincount(labels, minlength=classes), generator)
     chosen = np.zeros(labels.size, bool)
     for label, share in enumerate(shares):

@@ -124,11 +124,14 @@ def csv_lines(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
 
 
 def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = "") -> OwnExamples:
-    """Read examples from an npz file with arrays x (N, *shape) and, unless not `labelled`, y (N,).
+    """Read examples from an npz file with inputs x (N, *shape) and labels y (N,).
 
-    Inputs of uint8 stay, other types become float32; labels are whole numbers or texts. `channels`
-    is "last" for images (N, height, width, channels), which become (N, channels, height, width), or
-    "first"; required if the shape fits both. Raises FedreproError as `read_csv_examples` does.
+    Inputs of uint8 stay, others become float32; labels are whole numbers or texts. If `labelled` is
+    False y may be missing. `channels` is "last" for images (N, height, width, channels), which
+    become (N, channels, height, width), or "first"; required if both are possible.
+
+    Raises:
+        FedreproError: an array is missing or wrong, or there are fewer than `least` classes.
     """
     if channels not in ("", "first", "last"):
         raise FedreproError(f"channels must be first or last, not {shown(channels)}")
@@ -171,7 +174,7 @@ def read_npz(path: Path, least: int = 2, labelled: bool = True, channels: str = 
 
 
 def looks_like_pixels(x: np.ndarray) -> bool:
-    """Return whether inputs of any type look like stored pixels, from 0 to 255."""
+    """Return whether inputs look like pixels: 0 to 255, with a maximum over 127 (uint8: over 1)."""
     if x.dtype == np.uint8:
         return bool(x.max() > 1)
     within = x.min() >= 0 and PIXEL / 2 < x.max() <= PIXEL

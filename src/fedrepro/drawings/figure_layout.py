@@ -132,8 +132,8 @@ def line_of(rows: pd.DataFrame) -> Line:
 def close_up(exhibit: Exhibit, accuracy: Mapping[str, Line]) -> tuple[float, float]:
     """Return the vertical range, (low, high), of a close-up of the best methods' accuracies.
 
-    A reference (a bound, unranked) is in it if it is near; a method far below the best one does not
-    widen it. A single line is shown with its whole band.
+    A method over 0.15 below the best one does not widen it. A reference (a bound, unranked) is in
+    it if at most 0.05 below the other methods. A single line is shown with its whole band.
     """
     known = {k: line for k, line in accuracy.items() if all(map(math.isfinite, line.mean))}
     if len(known) < 2:
@@ -294,8 +294,7 @@ def sheet(
     """Make a figure with headings, axes in rows and columns, and a legend of all methods.
 
     `height`, `bottom` (below the axes) and `foot` (from the lower edge to the legend) are inches
-    for a legend of two rows; a larger one adds to them. `sides` are further lengths for `grid_of`,
-    which returns the axes.
+    for a legend of two rows; a larger one adds to them. `sides` are lengths for `grid_of` (axes).
     """
     names = names_of(exhibit)
     legend_lines = legend_rows(list(names.values()))

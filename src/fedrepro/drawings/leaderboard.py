@@ -73,8 +73,8 @@ def _families(table: Frame) -> list[tuple[str, dict[str, Frame], Frame]]:
 def groups(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores with 95 % intervals, groups and ranks, a column for each data set.
 
-    Methods of one group are those that a test does not separate from its best. `board` and `table`
-    are as in `pictures`.
+    A group is its best method and those that paired t-tests do not separate from it. `board` has
+    the title and the methods with score 0 and 1 and to beat, `table` is the leaderboard's csv.
     """
     families = _families(table)
     heights = [ROW * (len(rows) + rows["class"].nunique()) for _, _, rows in families]
@@ -165,7 +165,7 @@ def _lines(axes: Axes, board: Mapping[str, Any], rows: Frame) -> None:
 def bytes_up(board: Mapping[str, Any], table: Frame) -> Figure:
     """Draw the methods' scores against the bytes that clients send, with the Pareto frontier.
 
-    `board` and `table` are as in `pictures`.
+    `board` has the leaderboard's title and methods with score 0 and 1, `table` is its csv.
     """
     from matplotlib.lines import Line2D
 

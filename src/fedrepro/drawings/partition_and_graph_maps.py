@@ -44,8 +44,7 @@ EDGE, LIGHT, DARK = "#9AA3AF", "white", "#1c1e21"
 class PartitionMap:
     """How a partition divides a data set among clients, in one trial.
 
-    counts: examples by client and class, int64 (J, K). noise: variance of each client's added
-    noise, float64 (J,), or None.
+    counts: examples by client and class, int64 (J, K). noise: variances added, float (J,), or None.
     """
 
     title: str
@@ -137,7 +136,10 @@ class GraphMap:
 
     @cached_property
     def numbers(self) -> dict[str, float]:
-        """Return counts, how slowly averages spread, and extreme weights of nodes in the limit."""
+        """Return counts of nodes and edges, and how repeated averaging by the weights converges.
+
+        second_modulus, mixing_sum: how slowly; least, most: nodes' extreme weights in the result.
+        """
         weights, limit = self.weights, stationary(self.weights)
         return {
             "nodes": len(weights),
@@ -150,7 +152,7 @@ class GraphMap:
 
     @property
     def words(self) -> str:
-        """Describe the graph in two sentences: edges, nodes' limit weights, speed of averaging."""
+        """Describe edges, nodes' weights in the average that is reached, and how slowly it is."""
         nodes, edges, *speeds, least, most = self.numbers.values()
         second, mixing = (f"{x:.4g}" if x > 1e-9 else "0" for x in speeds)  # below is rounding
         return (

@@ -1,7 +1,6 @@
 """Give each method a colour, marker and dash that are equal in every figure.
 
-The colours of Okabe and Ito are distinct for people with any colour vision; markers and dashes
-identify methods without any colour.
+Okabe and Ito's colours are distinct for any colour vision; markers and dashes need no colour.
 """
 
 from __future__ import annotations

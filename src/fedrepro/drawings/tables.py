@@ -38,8 +38,7 @@ class TextCell:
     """A cell of a table: a number with its spread, or a text in its place.
 
     below: smaller lines under the number. printed: the paper's value. verdict: how our number
-    compares with that value. best: whether the number is the best of its column or row. notes:
-    numbers of footnotes, from 1.
+    compares with that value. best: whether best of its row or column. notes: of footnotes, from 1.
     """
 
     number: str
@@ -135,8 +134,7 @@ NAMES = {
 class Arrangement:
     """Which parameters, also "method" and "case" (scenario), label a table's rows and its columns.
 
-    best: "column", "row" or "none", in which the best number is marked. size: name of the model
-    size written under each number, or "".
+    best: "column", "row" or "none", whose best number is marked. size: a model size shown, or "".
     """
 
     rows: tuple[str, ...]
@@ -192,7 +190,7 @@ def table_of(
         return (notes.setdefault(note, len(notes) + 1),) if note else ()
 
     def of_print(row: Row) -> dict[str, Any]:
-        """Return fields of `TextCell` on the paper's value for `row`; {} if the paper has none."""
+        """Return printed value, verdict, notes for a row's `TextCell`; {} if it is not printed."""
         for one in known:
             if all(cell_text(one[key]) == cell_text(row.get(key)) for key in columns):
                 cells = {str(key): cell_text(value) for key, value in one.items()}

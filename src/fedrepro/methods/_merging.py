@@ -47,10 +47,10 @@ def network_like(clients: LocalModels) -> Network:
 
 
 def asking(question: str, **options: Any) -> Callable[..., list[Reply]]:
-    """Return a function, for `prepare` of `api.method`, that asks each client for statistics.
+    """Return a function prepare(clients, info, *, rng) that asks each client for statistics.
 
-    `question` names a function of `federation.fisher_and_input_moments` that each client evaluates
-    at its own model, with these `options`.
+    A method of `api.method` gets them as `prepared`. `question` names a function of the module
+    `fisher_and_input_moments`, such as diagonal_fisher, for each client's own model and `options`.
     """
 
     def prepare(clients: LocalModels, info: ClientInfo, *, rng: RngKey) -> list[Reply]:
@@ -71,8 +71,8 @@ def merge_layers(
 ) -> dict[str, np.ndarray]:
     """Merge the clients' networks layer by layer into one, float32 tensors (1, *shape).
 
-    layer(name, matrices) must merge the clients' matrices (J, D, K) of the layer `name` to one (D,
-    K). Other tensors are averaged by `share`.
+    layer(name, matrices) must merge the clients' matrices (J, D, K) of a layer to one (D, K). Other
+    tensors are averaged by `share`.
     """
     network = network_like(clients)
     layers = layer_matrices(network)
@@ -103,9 +103,10 @@ def with_mean_buffers(clients: LocalModels, share: np.ndarray, made: GlobalModel
 
 
 def of_one_form(clients: LocalModels, info: ClientInfo) -> tuple[LocalModels, ClientInfo]:
-    """Keep only the clients of the most common architecture (or widths), the first of several.
+    """Keep only the clients of the most common architecture or, if widths differ, widths.
 
-    It is for methods that average weights. Returns their models, and `info` reduced to them.
+    It is for methods that average weights. Of equally common ones the first is kept. Returns the
+    kept models, and `info` reduced to their clients.
     """
     if clients.model.name == MIXED:
         kind = clients.tensors[WHICH].argmax(axis=1)
@@ -186,9 +187,8 @@ def _solved(matrix: Array, wanted: Array) -> Array:
 def expectation_mean(inputs: Array, errors: Array, pull: Array, share: Array) -> Array:
     """Approximate the solution W, float64 (D, K), of sum_i p_i A_i W G_i = pull, to merge a layer.
 
-    The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all clients have equal A_i, or
-    equal G_i; FedLPA starts its gradient descent there. `inputs` are A_i (J, D, D), `errors` G_i
-    (J, K, K), `share` p (J,).
+    The result is (sum_i p_i A_i)⁻¹ pull (sum_i p_i G_i)⁻¹, exact if all A_i, or all G_i, are equal;
+    FedLPA starts there. `inputs` are A_i (J, D, D), `errors` G_i (J, K, K), `share` p (J,).
     """
     left = _solved(mean_of(inputs, share), pull)
     return np.asarray(_solved(mean_of(errors, share), left.T).T)
@@ -199,10 +199,9 @@ def plain_descent(
 ) -> Array:
     """Run gradient descent on the mean squared entry of applied(W) - pull; return the weights W.
 
-    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. All steps
-    are computed at once: their sum is φ(applied) r, with r the first residual, c = 2 / entries and
-    φ(λ) = (1 - (1 - c λ²)^steps) / λ, by Lanczos' method with at most `basis` vectors. Steps
-    diverge where c λ² is above 2.
+    There are `steps` steps of length 1 from `start`; `applied` is a symmetric linear map. Their sum
+    is computed at once: φ(applied) r, with r the first residual, c = 2 / entries and φ(λ) = (1 - (1
+    - c λ²)^steps) / λ, by Lanczos' method with up to `basis` vectors. Steps diverge if c λ² > 2.
     """
     import scipy.linalg
 
@@ -304,13 +303,13 @@ Units = Annotated[
 
 
 def target_widths(clients: LocalModels, units: int | None) -> tuple[int, ...]:
-    """Return the merged network's units per hidden layer, lowest first: `units`, or as clients'."""
+    """Return a merged network's units by hidden layer: `units`, or if None the largest client's."""
     client_widths = widths(clients.tensors)
     return client_widths if units is None else (units,) * len(client_widths)
 
 
 def has_enough_units(clients: LocalModels, units: int | None) -> bool:
-    """Return whether all clients together have at least `units` hidden units in each layer."""
+    """Return whether the clients' hidden layers together have `units` units each; None: True."""
     client_widths = widths(clients.tensors)
     each = zip(target_widths(clients, units), client_widths, strict=True)
     return all(wanted <= clients.clients * held for wanted, held in each)

@@ -46,8 +46,8 @@ def lay_image(
 ) -> None:
     """Copy an image, (C, H, W) flat, to the lowest layer's input, as (H, W, C) with zeros around.
 
-    It goes to room.images, as `convs` says; b is its number in the batch. `scale` is (divisor of
-    pixels, its inverse), `move` (whether to mirror, rows down, columns right, then zeros).
+    In the buffer room.images it becomes image b of the batch. `scale` is (divisor of pixels, its
+    inverse), `move` (whether to mirror, rows down and columns right to where it is cropped).
     """
     (channels, height, width, edge), c = convs.image, convs.layers[0]
     (mirrored, down, right), images = move, room.images
@@ -67,7 +67,7 @@ def lay_image(
 def features(convs: Convolutions, weights: Array, rows: int, room: Images, x: Array) -> None:
     """Compute all convolutions for `rows` examples; write the outputs to x, (rows, H · W · C) flat.
 
-    Inputs are in room.images. One image follows another, so that feature maps stay in the cache.
+    Inputs are in the buffer room.images. Image follows image, so that maps stay in the cache.
     """
     last = len(convs.layers) - 1
     size = gives(convs.layers[last]) // row_of(convs.layers[last, f.CHANNELS])
@@ -143,8 +143,8 @@ def learn_kernels(
 ) -> None:  # fmt: skip
     """Add to `gradient` the gradients of all kernels and biases, summed over `rows` examples.
 
-    This is the backward pass of `features`, whose output is x; `errors`, (H · W · C, padded rows)
-    flat, are the loss's gradients by x.
+    This is the backward pass of `features`, whose output is x and whose buffers are `room`;
+    `errors`, (H · W · C, rows padded to 8s) flat, are the loss's gradients by x.
     """
     turn_kernels(convs, weights, room)
     turn_gradients(convs, gradient, room, False)
@@ -168,7 +168,10 @@ def learn_kernels(
 
 @inner
 def turn_gradients(convs: Convolutions, gradient: Array, room: Images, back: bool) -> None:
-    """Transpose kernels' gradients for `learn_listed` into room.turned or, if `back`, from it."""
+    """Transpose kernels' gradients into room.turned or, if `back`, from there into `gradient`.
+
+    It is for layers that list nonzero errors: there `learn_listed` adds to transposed gradients.
+    """
     for layer in range(len(convs.layers)):
         c = convs.layers[layer]
         if c[f.LISTED]:
@@ -224,7 +227,8 @@ def list_errors(convs: Convolutions, c: Array, noted: int, room: Images) -> None
 def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, room: Images) -> None:
     """Add a kernel's gradient, transposed, to room.turned, and that of its bias to `gradient`.
 
-    Inputs are room.images[image:], nonzero errors room.errors; c is a row of convs.layers.
+    For a layer c (row of convs.layers) whose nonzero errors alone are listed, in room.errors; its
+    inputs begin at room.images[image]. `room` are work buffers.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.images.itemsize
     out, source = (room.turned, c[f.TURNED], run), (room.images, image, c[f.ROW])
@@ -241,8 +245,9 @@ def learn_listed(convs: Convolutions, c: Array, gradient: Array, image: int, roo
 def turn_kernels(convs: Convolutions, weights: Array, room: Images) -> None:
     """Copy the kernels of all layers but the first to room.flipped, rearranged for backpropagation.
 
-    A kernel is turned by 180°, (k · k · channels, input channels), or, if its row of convs.layers
-    has the flag ADDED or LISTED, transposed, (channels, k · k · input channels).
+    A kernel is turned by 180°, (k · k · channels, input channels), or transposed, (channels, k · k
+    · input channels), if its row of convs.layers says that errors are added window by window
+    (ADDED) or only nonzero ones listed (LISTED).
     """
     for layer in range(1, len(convs.layers)):
         c = convs.layers[layer]
@@ -306,10 +311,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate gradients through a ReLU, from room.lower to room.upper.
-
-    Its outputs are x[first:]; c is the layer's row of convs.layers.
-    """
+    """Backpropagate through layer c's ReLU, of outputs x[first:], from room.lower to room.upper."""
     stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
     for i in range(c[f.HEIGHT]):
         for j in range(c[f.WIDTH]):
@@ -349,8 +351,8 @@ def learn_transposed(
     """Add a kernel's gradient to `gradient`, by one matrix product per kernel row.
 
     For layers c (rows of convs.layers) with fewer channels than a vector has numbers. Inputs are
-    room.images[image:], `errors` (array, offset, strides). The products, (channels, k · input
-    channels) for a k × k kernel, are transposed back.
+    the buffer room.images[image:], `errors` (array, offset, strides from row to row, from column to
+    column). The products, (channels, k · input channels) for a k × k kernel, are transposed back.
     """
     run, stride = c[f.KERNEL] * c[f.BELOW], row_of(c[f.CHANNELS])
     width, out = padded_to(run), (room.out, 0, padded_to(run))
@@ -373,7 +375,7 @@ def learn_transposed(
 def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through the convolution c, a row of convs.layers, to room.lower.
 
-    They are in room.errors if the layer lists nonzero ones (flag LISTED), else in room.upper.
+    They are in the buffer room.errors, if the layer lists nonzero ones alone, else in room.upper.
     """
     stride, low = row_of(c[f.CHANNELS]), row_of(c[f.BELOW])
     run = c[f.KERNEL] * stride
@@ -394,8 +396,8 @@ def errors_below(convs: Convolutions, c: Array, room: Images) -> None:
 def errors_added(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate errors through a convolution, as sums over the windows that an input is in.
 
-    From room.upper to room.lower, for a layer c, a row of convs.layers, without padding and with at
-    most 8 input channels. Sums have a fixed order.
+    From room.upper to room.lower, for a layer c, a row of convs.layers, without padding and with up
+    to 8 input channels. Sums have a fixed order.
     """
     low, k = row_of(c[f.BELOW]), c[f.KERNEL]
     width, across = k * k * low, c[f.WIDTH] + k - 1
@@ -419,8 +421,7 @@ def errors_scattered(convs: Convolutions, c: Array, room: Images) -> None:
     """Backpropagate the nonzero errors, room.errors, through a convolution, to room.lower.
 
     `c` is the convolution's row of numbers in `convs`. Each error times its channel's kernel is
-    added to the window of inputs that the output has seen. Lower rows of the kernel come first, so
-    that sums follow the outputs' order.
+    added to the window of inputs that the output has seen, lower rows of the kernel first.
     """
     run, lists, lanes = c[f.KERNEL] * c[f.BELOW], room.errors, LANE_BYTES // room.image.itemsize
     clear(room.image, 0, c[f.NEXT])

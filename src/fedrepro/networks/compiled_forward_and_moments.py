@@ -56,9 +56,9 @@ CALLS = (
 def record_convolutions(
     convs: Convolutions, weights: Array, inputs: Array, room: Images, x: Array
 ) -> None:
-    """Compute all convolutions for inputs (N, D); keep what `add_moments` and `add_errors` need.
+    """Compute all convolutions for inputs (N, D); keep all layers' inputs in the buffers `room`.
 
-    The last layer's outputs go to x, (N, H · W · C) flat, all layers' inputs to `room`.
+    `add_moments` sums their products. Outputs of the last layer go to x, (N, H · W · C) flat.
     """
     before = flush()
     one = inputs.dtype.type(1)
@@ -70,7 +70,7 @@ def record_convolutions(
 
 @inner
 def run_of(c: Array) -> int:
-    """Return the padded size of a kernel's row in `add_moments`; c is a row of convs.layers."""
+    """Return k · C, the length of a kernel's row in layer c (of convs.layers), padded to 8s."""
     width: int = padded_to(c[f.KERNEL] * c[f.BELOW])
     return width
 
@@ -81,9 +81,9 @@ def add_moments(
 ) -> None:
     """Add the second moments a aᵀ of a convolution's inputs, over all windows a, to `sums`.
 
-    For K-FAC. The inputs are in `room`, for `rows` examples; a window has K = k · k · C numbers.
-    `sums` is float64 (K + 1, k, width) flat, with `run_of`'s width; its last row is the sum of all
-    windows. `scratch` is work space of the size of `sums`.
+    For K-FAC. The inputs of number `layer` are in `room`, for `rows` examples; a window has K = k ·
+    k · C numbers. `sums` is float64 (K + 1, k, width) flat: a row of a aᵀ in k parts of k · C
+    numbers, padded to `width`; last the sum of all windows. `scratch` is equally large work space.
     """
     before = flush()
     c = convs.layers[layer]
@@ -114,8 +114,7 @@ def add_errors(
     `errors` (N, H · W · C) are gradients by the last outputs x, g those by any layer's outputs at
     one position. If `squares` is empty, g gᵀ is summed in `factors`, float64: a matrix (channels,
     channels) of each layer, rows padded, beginning at starts (L + 1,). Else squared gradients of
-    kernels and biases are summed over examples in `squares`, float64. `scratch` is work space of
-    the size of the sums.
+    kernels and biases are summed in `squares`, float64. `scratch` is work space of the sums' size.
     """
     before = flush()
     turn_kernels(convs, weights, room)
@@ -188,8 +187,8 @@ forward_body = by_type(_copy_inputs, {Convolutions: _forward_images, Recurrent: 
 def predict(body: Any, weights: Array, inputs: Array, rows: int, room: Any, out: Array) -> None:
     """Compute a network's convolutions or recurrent layers (`body`) for all inputs (N, D).
 
-    Writes the outputs to `out`, flat, computing `rows` examples at a time. If every letter of a
-    text window has a prediction, a batch of B examples gives (T, B, units).
+    Writes the outputs to `out`, flat, computing `rows` examples at a time in buffers `room`. If all
+    T letters of a text window have predictions, a batch of B examples gives (T, B, units).
     """
     before = flush()
     each, one = (len(out) - PAD) // len(inputs), inputs.dtype.type(1)

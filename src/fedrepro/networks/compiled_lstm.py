@@ -2,9 +2,8 @@
 
 States lie (T, B, units), so that one product of T · B rows does what all time steps share. A model
 has the table (codes, size), and of each layer weight (inputs, 4 units), recurrent (units, 4 units)
-and bias; gates are in the order of PyTorch: input, forget, cell, output. Functions share arguments:
-weights and gradient are a model and its gradient as flat arrays, rows the number of examples, room
-the buffers.
+and bias; gates are in the order of PyTorch: input, forget, cell, output. Arguments are shared: flat
+arrays weights and gradient (a model and its gradient), the number of examples rows, buffers room.
 """
 
 from __future__ import annotations
@@ -75,9 +74,9 @@ def recurrent_of(
 ) -> tuple[Recurrent, LstmBuffers]:
     """Return the memory layout of a network's recurrent layers, and work buffers for compiled code.
 
-    `rows` is how many examples are computed at once, `steps` and `every` see `Recurrent`. `offsets`
-    are where tensors begin in a model: the embedding's table, then input weights, recurrent weights
-    and biases of each layer.
+    `rows` is how many examples are computed at once, `steps` how many letters a window has, `every`
+    whether each has a prediction or only the last one. `offsets` are where tensors begin in a
+    model: the embedding's table, then input weights, recurrent weights and biases of each layer.
     """
     layers, units = len(parts.recurrent), parts.recurrent[0].units
     assert parts.embedding is not None
@@ -125,8 +124,7 @@ def lay_letters(source: Array, b: int, rows: int, room: LstmBuffers) -> None:
 def unrolled(net: Recurrent, weights: Array, rows: int, room: LstmBuffers, x: Array) -> None:
     """Run embedding and LSTM layers on the letters room.codes, (T, B); write the states to x.
 
-    x gets the last layer's states: (B, units) after the last letter, or (T, B, units) if every
-    letter has a prediction.
+    x gets the last layer's states: after the last letter (B, units), or after each, (T, B, units).
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)
@@ -191,8 +189,7 @@ def backpropagate_through_time(
 ) -> None:
     """Add the gradients of the embedding and all LSTM layers to `gradient`.
 
-    This is the backward pass of `unrolled`; `errors` are the loss's gradients by the states that it
-    wrote, (units, padded rows) flat.
+    The backward pass of `unrolled`: `errors` are gradients by its x, (units, padded rows) flat.
     """
     (table, _, size), h, cells = net.table, net.units, net.steps * rows
     vector, state, gate = row_of(size), row_of(h), row_of(4 * h)

@@ -1,7 +1,4 @@
-"""The layout of a network's convolutions in memory, and the buffers that compiled code works in.
-
-`compiled_convolutions.py` computes with both.
-"""
+"""The memory layout of convolutions, and buffers, with which `compiled_convolutions.py` works."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ SPOTS_OF_CELL = NOWHERE + 1  # positions in a window of 2 × 2, and none
 class Convolutions(NamedTuple):
     """The memory layout of a network's convolutions, for compiled code.
 
-    layers: int64 (L, FIELDS), sizes and offsets of each layer. lists: int64, memory offsets of
-    kernel windows and of outputs. image: (channels, height, width, zeros around) of an input. by,
-    sparse: addresses of the compiled matrix products, with all numbers and with nonzero gradients
-    alone (0 if no layer uses that).
+    layers: int64 (L, 26), a row for each layer, of its sizes and offsets. lists: int64, memory
+    offsets of kernel windows and of outputs. image: (channels, height, width, zeros around) of an
+    input. by, sparse: addresses of the compiled matrix products, with all numbers and with nonzero
+    gradients alone (0 if no layer uses that).
     """
 
     layers: Array
@@ -56,8 +53,7 @@ class ErrorLists(NamedTuple):
     By output position (row by row): amounts, the gradients; channels, that of each; which, where
     this channel's kernel begins in the layer's part of `Images.flipped`; firsts (positions + 1,),
     the index of each position's first gradient. By channel: own, the gradients; seats, where the
-    window of each begins in an image; starts, ends: each channel's bounds. counts, buckets: work
-    space for sorting.
+    window of each begins in an image; starts, ends: each channel's. counts, buckets: for sorting.
     """
 
     amounts: Array
@@ -78,9 +74,8 @@ class Images(NamedTuple):
     images: the inputs of all layers and examples, with zeros around; chosen: the positions that max
     pooling chose; extra: further gradients by layers' outputs, which are added, or empty. For one
     example: out, a layer's outputs before pooling; lower and upper, the loss's gradients by the
-    outputs after and before pooling; errors, the nonzero gradients before pooling; image, gradients
-    by a layer's inputs, with zeros around. flipped: kernels turned by 180°; turned: gradients of
-    kernels, (channels, k · k · C).
+    outputs after and before pooling; errors, the nonzero ones before it; image, gradients by a
+    layer's inputs, zeros around. flipped: kernels turned by 180°; turned: gradients of kernels.
     """
 
     images: Array

@@ -78,10 +78,7 @@ class LayerMatrix:
 def tensors_of_matrices(
     layers: Sequence[LayerMatrix], matrices: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Convert matrices by the `key` of a layer to tensors (*shape) by name, such as weight0.
-
-    Layers that lack a matrix are left out.
-    """
+    """Convert layers' matrices (by `key`, some or all) to tensors (*shape) by name (weight0)."""
     parts: dict[str, list[np.ndarray]] = {}
     for layer in layers:
         if layer.key in matrices:

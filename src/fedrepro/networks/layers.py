@@ -151,7 +151,7 @@ class Affine:
 class Variational:
     """A fully connected layer with weights drawn per minibatch from N(weight, softplus(spread)²).
 
-    start: initial value of all spreads. Source: P2P, section 5.2 (Bayes by backprop).
+    start: initial spreads. Source: P2P (Lalitha et al., 2019), section 5.2 (Bayes by backprop).
     """
 
     units: int

@@ -1,7 +1,4 @@
-"""The network's parts for compiled code, their memory layout, and outputs of the network's body.
-
-The body is everything below the affine maps: convolutions or recurrent layers.
-"""
+"""Parts of a network for compiled code, their layout, and outputs of all below the affine maps."""
 
 from __future__ import annotations
 
@@ -37,8 +34,7 @@ class Parts:
     """The layers of a network that compiled code can run: convolutions or LSTMs, then affine maps.
 
     `sizes` are (inputs, hidden…, outputs) of the affine maps, with ReLU between; `image` is (C, H,
-    W) of their input, or () for a vector. Each of `convolutions` is (layer, shape of its input,
-    whether a pooling follows).
+    W) of their input, or (). Each of `convolutions` is (layer, input's shape, whether pooled).
     """
 
     sizes: tuple[int, ...]
@@ -55,10 +51,7 @@ class Parts:
 
 
 def parts_of(network: Network) -> Parts | None:
-    """Return a network's layers for compiled code; None for a network that it cannot run.
-
-    Dropout may follow every hidden affine map.
-    """
+    """Return a network's layers for compiled code, dropout or not; None if it cannot run them."""
     layers, convolutions, shape = list(network.layers), [], network.shape
     embedding: Embedding | None = None
     recurrent: list[Lstm] = []
@@ -149,7 +142,7 @@ class Rows:
 
 
 def turned_in(network: Network, parts: Parts) -> dict[str, tuple[Shape, tuple[int, ...]]]:
-    """Return the tensors whose axes compiled code reorders in memory, by name, for `Rows`."""
+    """Return the tensors that compiled code reorders: {name: (lengths of axes, their order)}."""
     turned: dict[str, tuple[Shape, tuple[int, ...]]] = {}
     below, recurrent = len(parts.convolutions), {str(k + 1) for k in range(len(parts.recurrent))}
     for name, shape in network.shapes.items():
@@ -173,7 +166,7 @@ def body_of(
     """Return the memory layout of a network's convolutions or LSTMs, and buffers for compiled code.
 
     `rows` is how many examples are computed at once, `offsets` where tensors begin in the model's
-    flat array, by name; for `matched` see `convolutions_of`.
+    flat array, by name; `matched` adds a buffer for representation matching.
     """
     # Numba takes half a second to import, so only what needs it does
     from fedrepro.networks.compiled_lstm import recurrent_of

@@ -165,10 +165,7 @@ def _faults(state: StateDict, module: torch.nn.Module) -> list[str]:
 def _stacked(
     states: Sequence[StateDict], network: ModuleNetwork, where: Sequence[str]
 ) -> tuple[StateForm, dict[str, np.ndarray]]:
-    """Stack parameters, and buffers that differ or that training changes: (J, *shape) by name.
-
-    Returns (the form of the state dicts' keys, tensors).
-    """
+    """Stack parameters, changing buffers: (J, *shape) by name; return (form of keys, tensors)."""
     import torch
 
     module, names = network.module, _names(network.module)

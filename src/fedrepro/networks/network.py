@@ -53,8 +53,7 @@ PREDICTION_ROWS = 2500
 class Network:
     """A neural network without weights: layers that compute many models at once.
 
-    shape: of one input. kind: such as "dense" or "convolutional". prior_sd: standard deviation of
-    variational weights' prior N(0, prior_sd²).
+    shape: of one input. kind: such as "dense". prior_sd: of variational weights' prior, mean 0.
     """
 
     shape: Shape
@@ -163,10 +162,7 @@ class Network:
         return any(isinstance(layer, Dropout | Variational) for layer in self.layers)
 
     def hidden_units(self, tensors: Mapping[str, np.ndarray]) -> int | None:
-        """Count the hidden units of m networks, tensors (m, *shape), which may be wider than this.
-
-        Returns None for convolutional and recurrent networks.
-        """
+        """Count hidden units of m networks, tensors (m, *shape); None unless fully connected."""
         if self.kind not in ("dense", "variational"):
             return None
         shapes = [v.shape for k, v in tensors.items() if re.fullmatch(r"weight\d+", k)]

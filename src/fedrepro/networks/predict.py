@@ -51,9 +51,9 @@ def predict_belief(
 ) -> torch.Tensor:
     """Return class probabilities (N·P, K) of a Bayesian network, means over weight draws.
 
-    The network makes P predictions for each of N examples, more than one for texts alone. For
-    `tensors`, `samples` and `rng` see `draws_of`. Source: P2P, section 5.2, which does not give the
-    number of draws.
+    The network makes P predictions for each of N examples, more than one for texts alone. `tensors`
+    are means and spreads of weights, drawn `samples` times by `rng`. Source: P2P (Lalitha et al.,
+    2019), section 5.2, which does not give the number of draws.
     """
     return probabilities(network, draws_of(network, tensors, samples, rng), None, examples)
 
@@ -88,8 +88,7 @@ def probabilities(
     """Return class scores of a mixture: sum_i weights[i] * softmax(logits_i), (N·predictions, K).
 
     `tensors` are those of m networks, (m, *shape); `weights` are (m, K), or None for 1/m each.
-    Scores are on the examples' device. Source: PFNM, supplement 4.1 (uniform and weighted
-    ensemble).
+    Scores are on the examples' device. Source: PFNM, supplement 4.1 (ensembles).
     """
     import torch
 
@@ -106,8 +105,8 @@ def votes(
 ) -> torch.Tensor:
     """Return weighted votes, sum_i weights[i] * [network i predicts class k], for each class k.
 
-    The result is float64 (N·predictions, K); see `probabilities`. Random numbers below TIE, from
-    key `rng`, break ties.
+    The result is float64 (N·predictions, K). `tensors` are those of m networks, (m, *shape),
+    `weights` (m, K), or None for 1/m each. Random numbers below 1e-9 (TIE), by `rng`, break ties.
     """
     import torch
 
@@ -168,8 +167,7 @@ def loaded(tensors: Mapping[str, np.ndarray], examples: Scaled) -> dict[str, tor
 def gated_logits(gate: Gate, logits: np.ndarray) -> np.ndarray:
     """Return the output (n, K) of a gate network on the logits (n, m · K) of m other networks.
 
-    `gate` has weight0 (m · K, H), bias0 (H,), weight1 (H, K), bias1 (K,), with ReLU between; or
-    weight0 and bias0 alone.
+    `gate` has weight0 (m · K, H), bias0 (H,), or also, after a ReLU, weight1 (H, K), bias1 (K,).
     """
     x = logits @ gate["weight0"] + gate["bias0"]
     return np.maximum(x, 0) @ gate["weight1"] + gate["bias1"] if "weight1" in gate else x

@@ -1,7 +1,4 @@
-"""Residual networks for small images.
-
-K. He, X. Zhang, S. Ren, J. Sun. Deep Residual Learning for Image Recognition. CVPR 2016.
-"""
+"""Residual networks. Source: He et al., Deep Residual Learning for Image Recognition, CVPR 2016."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ def norm_of(norm: Norm, channels: int) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """A residual block: two 3×3 convolutions c and a shortcut s, relu(s(x) + c(x)).
-
-    s is a 1×1 convolution where the shape changes, else the identity.
-    """
+    """A residual block, relu(s(x) + c(x)): c two 3×3 convolutions, s a 1×1 one or the identity."""
 
     def __init__(self, inputs: int, channels: int, stride: int, norm: Norm) -> None:
         super().__init__()

@@ -49,8 +49,7 @@ def stack(
 
     `models` are the clients' architectures, one for all or one for each; by default a fully
     connected network with ReLU. Others need the `shape` of one example. `layers` are names of
-    layers from inputs to outputs, if the state dicts have another order; `names` name the state
-    dicts in errors.
+    layers from inputs to outputs, if the state dicts have another order; `names` are for errors.
 
     Raises:
         FedreproError: a state dict is not as PyTorch saves it (weights are (out, in)), or shapes
@@ -273,7 +272,7 @@ def _words(layers: Sequence[StoredLayer]) -> str:
 
 
 def _architecture(layers: Sequence[StoredLayer]) -> Any:
-    """Return what networks must have in common to be combined: layer names, biases and shapes."""
+    """Return a tuple, equal for networks that can be combined: layer names, no biases, shapes."""
     dense = all(layer.weight.ndim == 2 for layer in layers)
     shapes = [layer.weight.shape for layer in layers]
     ends = (shapes[0][1], shapes[-1][0])
@@ -287,7 +286,7 @@ def _require_fit(
     model: Spec,
     where: str,
 ) -> None:
-    """Raise FedreproError if stacked state dicts do not fit the model; `where` is the first one."""
+    """Raise FedreproError if tensors do not fit the model; `first`: layers of file `where`."""
     wanted = [(layer, names) for layer, _, names in network.places if names]
     odd = next((one for one, _ in wanted if not isinstance(one, Affine | Convolution2d)), None)
     if odd is not None:
@@ -365,7 +364,10 @@ def _mixed(
     shape: Shape | None,
     named: Sequence[str],
 ) -> StackedModels:
-    """Stack state dicts as `stack` does, for `models` that differ; errors call them as `named`."""
+    """Stack state dicts of clients with different `models`; errors call the state dicts as `named`.
+
+    Tensors of model number k get the prefix "k.", and are zero at clients with another model.
+    """
     if len(models) != len(named):
         raise FedreproError(
             f"{len(models)} networks are named for {len(named)} models: name one, or that of each"

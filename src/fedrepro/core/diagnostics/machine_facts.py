@@ -1,7 +1,6 @@
 """Observations of a machine, for `fedrepro doctor`: processor, memory, disk, SLURM, libraries.
 
-An observation says in words that a fact is unknown, and no error is raised, since a machine may
-lack nearly everything.
+A fact that is unknown is said in words and raises no error, since a machine may lack anything.
 """
 
 from __future__ import annotations
@@ -184,8 +183,7 @@ SECONDS = 120  # for each library; all take some seconds, a minute under QEMU
 def computing(seconds: float = SECONDS) -> Iterator[Observation]:
     """Check, each in a process of its own, that the numerical libraries compute right.
 
-    A process may crash, and is ended after `seconds`; it is forked, so that an emulator of this
-    process also runs it.
+    A process, which may crash, is ended after `seconds`; it is forked, to run in an emulator too.
     """
     context = multiprocessing.get_context("fork")
     for what in ASKED:

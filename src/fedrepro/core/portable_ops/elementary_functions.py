@@ -1,7 +1,6 @@
 """Numbers in compiled code, the same bits everywhere: exp, log, softplus, random; CPU modes.
 
-No library is called: each function is a polynomial, computed by fused multiply-adds. Random numbers
-are those of NumPy's Philox generator.
+No library is called: functions are polynomials by fused multiply-adds, random numbers Philox's.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ ROOT_HALF = math.sqrt(0.5)
 
 
 def scaled(value: Any, scale: Any, inverse: Any) -> Any:
-    """Return value / scale, such as a pixel / 255; `inverse` is 1 / scale."""
+    """Return value / scale, such as a pixel / 255; `inverse`, 1 / scale, spares a slow division."""
     raise NotImplementedError
 
 
@@ -155,7 +154,7 @@ def _softplus_of(x: Any) -> Function:
 
 @partial(written, result=types.uint64)
 def _high(code: Code, a: Any, b: Any) -> Any:
-    """Return the upper 64 bits of a product of two uint64."""
+    """Write LLVM code, into `code`, for the upper 64 bits of a · b (uint64), for random numbers."""
     builder, wide = code.builder, ir.IntType(128)
     whole = builder.mul(builder.zext(a, wide), builder.zext(b, wide))
     return builder.trunc(builder.lshr(whole, ir.Constant(wide, 64)), ir.IntType(64))
@@ -193,7 +192,7 @@ FLUSHED = 0x8040  # bits of the register: of results, and of operands
 
 @written
 def fetch(code: Code, array: Any, at: Any) -> None:
-    """Ask for the cache line that holds array[at], so that it is in the cache when it is needed."""
+    """Write LLVM code, into `code`, that has the CPU cache array[at] before it is needed."""
     builder, number = code.builder, ir.IntType(32)
     place = builder.bitcast(code.at(code.kinds[0], array, at), ir.IntType(8).as_pointer())
     kind = ir.FunctionType(ir.VoidType(), [place.type, number, number, number])
@@ -212,7 +211,10 @@ def _mode(builder: Any, name: str, place: Any) -> None:
 
 @partial(written, result=types.uint32)
 def flush(code: Code) -> Any:
-    """Let the CPU take subnormal numbers, which are slow, as 0; return its modes to `restore`."""
+    """Write LLVM code, into `code`, that makes the CPU take slow subnormal numbers as 0.
+
+    It returns the CPU's modes before, for `restore` to set again.
+    """
     builder = code.builder
     place = cgutils.alloca_once_value(builder, ir.Constant(ir.IntType(32), 0))
     _mode(builder, "st", place)
@@ -224,5 +226,5 @@ def flush(code: Code) -> Any:
 
 @written
 def restore(code: Code, before: Any) -> None:
-    """Set the modes of floating-point numbers that `flush` returned."""
+    """Write LLVM code, into `code`, that sets the CPU to the modes that `flush` returned."""
     _mode(code.builder, "ld", cgutils.alloca_once_value(code.builder, before))

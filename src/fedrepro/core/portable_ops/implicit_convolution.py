@@ -42,8 +42,7 @@ def _multiply_at(
     """Compute out = begin + a @ b, where a's rows may overlap, such as windows of an image.
 
     Row r of a begins at a[places[r]] and consists of `runs` stretches of `length` numbers. Matrices
-    are pointers; *_row, *_run and *_step are strides from row to row, stretch to stretch and number
-    to number.
+    are pointers; *_row, *_run and *_step are strides between rows, stretches and numbers.
     """
     # rows of b that are read again and again stay in the first cache: some runs, or part of one
     part = -(-length // -(-length // DEEP))
@@ -81,7 +80,7 @@ named_after(_multiply_at, [matrix_products])
 
 @cache
 def multiplier_at(dtype: str) -> Any:
-    """Compile the product that `product_at` calls, for "float32" or "float64"."""
+    """Return the compiled code that `product_at` calls by address, for "float32" or "float64"."""
     size = types.intp
     matrix = numba_types.CPointer(getattr(types, dtype)), size
     signature = types.void(
@@ -95,11 +94,12 @@ def multiplier_at(dtype: str) -> Any:
 def product_at(
     code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, places: Any, size: Any
 ) -> None:
-    """Compute out = begin + a @ b; `size` is (rows, runs, terms of a run, columns).
+    """Write LLVM code, into `code`, for out = begin + a @ b, such as windows times a kernel.
 
-    `by` is the address of the code that `multiplier_at` compiles; out and begin are (array, offset,
-    row stride), a and b (array, offset, stride from run to run, from term to term), places (offsets
-    of a's rows, index of the first). Columns are a multiple of PAD.
+    A row of a lies in several runs (stretches) of adjacent terms. `size` is (rows, runs of a row,
+    terms of a run, columns), columns a multiple of 8 (PAD). `by` is the address of the code that
+    `multiplier_at` compiles; out and begin are (array, offset, row stride), a and b (array, offset,
+    stride from run to run, from term to term), places (offsets of a's rows, index of the first).
     """
     call_address(code, by, out, begin, a, b, places, size)
 
@@ -112,7 +112,7 @@ def _each(vector: Any, value: float) -> Any:
 
 
 def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
-    """Write LLVM code for the offsets of a 2×2 window's numbers."""
+    """Return LLVM values: the 4 offsets of a 2×2 window at `at`, of strides `right` and `down`."""
     lower = builder.add(at, down)
     return [at, builder.add(at, right), lower, builder.add(lower, right)]
 
@@ -121,7 +121,7 @@ def _window(builder: Any, at: Any, right: Any, down: Any) -> list[Any]:
 def largest(
     code: Code, x: Any, at: Any, right: Any, down: Any, out: Any, to: Any, chosen: Any, noted: Any
 ) -> None:
-    """Compute ReLU and max pooling of one 2×2 window, of 8 channels (PAD) at once.
+    """Write LLVM code, into `code`, for ReLU and max pooling of a 2×2 window, of 8 channels (PAD).
 
     The window begins at x[at]; `right` and `down` are strides to its next column and row. The
     maxima go to out[to:], and where in the window they were, 0 to 3, to chosen[noted:]; NOWHERE (4)
@@ -152,10 +152,10 @@ def given_back(
     code: Code, error: Any, at: Any, chosen: Any, noted: Any, below: Any, to: Any, right: Any,
     down: Any,
 ) -> None:  # fmt: skip
-    """Backpropagate through 2×2 max pooling of one window, 8 channels at once.
+    """Write LLVM code, into `code`, that backpropagates through 2×2 max pooling of a window.
 
-    The outputs' gradients error[at:] go to where the largest inputs were, by chosen[noted:], in the
-    window that begins at below[to] (strides `right` and `down`), and zeros to its other places.
+    The outputs' gradients error[at:], of 8 channels, go to where the largest inputs were, by
+    chosen[noted:], in the window at below[to] (strides `right` and `down`), zeros to the others.
     """
     builder, kinds = code.builder, code.kinds
     point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)
@@ -170,10 +170,10 @@ def given_back(
 
 @written
 def added_up(code: Code, x: Any, at: Any, rows: Any, columns: Any, out: Any, to: Any) -> None:
-    """Add up a grid of vectors of 8 numbers (PAD), row by row, for out[to:].
+    """Write LLVM code, into `code`, that writes the sum of a grid of vectors to out[to:].
 
-    The first vector begins at x[at]; `rows` and `columns` of the grid are (their number, their
-    stride in numbers of x).
+    The vectors, of 8 numbers, are added row by row. The first begins at x[at]; `rows` and `columns`
+    of the grid are (their number, their stride in numbers of x).
     """
     builder, kinds = code.builder, code.kinds
     point, vector = code.at, Vectors(builder, kinds[0].dtype, PAD)

@@ -40,8 +40,7 @@ Function = Callable[..., Any]
 def named_after(function: Function, calls: Collection[ModuleType]) -> None:
     """Append a hash of the source of the modules `calls` to a function's name.
 
-    Numba caches compiled code by the function's name and own file alone, and so misses a change
-    there.
+    Numba caches compiled code by a function's name and own file, and so misses a change there.
     """
     sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
@@ -90,7 +89,7 @@ def by_type(plain: Function, kinds: Mapping[type, Function], field: str = "") ->
 
 
 def nothing(*_: Any) -> None:
-    """Do nothing, for a type that there is nothing to do for."""
+    """Do nothing: `by_type`, which chooses functions by type, takes it for types without one."""
 
 
 class Code(NamedTuple):
@@ -311,7 +310,7 @@ def by_height(builder: Any, rows: Any, heights: Iterable[int], tile: Callable[[i
 
 
 def loop(builder: Any, values: list[Any], first: Any, end: Any, body: Any) -> tuple[list[Any], Any]:
-    """Write a loop: values = body(values, k) for k in range(first, end); return the last ones."""
+    """Write an LLVM loop of values = body(values, k), k from first to end - 1; return values, k."""
     before = builder.block
     test, turn, after = (builder.append_basic_block(name) for name in ("test", "turn", "after"))
     builder.branch(test)
@@ -375,7 +374,7 @@ def _multiply(
 
 @cache
 def multiplier(dtype: str) -> Any:
-    """Compile the matrix product that `product` calls, for "float32" or "float64".
+    """Return the compiled product that `product` calls, by its address, for "float32" or "float64".
 
     It is the largest code by far, and so is compiled once and not with each of its callers.
     """
@@ -386,7 +385,10 @@ def multiplier(dtype: str) -> Any:
 
 
 def by_address(function: Function, signature: Any, dtype: str) -> Any:
-    """Compile `function`, on numbers of `dtype`, for other code to call by its `address`."""
+    """Return `function` compiled for a Numba type, `signature`, with an `address` to call it by.
+
+    `dtype`, the type of its numbers, is part of a lock by which one process at a time compiles it.
+    """
     try:
         with kept_by_content(), one_process(f"{function.__qualname__} {dtype}"):
             return numba.cfunc(signature, cache=True)(function)
@@ -396,13 +398,12 @@ def by_address(function: Function, signature: Any, dtype: str) -> Any:
 
 @written
 def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any) -> None:
-    """Write LLVM code, by `code`, that computes out = begin + a @ b.
+    """Write LLVM code, into `code`, that computes out = begin + a @ b.
 
-    `size` is (rows, inner, columns), columns a multiple of PAD. `by` is the address of the code
+    `size` is (rows, inner, columns), columns a multiple of 8 (PAD). `by` is the address of the code
     that `multiplier` compiles; out, begin (rows, columns) and b (inner, columns) are (flat array,
-    offset, row stride), where a stride 0 of `begin` repeats a row; a (rows, inner) has its stride
-    from column to column in addition. An element is begin + a_0 b_0 + a_1 b_1 + …, added in this
-    order, each rounded once.
+    offset, row stride), where stride 0 of `begin` repeats a row; a (rows, inner) has its stride
+    from column to column too. An element is begin + a_0 b_0 + …, in this order, each rounded once.
     """
     call_address(code, by, out, begin, a, b, size)
 
@@ -410,8 +411,7 @@ def product(code: Code, by: Any, out: Any, begin: Any, a: Any, b: Any, size: Any
 def call_address(code: Code, address: Any, *tuples: Any) -> None:
     """Write LLVM code that calls a compiled function by its memory address.
 
-    Items of the tuples become arguments of the function; an array and an offset at the beginning of
-    a tuple become one pointer.
+    Items of the tuples become its arguments; an array and an offset that begin one, a pointer.
     """
     builder, values = code.builder, []
     for kind, value in zip(code.kinds[1:], tuples, strict=True):
@@ -425,7 +425,7 @@ def call_address(code: Code, address: Any, *tuples: Any) -> None:
 
 @partial(written, result=None)
 def fma(code: Code, a: Any, b: Any, c: Any) -> Any:
-    """Return a · b + c, rounded once: half the instructions, and the same bits on every machine."""
+    """Write LLVM code, into `code`, for a · b + c rounded once: the same bits on every machine."""
     return code.builder.fma(a, b, c)
 
 
@@ -433,9 +433,9 @@ def fma(code: Code, a: Any, b: Any, c: Any) -> Any:
 def turn_square(
     code: Code, source: Any, at: Any, row: Any, to: Any, first: Any, apart: Any
 ) -> None:
-    """Transpose the 8 × 8 numbers (SQUARE) that begin at `at` in `source`, by shuffles.
+    """Write LLVM code, into `code`, that transposes 8 × 8 numbers (SQUARE) by shuffles.
 
-    The result begins at `first` in `to`; `row` and `apart` are row strides.
+    They begin at source[at], with row stride `row`, the result at to[first], with stride `apart`.
     """
     builder, kinds = code.builder, code.kinds
     lanes, size = range(SQUARE), SQUARE // 2

@@ -39,14 +39,17 @@ CASES = range(1, VECTORS + STRIPS)
 
 
 class _Tile(Vectors):
-    """Writer of LLVM code for a tile of a matrix: up to 10 vectors of a row, or 1 of each of 5."""
+    """Writer of LLVM code for a tile of a matrix: a row of 1 to 10 vectors, or 2 to 5 rows of 1."""
 
     def __init__(self, code: Code, dtype: Any, index: Any) -> None:
         super().__init__(code.builder, dtype)
         self.data, self.index = code.at, index
 
     def write(self, kind: Any, one: Callable[[int, range], None]) -> None:
-        """Write LLVM code with a branch, written by `one`, for each form (`kind`) of a tile."""
+        """Write code that branches by a tile's form, `kind`: one(form, part) writes each branch.
+
+        `part` are indices of vectors. A form is v for a row of up to 10, 9 + r for r rows of one.
+        """
 
         def whole(case: int) -> None:
             for part in self.parts(case):
@@ -55,7 +58,10 @@ class _Tile(Vectors):
         by_height(self.builder, kind, CASES, whole)
 
     def parts(self, kind: int) -> list[range]:
-        """Split the indices of a tile's vectors into ranges that each fit into CPU registers."""
+        """Split the indices of a tile's vectors into ranges that each fit into CPU registers.
+
+        `kind` is the tile's form: v for a row of up to 10 vectors, or 9 + r for r rows of one.
+        """
         count = kind if kind <= VECTORS else kind - VECTORS + 1
         each = -(-count // -(-count // HELD))
         return [range(first, min(first + each, count)) for first in range(0, count, each)]
@@ -63,7 +69,7 @@ class _Tile(Vectors):
     def pointers(self, first: Any, kind: int, apart: Any, part: range) -> list[Any]:
         """Write LLVM code for pointers to the vectors `part` of a tile at `first`.
 
-        `kind` is its form, as in `lay`, and `apart` the row stride.
+        `kind` is v for a row of up to 10 vectors, or 9 + r for r rows of one, of stride `apart`.
         """
         if kind <= VECTORS:
             starts = [ir.Constant(self.index, v * self.lanes) for v in part]
@@ -81,11 +87,11 @@ class _Tile(Vectors):
 
 @written
 def lay(code: Code, kind: Any, image: Any, laid: Any, which: Any, amounts: Any, part: Any) -> None:
-    """Add a weighted sum of rows of a matrix, `laid`, to a tile (small block) of `image`.
+    """Write LLVM code, into `code`, that adds a weighted sum of rows of `laid` to part of `image`.
 
-    It sums amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers.
-    `kind` encodes the tile's form: v up to VECTORS, a row of v vectors; VECTORS - 1 + r, r rows of
-    one vector. Matrices are (array, offset, row stride).
+    Both are matrices (array, offset, row stride); the part is a tile, a small block. The sum is of
+    amounts[m] times the row at offset which[m] for m in range(*part), in CPU registers. `kind`
+    encodes the tile's form: v up to 10 (VECTORS), a row of v vectors; 9 + r, r rows of one vector.
     """
     builder, kinds = code.builder, code.kinds
     image, at, apart = cgutils.unpack_tuple(builder, image)
@@ -136,7 +142,7 @@ named_after(_multiply_sparse, [matrix_products])
 
 @cache
 def sparse_multiplier(dtype: str) -> Any:
-    """Compile the sparse times dense matrix product of `sparse_product`, "float32" or "float64"."""
+    """Return the code that `sparse_product` calls by address, compiled for type `dtype`."""
     number, place = (numba_types.CPointer(getattr(types, name)) for name in (dtype, "int64"))
     size = types.intp
     signature = types.void(
@@ -150,11 +156,13 @@ def sparse_product(
     code: Code, by: Any, out: Any, b: Any, outs: Any, which: Any, amounts: Any, firsts: Any,
     ends: Any, size: Any,
 ) -> None:  # fmt: skip
-    """Add a sparse times a dense matrix b to `out`, by code of `sparse_multiplier` at address `by`.
+    """Write LLVM code, into `code`, that adds a sparse matrix times a dense one, b, to `out`.
 
-    In each step out[outs[r]:] += Σ amounts[m] · b[which[m]:], for m from firsts[r] to ends[r] - 1.
-    out and b are (array, offset, stride from step to step), others (array, offset). `size` is
-    (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers.
+    Row r of the sparse one holds numbers amounts[m], firsts[r] ≤ m < ends[r]. For each r,
+    out[outs[r]:] += Σ amounts[m] · b[which[m]:]; this is done `steps` times, and from step to step
+    out and b begin a stride later. They are (array, offset, this stride), the others (array,
+    offset). `size` is (steps, rows, vectors, lanes): a row of b has vectors · lanes numbers. `by`
+    is the address of the code that `sparse_multiplier` compiles.
     """
     call_address(code, by, out, b, outs, which, amounts, firsts, ends, size)
 
@@ -164,12 +172,12 @@ def lift(
     code: Code, kind: Any, errors: Any, laid: Any, moved: Any, seats: Any, amounts: Any,
     sums: Any, count: Any,
 ) -> None:  # fmt: skip
-    """Backpropagate through `lay`, for one row of `laid` and one tile (form `kind`).
+    """Write LLVM code, into `code`, that backpropagates through `lay` for one row of `laid`.
 
-    The forward pass added amounts[m] times the row to an image at place seats[m], for m < `count`.
+    `lay` has added amounts[m] times the row to an image at place seats[m], for m < `count`.
     `errors`, the image's gradients, and `laid` are (array, offset, row stride). The row's gradient
-    is added to the array `moved`, at the offset of `laid`; the gradient of amounts[m] to vector m
-    of `sums`, as summands.
+    is added to the array `moved` at the offset of `laid`, that of amounts[m] to vector m of `sums`,
+    for `total`. `kind`, the tile's form, is v for a row of up to 10 vectors, 9 + r for r rows.
     """
     builder, kinds = code.builder, code.kinds
     errors, at, apart = cgutils.unpack_tuple(builder, errors)
@@ -205,7 +213,7 @@ def lift(
 
 @partial(written, result=None)
 def total(code: Code, sums: Any, at: Any) -> Any:
-    """Return the sum of the numbers of a vector, sums[at:], in a fixed order."""
+    """Write LLVM code, into `code`, that sums up the numbers of a 512-bit vector, sums[at:]."""
     builder, tile = code.builder, _Tile(code, code.kinds[0].dtype, at.type)
     value = tile.load(tile.at(tile.data(code.kinds[0], sums, at)))
     word, lanes = ir.IntType(32), tile.lanes

@@ -92,8 +92,7 @@ def convolved(x: torch.Tensor, weight: torch.Tensor, padding: int) -> torch.Tens
     """Convolve images of A models, each model with its own kernels; fast on GPUs, differentiable.
 
     x (A, B, C, H, W) and weight (A, O, C, k, k) give (A, B, O, H', W'); `padding` is zeros around.
-    cuDNN goes model by model, which leaves a GPU nearly idle: here all examples' windows are one
-    batched product.
+    cuDNN goes model by model, which leaves a GPU nearly idle; here all windows are one product.
     """
     output: torch.Tensor = _convolution().apply(x, weight, padding)
     return output

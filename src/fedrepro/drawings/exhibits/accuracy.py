@@ -43,8 +43,7 @@ COLUMNS = {"left": 0.48, "right": 0.12, "top": 0.86, "across": 0.34, "between": 
 class AccuracyCloseUp(Figured):
     """A figure of test accuracy against the swept parameter, with a close-up of the best methods.
 
-    Both panels are side by side; if there are several scenarios (such as data sets), each has a
-    column.
+    Both panels are side by side; of several scenarios (such as data sets) each has a column.
     """
 
     height: ClassVar[float] = 3.1  # inches, of one scenario, with a legend of two rows
@@ -102,10 +101,7 @@ def draw_accuracies(exhibit: Exhibit, numbers: pd.DataFrame, whole: Axes, close:
 
 
 def limit_pair(whole: Axes, close: Axes, limits: tuple[float, float], *, titled: bool) -> None:
-    """Set the vertical axes: `whole` from 0 to 100 %, and `close` to `limits`, shaded in `whole`.
-
-    If `titled`, the panels have titles and letters.
-    """
+    """Set axes: `whole` to 0–100 %, `close` to `limits`, shaded in `whole`; titles if `titled`."""
     for axes in (whole, close):
         figure_layout.percent(axes)
     whole.set_ylim(0, 1)
@@ -162,8 +158,8 @@ class AccuracyAndSize(Figured):
 def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str], Line]]:
     """Group methods whose models are equally large along the whole axis, to share a line of size.
 
-    Returns pairs (labels, line), references first. A method that matches hidden units keeps its own
-    line, because its size is a result of the run. Methods of size zero are left out.
+    Returns pairs (labels, line), references (bounds) first. A method that matches hidden units
+    keeps its own line, because its size is a result. Methods of size zero are left out.
     """
     matching = set(numbers.loc[numbers["metric"] == "matched_share", "method"])
     size = exhibit.size
@@ -182,7 +178,7 @@ def _groups_of(exhibit: Exhibit, numbers: pd.DataFrame) -> list[tuple[list[str],
 
 
 def size_name(line: Line, symbol: str) -> str:
-    """Return a label for model sizes along `symbol`, J: "500" or "50·J", or "same" if neither."""
+    """Name a line of model sizes: "500" if level, "50·J" if 50 times `symbol` J, else "same"."""
     if len(set(line.mean)) == 1:
         return f"{line.mean[0]:g}"
     ratios = {m / x for m, x in zip(line.mean, line.x, strict=True)} if all(line.x) else ()
@@ -201,10 +197,9 @@ FAR = 30  # times as many bytes or rounds from which on their axis is logarithmi
 class AccuracyAgainstRounds(AccuracyCloseUp):
     """A figure of test accuracy against rounds, or steps of a stream, with a close-up.
 
-    A method without rounds is a level line. The panels are side by side; if there are several
-    scenarios (such as data sets), each has a column. The axis of rounds is logarithmic from 1,000
-    rounds on, unless few early rounds were measured, and where one method has 30 times as many
-    rounds as another.
+    A method without rounds is a level line. The panels are side by side; of several scenarios (such
+    as data sets) each has a column. The axis of rounds is logarithmic from 1,000 rounds on, unless
+    few early rounds were measured, and where one method has 30 times as many rounds as another.
     """
 
     height: ClassVar[float] = 3.3
@@ -284,7 +279,7 @@ class AccuracyAndBytes(Figured):
 
 
 def byte_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
-    """Return {method: line, or point without rounds, of accuracy by MB that all parties sent}."""
+    """Return {method: accuracy by MB that all parties sent}, a line or, without rounds, a point."""
     with_rounds = numbers["method"].isin(numbers.loc[numbers[ROUND].notna(), "method"])
     rows = numbers[numbers[ROUND].notna() | ~with_rounds]
     sent = rows[rows["metric"].isin(SENT)].groupby(["method", ROUND], dropna=False)["mean"]
@@ -307,7 +302,7 @@ def round_lines(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Line]:
 
 
 def ends(exhibit: Exhibit, accuracy: dict[str, Line]) -> tuple[float, float]:
-    """Return (low, high) of a close-up's vertical axis, without methods far below the best."""
+    """Return (low, high) of a close-up's vertical axis; methods 0.2 below the best are left out."""
     bounds = {measure.label for measure in exhibit.measures if measure.reference}
     found = {k: [m for m in line.mean if math.isfinite(m)] for k, line in accuracy.items()}
     known = {label: means for label, means in found.items() if means}  # others failed at once
@@ -377,8 +372,7 @@ class AccuracyAgainstSize(Figured):
 def paths_of(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, Path]:
     """Return {label: (parameter values, line of test accuracy against model size)} of methods.
 
-    The values are of the method's own parameter that the figure shows, one for each point of the
-    line, and [] if it shows none.
+    The values are of the method's own parameter that is shown at each point, [] if none is.
     """
     rows, size, keys = final(numbers), exhibit.size, ["method", "setting"]
     sizes = select_series(rows, size.metric, "").set_index(keys)["mean"] * size.factor
@@ -464,9 +458,9 @@ def _name_values(axes: Axes, values: list[float], line: Line) -> None:
             _write(axes, f"{values[at]:g}{' ↓' if below else ''}", point, (0, 5), ha="center")
 
 
-def _name_lost(axes: Axes, lost: Mapping[str, float], paths: Iterable[Path]) -> None:
-    """Write names and accuracies (`lost`) of methods below a panel into a free lower corner."""
-    points = np.array([both for _, line in paths for both in zip(line.x, line.mean, strict=True)])
+def _name_lost(axes: Axes, lost: Mapping[str, float], drawn: Iterable[Path]) -> None:
+    """Write accuracies (`lost`) of methods below a panel in a corner free of the lines `drawn`."""
+    points = np.array([both for _, line in drawn for both in zip(line.x, line.mean, strict=True)])
     across, up = axes.transAxes.inverted().transform(axes.transData.transform(points)).T
     taken = bool(((across > 0.5) & (across < 1) & (up > 0) & (up < CORNER)).any())
     side, x, shift = ("left", 0, 3) if taken else ("right", 1, -3)

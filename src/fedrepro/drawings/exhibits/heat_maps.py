@@ -1,7 +1,6 @@
 """Draw heat maps of accuracy and model size over each pair of a method's parameters that vary.
 
-If more than two vary, a map holds the others at their defaults, which its heading names. The csv
-has the whole grid.
+A map holds other parameters at their defaults, which its heading names. The csv has the whole grid.
 """
 
 from __future__ import annotations

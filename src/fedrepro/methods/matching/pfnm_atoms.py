@@ -24,10 +24,10 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Gaussians:
-    """Hidden units, or atoms, as n Gaussians by precision and by value · precision, float64.
+    """Hidden units, or atoms (common units of clients), as n Gaussians, float64.
 
-    Of incoming weights and bias: precision (n,) or (1,), lengths (n,), |value · precision|². Of
-    weights to Q classes: classed_precision (n, Q) or (1, Q), classed (n, Q), value · precision.
+    h is value · precision. Of incoming weights and bias: lengths (n,), |h|², and precision (n,) or
+    (1,). Of weights to Q classes: classed (n, Q), h, and classed_precision, (n, Q) or (1, Q).
     """
 
     lengths: Array
@@ -76,8 +76,7 @@ def habit(members: Ints, step: int, factor: float) -> Array:
     """Return a client's reward for atoms that its units had before, in a stream of data.
 
     It is factor * log((1 + m) / (s - m)). `members` m (atoms,), from 0 to s - 1, counts how often
-    before `step` s = 1, 2, …. A heuristic by PFNM's own words, with factor 1. Source: supplement,
-    equation (11).
+    before `step` s = 1, 2, …. A heuristic by PFNM's own words (supplement, (11)), with factor 1.
     """
     return np.asarray(factor * np.log((1.0 + members) / (step - members)))
 
@@ -85,8 +84,9 @@ def habit(members: Ints, step: int, factor: float) -> Array:
 def novelty(columns: int, clients: int, gamma0: float) -> Array:
     """Return the rewards for a client's first, second, … new atom, `columns` in all.
 
-    The t-th is 2 log(gamma0 / J) - 2 log t, and J is `clients`. Source: PFNM, equation (9); at step
-    s of a data stream, s * J replaces J (supplement, equation (11)).
+    The t-th is 2 log(gamma0 / J) - 2 log t, with J `clients` and gamma0 the mass of the Beta
+    process: more makes new atoms (common units) likelier. Source: PFNM, equation (9); at step s of
+    a data stream, s * J replaces J (supplement, equation (11)).
     """
     return np.asarray(2.0 * np.log(gamma0 / clients) - 2.0 * np.log(np.arange(1, columns + 1)))
 
@@ -95,8 +95,7 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
     """Return the rewards that a matching maximises: (units, atoms + columns for new atoms).
 
     A unit joins an atom for `gains` (units, atoms) plus `popular` (atoms,), or becomes a new one
-    for `fresh` (units,), its gain over the prior, plus `novel` (columns,). Source: PFNM, equation
-    (9).
+    for `fresh` (units,), its gain over the prior, plus `novel` (columns,). Source: PFNM, eq. (9).
     """
     atoms = len(popular)
     rewards = np.empty((len(gains), atoms + len(novel)))
@@ -106,7 +105,10 @@ def reward_matrix(gains: Array, popular: Array, fresh: Array, novel: Array) -> A
 
 
 def posterior_mean(natural: Array, precision: Array) -> Array:
-    """Return the posterior means of atoms: natural / precision. Source: PFNM, equation (5)."""
+    """Return the posterior means of atoms (common units): natural / precision.
+
+    `natural` sums value · precision over the prior and an atom's units. Source: PFNM, equation (5).
+    """
     return natural / precision
 
 
@@ -123,9 +125,9 @@ class Prior:
 class MatchedLayer:
     """One layer's hidden units at J clients, with the Gaussian noise and prior for matching them.
 
-    uniform: for each client j, float64 (L_j, P), weights of equal precision, with noise `variance`.
-    classed: (L_j, Q), weights to classes; classed_precision: (J, Q), 0 where a client has no
-    examples of a class.
+    uniform: for each client j, float64 (L_j, P), P incoming weights and bias of its L_j units, with
+    noise `variance`. classed: (L_j, Q), weights to Q classes, of the top layer; classed_precision:
+    (J, Q), 0 where a client has no examples of a class.
     """
 
     uniform: tuple[Array, ...]
@@ -187,8 +189,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
     """Compute the atoms of a matched layer: sums of the prior and each atom's units, by client.
 
     `assignments` are each client's atom per unit, `counts` the units per atom. Atoms of the `past`
-    come first, with their earlier posterior as prior (supplement equation (10)). Source: PFNM,
-    Proposition 1.
+    come first, their earlier posterior (supplement, (10)) as prior. Source: PFNM, Proposition 1.
     """
     prior, before = layer.prior, len(past.atoms.natural)
     natural = np.tile(prior.uniform / prior.variance, (len(counts), 1))
@@ -207,7 +208,7 @@ def atoms_of(layer: MatchedLayer, assignments: tuple[Ints, ...], counts: Ints, p
 
 
 class RunningSums:
-    """Sums over each atom's units, to compute rewards from; its row of the arrays is a slot."""
+    """Sums over each atom's units, to compute rewards from; a row of these arrays is a slot."""
 
     def __init__(self, layer: MatchedLayer, past: Past) -> None:
         prior, before = layer.prior, past.atoms

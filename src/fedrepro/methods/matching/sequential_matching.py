@@ -122,8 +122,7 @@ def useful_columns(rewards: Array, new: int) -> Ints:
 def best_columns(rewards: Array) -> Ints:
     """Return each row's column in the assignment with the largest sum of rewards: int64 (rows,).
 
-    The last 16 of 52 bits are rounded away first: a matrix product may sum equal rows in different
-    orders, and equal units must tie exactly.
+    The last 16 of 52 bits are rounded away first: equal units must tie, in whatever order summed.
     """
     # loaded here: planning lists the methods, and must not wait for SciPy
     from scipy.optimize import linear_sum_assignment
@@ -143,8 +142,7 @@ def best_columns(rewards: Array) -> Ints:
 class _Table:
     """The current assignment of all clients' units to atoms during matching.
 
-    Each atom has a slot, a row of the arrays of sums; `slots` has each unit's slot, and `counts`
-    the number of units in each.
+    An atom has a slot, a row of arrays of sums: `slots` by unit, with `counts` of units in each.
     """
 
     def __init__(self, layer: MatchedLayer, rule: Rule, past: Past, step: int | None) -> None:
@@ -330,8 +328,8 @@ def match_down(
 ) -> tuple[Matching, ...]:
     """Match the hidden layers of J networks from the top down; return the matchings, top first.
 
-    matched(layer, units) matches those of one layer, 0 being the lowest. Source: supplement of
-    PFNM, Algorithm 1.
+    matched(layer, units) matches those of one layer, 0 being the lowest. `shares` (J, K) are
+    clients' shares of classes, `variances` of noise and prior. Source: PFNM, supplement, alg. 1.
     """
     depth = hidden_layers(networks[0])
     noise = variances.noise(depth)
@@ -395,10 +393,7 @@ def _prior_mean(dims: int, at: int, bias: float) -> Array:
 
 
 def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitArrays:
-    """Build the global network from atoms of each hidden layer, lowest first, and an output bias.
-
-    Weights into a layer are the outgoing weights of the atoms below.
-    """
+    """Build the global network from atoms of hidden layers, lowest first, and the output bias."""
     blocks: list[Array] = []
     for layer, units in enumerate(atoms):
         mean, bias_column = units.uniform_mean, 0 if layer else inputs
@@ -412,8 +407,8 @@ def network_of_atoms(atoms: Sequence[Atoms], inputs: int, bias: Array) -> UnitAr
 def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) -> Array:
     """Compute the global network's output bias, a posterior mean: (K,) from clients' biases (J, K).
 
-    As in the authors' code the prior is that of hidden biases, and sigma2 that of the top hidden
-    layer.
+    `shares` (J, K) are clients' shares of each class. As in the authors' code the prior is that of
+    hidden biases, and sigma2 that of the top one of `depth` hidden layers.
     """
     noise = variances.noise(depth)[-1]
     natural = variances.bias / variances.sigma02 + (shares * biases).sum(axis=0) / noise

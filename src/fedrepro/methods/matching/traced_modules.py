@@ -91,7 +91,7 @@ def traced(network: ModuleNetwork, name: str) -> Traced:
 
 
 class _Given(NamedTuple):
-    """A traced call's output: axis 1 lists set number `unit` of units, `places` entries of each."""
+    """A traced call's output: axis 1 has `places` entries for each unit of set number `unit`."""
 
     unit: int
     places: int = 1
@@ -100,9 +100,9 @@ class _Given(NamedTuple):
 class _Walk:
     """A walk along a module's traced calls that finds sets of units which must be permuted alike.
 
-    sets: numbers of sets, merged if equal. found: pairs of a set's number and a parameter's axis
-    that lists its units. given: the output of each visited call. heads: (index of a tensor, axis)
-    for each axis that lists the classes.
+    sets: the numbers of sets, joined where two prove to be one. found: pairs of a set's number and
+    a parameter's axis that lists its units. given: the output of each visited call. heads: (index
+    of a tensor, axis) for each axis that lists the classes.
     """
 
     def __init__(self, network: ModuleNetwork, name: str) -> None:
@@ -219,7 +219,8 @@ class _Walk:
     def _note(self, unit: int, value: Any, axis: int, places: int, **kind: bool) -> None:
         """Record that an axis of the parameter `value` lists the units of set number `unit`.
 
-        For `places` and `kind` see `Use`. If another call has recorded the axis, sets are joined.
+        It has `places` entries per unit; `kind` has fields of `Use`: counted (units are compared by
+        it), gives (it is a layer's output). If another call has recorded the axis, sets are joined.
         """
         name = self.named.get(id(value), "")
         if name not in self.names:

@@ -1,8 +1,7 @@
 """Fusion of hidden units: of several networks by optimal transport, of one by clustering.
 
 Optimal transport (Singh and Jaggi, 2020): a network's layer is a measure, in which each unit, with
-its incoming weights and bias, has the same mass. The common layer is a barycentre of these measures
-with a given number of points.
+its incoming weights and bias, has the same mass. The common layer is a barycentre of given size.
 """
 
 from __future__ import annotations
@@ -72,7 +71,9 @@ def fused_sets(
     """Fuse networks of one architecture by optimal transport of their units, layer after layer.
 
     Layers with the same units, as behind a shortcut, are fused by the same plan. Units are compared
-    by incoming weights; all other arguments are as in `fused`.
+    by incoming weights. `share` (J,) are the networks' weights in the result, `towards` (J, K)
+    those in its weights to each class; a layer's fusion starts from the strongest units of the
+    networks `order` and ends after `sweeps` iterations at most.
     """
     current = list(networks)
     for layer, uses in enumerate(units.uses):

@@ -2,8 +2,7 @@
 
 One after another (Git Re-Basin, 2023), or all to one common order at once (C²M³, 2024): there each
 network p has for each hidden layer a matrix P (L, L), doubly stochastic at first and a permutation
-at the end, which carries its units to common ones. So matchings from network to network that lead
-back to the first one are the identity.
+at the end, which carries its units to common ones: matchings in a circle are the identity.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ class UnitSets:
     """Sets of hidden units of a network, such as a layer's units, and array axes that list them.
 
     uses: for each set, all axes along which its units lie. heads: (index of an array, axis) for
-    each axis that lists the classes. largest: indices of arrays of counts; an average of networks
-    takes their maximum.
+    each axis that lists the classes. largest: indices of arrays of counts, averaged by maximum.
     """
 
     uses: tuple[tuple[Use, ...], ...]
