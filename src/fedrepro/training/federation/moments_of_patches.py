@@ -12,12 +12,19 @@ from fedrepro.networks.memory_layout import Array
 def patch_moment(
     images: Array, kernel: tuple[int, int], padding: tuple[int, int, int, int], ones: bool
 ) -> np.ndarray:
-    """Sum the outer products of all patches that a kernel (kh, kw) sees by steps of one.
+    """Sum the outer products of all patches of images that a kernel sees by steps of one pixel.
 
-    images: float32 (n, C, H, W), with zeros around them by `padding` (top, bottom, left, right);
-    ones: whether a patch has a 1 behind it. Returns float64 (C kh kw [+ 1], same). Two places of
-    the kernel share a product with all pairs as far apart: for each distance it is taken once over
-    the images, and what lies outside the places' windows, at an edge, is taken away.
+    Two places of the kernel share a product with all pairs as far apart: for each distance it is
+    taken once over the images, and what lies outside the places' windows, at an edge, is taken off.
+
+    Args:
+        images: float32 (n, C, H, W).
+        kernel: its height and width (kh, kw).
+        padding: rows and columns of zeros around an image: top, bottom, left, right.
+        ones: whether a 1 stands behind each patch, as for a bias.
+
+    Returns:
+        float64 (C kh kw, C kh kw), one larger with `ones`; a patch lists channel, row, column.
     """
     (n, channels, rows, columns), (kh, kw), (top, bottom, left, right) = (
         images.shape, kernel, padding,
