@@ -8,9 +8,27 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedrepro.core.rng import RngKey
 from fedrepro.training import autograd_trainer, engine
 from fedrepro.training.autograd_trainer import noise_of
-from fedrepro.training.minibatches import epoch_order
+from fedrepro.training.examples import Examples
+from fedrepro.training.federation.clients import initial_weights
+from fedrepro.training.minibatches import Task, epoch_order
+
+
+def clients_of(sizes, numbers, classes, dtype=torch.float32):
+    """Random examples of so many numbers, and the task of each client: as many as its size."""
+    rng, count = np.random.default_rng(3), sum(sizes)
+    x, y = rng.random((count, numbers)), rng.integers(0, classes, count)
+    rows = np.split(rng.permutation(count), np.cumsum(sizes)[:-1])
+    tasks = [Task(own, RngKey(0, 0, j)) for j, own in enumerate(rows)]
+    return Examples(torch.tensor(x, dtype=dtype), torch.tensor(y)), tasks
+
+
+def starts(net, given, tasks, dtype=torch.float32):
+    """Where the clients begin, in the precision of the examples."""
+    found = initial_weights(net, given, [task.rng for task in tasks])
+    return {name: value.astype(str(dtype)[6:]) for name, value in found.items()}
 
 
 def train(*given, path=None, block=None, **more):

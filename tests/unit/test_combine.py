@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import torch
 from torch import nn
 
 import fedrepro
-from fedrepro.api import ClientInfo, GlobalModel, LocalModels
+from fedrepro.api import ClientInfo, LocalModels
 from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -70,62 +69,39 @@ def files(trained, tmp_path, monkeypatch):
     return [f"client{place}.pt" for place in range(CLIENTS)]
 
 
-def by_the_pipeline(trained, **values) -> GlobalModel:
-    """What the method gives on the same arrays, called as the workflow's stage calls it."""
+def combined(*words, out="combined.pt"):
+    """The file that the command writes."""
+    assert main(["combine", *words, "--out", out]) == 0
+    return Path(out).read_bytes()
+
+
+def test_models_of_plain_pytorch_are_combined_as_the_pipeline_combines_its_own(trained, digits):
     states, counts = trained
-    tensors = {}
-    for layer, key in enumerate("02"):
-        tensors[f"weight{layer}"] = np.stack([state[f"{key}.weight"].T for state in states])
-        tensors[f"bias{layer}"] = np.stack([state[f"{key}.bias"] for state in states])
-    model = components("model")["mlp"].spec({"hidden": [UNITS]})
-    info = ClientInfo(training=components("training")["adam"].spec(), label_counts=counts)
-    spec = components("method")["pfnm"].spec(values)
-    local = LocalModels(model, (64,), CLASSES, tensors)
-    return spec.component.fn(local, info, rng=RngKey(0, 0), **spec.values)
-
-
-def require_equal_predictions(state, made: GlobalModel, inputs) -> None:
-    """A plain network that loads the state predicts what the global model does."""
-    plain = network(len(state["0.bias"]))
-    plain.load_state_dict(state)
-    ours = network_of(made.model, (64,), CLASSES)
-    wanted = probabilities(ours, made.tensors, None, Examples(inputs, torch.zeros(len(inputs))))
-    with torch.no_grad():
-        found = torch.softmax(plain(inputs), 1)
-    assert torch.allclose(found, wanted, atol=1e-6)
-    assert torch.equal(found.argmax(1), wanted.argmax(1))
-
-
-def test_models_of_plain_pytorch_are_combined_from_python(trained, digits):
-    states, counts = trained
+    inputs, labels = digits
     models = LocalModels.from_state_dicts(states, label_counts=counts)
+    for layer, key in enumerate("02"):
+        weights, biases = models.tensors[f"weight{layer}"], models.tensors[f"bias{layer}"]
+        assert np.array_equal(weights, [state[f"{key}.weight"].T.numpy() for state in states])
+        assert np.array_equal(biases, [state[f"{key}.bias"].numpy() for state in states])
     made = fedrepro.combine(models, "pfnm", sigma2=0.1)
-    wanted = by_the_pipeline(trained, sigma2=0.1)
+    info = ClientInfo(training=components("training")["adam"].spec(), label_counts=counts)
+    wanted = components("method")["pfnm"].fn(models, info, rng=RngKey(0, 0), sigma2=0.1)
     assert set(made.tensors) == set(wanted.tensors)
     assert all(np.array_equal(made.tensors[key], value) for key, value in wanted.tensors.items())
-    require_equal_predictions(made.state_dict(), wanted, digits[0])
-    right = network(made.tensors["bias0"].shape[1])
-    right.load_state_dict(made.state_dict())
-    assert (right(digits[0]).argmax(1) == digits[1]).float().mean() > 0.8
-
-
-def test_models_of_plain_pytorch_are_combined_from_the_command_line(trained, files, digits, capsys):
-    command = ["combine", "pfnm", *files, "--labels", "counts.csv", "--set", "sigma2=0.1"]
-    assert main([*command, "--out", "global.pt"]) == 0
-    said = capsys.readouterr().out
-    assert "read as mlp+hidden~20 on examples of shape 64 with 10 classes, 5 clients" in said
-    assert "(out, in)" in said
-    state = torch.load("global.pt", weights_only=True)
-    require_equal_predictions(state, by_the_pipeline(trained, sigma2=0.1), digits[0])
+    plain = network(made.tensors["bias0"].shape[1])
+    plain.load_state_dict(made.state_dict())
+    with torch.no_grad():
+        found = torch.softmax(plain(inputs), 1)
+    ours = network_of(made.model, (64,), CLASSES)
+    examples = Examples(inputs, torch.zeros(len(inputs)))
+    assert torch.allclose(found, probabilities(ours, made.tensors, None, examples), atol=1e-6)
+    assert (found.argmax(1) == labels).float().mean() > 0.8
 
 
 def test_a_token_and_set_say_the_same(files):
-    labels = ["--labels", "counts.csv"]
-    assert main(["combine", "pfnm+sigma2~0.5", *files, *labels, "--out", "a.pt"]) == 0
+    words = [*files, "--labels", "counts.csv"]
     settings = ["--set", "sigma2=0.5", "--set", "passes=5"]
-    assert main(["combine", "pfnm", *files, *labels, *settings, "--out", "b.pt"]) == 0
-    with open("a.pt", "rb") as one, open("b.pt", "rb") as two:
-        assert one.read() == two.read()
+    assert combined("pfnm+sigma2~0.5", *words) == combined("pfnm", *settings, *words)
 
 
 def test_rows_of_counts_are_named_or_said_to_be_in_order(trained, files, capsys):
@@ -136,16 +112,12 @@ def test_rows_of_counts_are_named_or_said_to_be_in_order(trained, files, capsys)
     Path("bare.csv").write_text("\n".join(bare))
     Path("headed.csv").write_text("\n".join([",".join("abcdefghij"), *bare]))
     Path("tabs.csv").write_text(Path("counts.csv").read_text().replace(",", "\t"))
-    for name, more in (
-        ("counts", []),
-        ("turned", []),
-        ("tabs", []),
-        ("bare", ["--in-order"]),
-        ("headed", ["--in-order", "--set", "sigma2=1e+0"]),
-    ):
-        words = ["pfnm", *files, "--labels", f"{name}.csv", *more, "--out", f"{name}.pt"]
-        assert main(["combine", *words]) == 0
-        assert Path(f"{name}.pt").read_bytes() == Path("counts.pt").read_bytes()
+    wanted = combined("pfnm", *files, "--labels", "counts.csv")
+    for name in ("turned", "tabs"):
+        assert combined("pfnm", *files, "--labels", f"{name}.csv") == wanted
+    for name in ("bare", "headed"):
+        words = [*files, "--labels", f"{name}.csv", "--in-order", "--set", "sigma2=1e+0"]
+        assert combined("pfnm", *words) == wanted
     capsys.readouterr()
     words = ["pfnm", *files, "--labels", "bare.csv", "--out", "refused.pt"]
     assert main(["combine", *words]) == 2
@@ -171,14 +143,12 @@ def test_no_file_that_is_read_is_written(files, capsys):
 def test_files_have_the_form_that_their_names_say(files):
     from safetensors.torch import load_file, save_file
 
-    words = ["combine", "average", "--labels", "counts.csv"]
-    assert main([*words, *files, "--out", "a.pt"]) == 0
-    made = torch.load("a.pt", weights_only=True)
+    words = ["average", "--labels", "counts.csv"]
+    wanted = combined(*words, *files, out="a.pt")
     for suffix in (".pth", ".safetensors", ".npz"):
-        assert main([*words, *files, "--out", f"a{suffix}"]) == 0
-    archive = torch.load("a.pth", weights_only=True)
-    found = load_file("a.safetensors"), dict(np.load("a.npz")), archive
-    for state in found:
+        combined(*words, *files, out=f"a{suffix}")
+    made, archive = (torch.load(f"a{suffix}", weights_only=True) for suffix in (".pt", ".pth"))
+    for state in (load_file("a.safetensors"), dict(np.load("a.npz")), archive):
         assert set(state) == set(made)
         assert all(np.array_equal(np.asarray(state[k]), v.numpy()) for k, v in made.items())
     for place, name in enumerate(files):  # the same models in other forms give the same model
@@ -187,8 +157,7 @@ def test_files_have_the_form_that_their_names_say(files):
         np.savez(f"client{place}.npz", **{k: v.numpy() for k, v in state.items()})
     for suffix in (".safetensors", ".npz"):
         others = [f"client{place}{suffix}" for place in range(CLIENTS)]
-        assert main([*words, *others, "--out", "b.pt"]) == 0
-        assert Path("b.pt").read_bytes() == Path("a.pt").read_bytes()
+        assert combined(*words, *others) == wanted
 
 
 def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
@@ -202,16 +171,15 @@ def test_layers_of_safetensors_are_in_the_order_of_their_numbers(tmp_path):
 
 
 def test_models_may_be_named_by_a_pattern_and_lie_in_folders_of_any_name(files):
-    words = ["combine", "average", "--labels", "counts.csv"]
-    assert main([*words, *files, "--out", "one.pt"]) == 0
+    words = ["average", "--labels", "counts.csv"]
+    wanted = combined(*words, *files)
     for folder in ("runs [1]", "a,b"):
         Path(folder).mkdir()
         for name in files:
             Path(folder, name).write_bytes(Path(name).read_bytes())
     for pattern in ("client*.pt", "runs [1]/client*.pt", "runs [1]/client[0-4].pt"):
-        assert main([*words, pattern, "--out", "two.pt"]) == 0
-        assert Path("one.pt").read_bytes() == Path("two.pt").read_bytes()
-    assert main([*words, *(f"a,b/{name}" for name in files), "--out", "two.pt"]) == 0
+        assert combined(*words, pattern) == wanted
+    assert combined(*words, *(f"a,b/{name}" for name in files)) == wanted
 
 
 def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_the_same(
@@ -221,14 +189,14 @@ def test_sizes_are_enough_where_clients_are_weighed_and_without_them_all_weigh_t
     sizes[0] = "client0,9000"
     Path("sizes.csv").write_text("\n".join(["client,examples", *sizes]))
     share = np.array([9000, *trained[1].sum(1)[1:]], float)
-    words = ["combine", "average", *files]
+    words = ["average", *files]
     for table, weights, note in (
         (["--labels", "sizes.csv"], share, False),
         ([], np.ones(CLIENTS), True),
     ):
-        assert main([*words, *table, "--out", "average.pt"]) == 0
+        combined(*words, *table)
         assert ("all weigh the same" in capsys.readouterr().out) == note
-        made = torch.load("average.pt", weights_only=True)
+        made = torch.load("combined.pt", weights_only=True)
         wanted = sum(w * s["0.bias"].numpy() for w, s in zip(weights, trained[0], strict=True))
         np.testing.assert_allclose(made["0.bias"], wanted / weights.sum(), atol=1e-6)
     assert main(["combine", "pfnm", *files, "--labels", "sizes.csv", "--out", "p.pt"]) == 2
@@ -243,8 +211,8 @@ def test_a_client_without_examples_counts_for_nothing(files, trained):
     Path("none.csv").write_text("\n".join([",".join("0" * CLASSES), *rows[1:]]))
     Path("less.csv").write_text("\n".join(rows[1:]))
     for models, name in ((files, "none"), (files[1:], "less")):
-        words = ["--labels", f"{name}.csv", "--in-order", "--out", f"{name}.pt"]
-        assert main(["combine", "average", *models, *words]) == 0
+        words = ["--labels", f"{name}.csv", "--in-order"]
+        combined("average", *models, *words, out=f"{name}.pt")
     found, wanted = (torch.load(f"{name}.pt", weights_only=True) for name in ("none", "less"))
     assert all(torch.allclose(found[key], value, atol=1e-6) for key, value in wanted.items())
 
@@ -267,9 +235,8 @@ def test_a_model_that_is_not_finite_is_refused(trained, part):
 
 
 def test_a_mixture_is_kept_with_its_weights(trained, files):
-    assert main(["combine", "weighted_ensemble", *files, "--labels", "counts.csv",
-                 "--out", "ensemble.pt"]) == 0  # fmt: skip
-    kept = torch.load("ensemble.pt", weights_only=True)
+    combined("weighted_ensemble", *files, "--labels", "counts.csv")
+    kept = torch.load("combined.pt", weights_only=True)
     for own, state in zip(kept["state_dicts"], trained[0], strict=True):
         assert all(torch.equal(own[key], state[key]) for key in state)
     assert np.allclose(kept["weights"], trained[1] / trained[1].sum(0))
@@ -278,12 +245,15 @@ def test_a_mixture_is_kept_with_its_weights(trained, files):
         fedrepro.combine(models, "uniform_ensemble").state_dict()
 
 
-def test_the_page_says_what_works(trained, files):
+def test_the_page_says_what_works(trained, files, capsys):
     """docs/combine.md, word for word: the command, and the block in Python."""
     page = (ROOT / "docs/combine.md").read_text()
     (command,) = re.findall(r"^    fedrepro (combine .*)$", page, re.M)
     words = [sorted(map(str, Path().glob(w))) if "*" in w else [w] for w in command.split()]
     assert main([part for word in words for part in word]) == 0
+    said = capsys.readouterr().out
+    assert "read as mlp+hidden~20 on examples of shape 64 with 10 classes, 5 clients" in said
+    assert "(out, in)" in said
     (code,) = re.findall(r"```python\n(.*?)```", page, re.S)
     torch.save(torch.from_numpy(trained[1]), "counts.pt")
     names: dict[str, object] = {}
@@ -292,27 +262,13 @@ def test_the_page_says_what_works(trained, files):
     assert all(torch.equal(state[k], v) for k, v in names["network"].state_dict().items())
 
 
-class Named(nn.Module):
-    """Layers with names of their own, and one that is square."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.fc1, self.fc2 = nn.Linear(6, 5), nn.Linear(5, 5), nn.Linear(5, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc2(torch.relu(self.fc1(torch.relu(self.inner(x)))))
-
-
 def test_names_and_square_layers_come_back_as_they_were():
     """The average of equal networks is that network: a square weight is not turned around."""
-    own = Named()
+    own = nn.ModuleDict({"in": nn.Linear(6, 5), "fc1": nn.Linear(5, 5), "fc2": nn.Linear(5, 3)})
     models = LocalModels.from_state_dicts([own.state_dict()] * 3, label_counts=np.ones((3, 3)))
     found = fedrepro.combine(models, "average").state_dict()
+    assert found.keys() == own.state_dict().keys()
     assert all(torch.allclose(found[key], value) for key, value in own.state_dict().items())
-    other = Named()
-    other.load_state_dict(found)
-    x = torch.rand(4, 6)
-    assert torch.allclose(own(x), other(x), atol=1e-6)
 
 
 def test_convolutions_are_read_with_the_model_they_are():
@@ -372,11 +328,6 @@ def without(state, *keys):
     return {key: value for key, value in state.items() if key not in keys}
 
 
-def quantised(tensor: torch.Tensor) -> torch.Tensor:
-    with warnings.catch_warnings(action="ignore"):  # PyTorch will have them no longer
-        return torch.quantize_per_tensor(tensor, 0.1, 0, torch.qint8)
-
-
 TWO = layers((5, 6), (3, 5))
 REFUSED = {
     "turned around": ([without(TWO, "a.weight") | {"a.weight": torch.ones(6, 5)}],
@@ -395,7 +346,6 @@ REFUSED = {
     "nothing": ([], "no state dicts are given"),
     "a network": ([network()], "is not a state dict"),
     "sparse": ([TWO | {"a.weight": torch.ones(5, 6).to_sparse()}], "'a.weight' is not a plain"),
-    "quantised": ([TWO | {"a.weight": quantised(torch.ones(5, 6))}], "'a.weight' is not a plain"),
     "of no numbers": ([TWO | {"a.weight": torch.ones(5, 6, device="meta")}],
                       "'a.weight' is not a plain"),
     "too large": ([TWO | {"a.bias": torch.full((5,), 1e300, dtype=torch.double)}], "not finite"),
@@ -428,12 +378,10 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["distillation"], "needs data of the clients (--clients-data)"),
         (["pfnm"], "needs label counts (--labels, a row per client"),
         (["pfnm", "--set", "sigma=1"], "did you mean 'sigma2'"),
-        (["pfnm", "--set", "sigma2=-1"], "must be above 0"),
         (["pfnm", "--set", "sigma2=1,2"], "lists several values"),
         (["pfnm", "--labels", "short.csv"], "has 4 rows of counts for 5 models"),
         (["pfnm", "--labels", "narrow.csv", "--in-order"], "(5, 9)"),
         (["pfnm", "--labels", "missing.csv"], "missing.csv cannot be read"),
-        (["pfnm", "--labels", "more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "named_more.csv"], "has 6 rows of counts for 5 models"),
         (["pfnm", "--labels", "zero.csv"], "not all 0"),
         (["pfnm", "--labels", "huge.csv"], "whole numbers of at most 13 digits"),
@@ -445,21 +393,17 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
         (["average", "--labels", "counts.csv", "--out", "pipe"], "cannot write pipe: it is a pipe"),
         (["average", "--labels", "counts.csv", "--out", "."], "cannot write .: it is a folder"),
         (["pfnm", "--set", "sigma2=1+gamma0~2"], "cannot be read from '1+gamma0~2'"),
-        (["pfnm", "--set", "gamma0~2+sigma2=1"], "unknown parameter"),
         (["pfnm", "--set", "sigma2"], "is not of the form name=value"),
         (["average", "--shape", "9" * 5000], "is not of the form 28,28"),
         (["average", "client0.pt"], "is given twice"),
         (["client0.pt"], "client0.pt is a file: name the method before it"),
-        (["client*.pth"], "client*.pth is a file: name the method before it"),
         (["average", "client*.pth"], "models: no file fits 'client*.pth'"),
         (["average", "--out", "a.bin"], "must end in .pt or .pth or .safetensors or .npz"),
-        (["average", "--out", "a"], "must end in .pt or .pth or .safetensors or .npz"),
         (["uniform_ensemble", "--out", "e.npz"], "networks with their weights go into one .pt"),
         (["average", "bad.safetensors"], "bad.safetensors cannot be read as a state dict"),
         (["average", "none.pt"], "none.pt is missing"),
         (["average", "counts.csv"], "counts.csv cannot be read as a state dict"),
         (["average", "cut.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
-        (["average", "text.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
         (["average", "empty.pt"], "state dict (it is cut short, or no file of PyTorch); save one"),
         (["average", "whole.pt"], "dict (it holds torch.nn.modules.linear.Linear, and no code"),
     ],
@@ -467,20 +411,18 @@ def test_layers_are_in_the_order_of_the_state_dict_or_as_it_is_told():
 @pytest.mark.usefixtures("within_a_minute")
 def test_a_mistake_on_the_command_line_is_one_sentence(words, sentence, files, trained, capsys):
     rows = [",".join(map(str, row)) for row in trained[1]]
-    for name, kept in (("short", rows[1:]), ("narrow", [row.rpartition(",")[0] for row in rows])):
-        with open(f"{name}.csv", "w") as file:
-            file.write("\n".join(kept))
     ones = [",".join("1" * CLASSES)] * (CLIENTS - 1)
     odd = {"huge": str(2**63), "long": "1" * 5000, "large": "9" * 13, "field": "a" * 200_000}
     tables = {name: [",".join([cell, *"1" * (CLASSES - 1)]), *ones] for name, cell in odd.items()}
-    tables |= {"more": [*rows, rows[0]], "zero": [",".join("0" * CLASSES)] * CLIENTS}
-    tables["named_more"] = [",".join("abcdefghij"), *tables["more"]]
+    tables |= {"short": rows[1:], "narrow": [row.rpartition(",")[0] for row in rows]}
+    tables["zero"] = [",".join("0" * CLASSES)] * CLIENTS
+    tables["named_more"] = [",".join("abcdefghij"), *rows, rows[0]]
     for name, lines in tables.items():
         Path(f"{name}.csv").write_text("\n".join(lines))
     os.mkfifo("pipe")
     torch.save(torch.nn.Linear(2, 2), "whole.pt")
     half = Path(files[0]).read_bytes()[:500]
-    named = {"cut.pt": half, "text.pt": b"hello", "empty.pt": b"", "bad.safetensors": b"no"}
+    named = {"cut.pt": half, "empty.pt": b"", "bad.safetensors": b"no"}
     for name, held in named.items():
         Path(name).write_bytes(held)
     out = [] if "--out" in words else ["--out", "global.pt"]

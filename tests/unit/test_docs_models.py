@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import loaded
+import jobs
 import pytest
 
+from fedrepro.core import plugins
 from fedrepro.core.registry import components, parse_token
+from fedrepro.core.state_and_model_files import read_models
 from fedrepro.networks.predict import network_of
 from fedrepro.training.optimiser_steps import Layout
 
@@ -41,26 +43,14 @@ def test_numbers_of_parameters_are_those_of_the_networks(token, count, data):
     assert f"{found:,}" == count
 
 
-def test_the_example_of_ones_own_model_trains(tmp_path):
+def test_the_example_of_ones_own_model_trains(tmp_path, monkeypatch):
     code = next(code for code in re.findall(r"```python\n(.*?)```", PAGE, re.S) if "hourgl" in code)
     (tmp_path / "hourglass.py").write_text(code)
-    # a second folder of the package stands for the file in src/fedrepro/models
-    start = (
-        "import sys, fedrepro.components.models as found; found.__path__.append(sys.argv[1])\n"
-        "from fedrepro.cli.main import main\n"
-        "import json\n"
-        "def stage(**keys): assert main(['job', json.dumps(keys)]) == 0\n"
-        "digits = {'name': 'digits'}\n"
-        "stage(stage='prepare', dataset=digits, out='d')\n"
-        "split = {'dataset': digits, 'partition': {'name': 'iid', 'clients': 2}, 'data': 'd',\n"
-        "         'trials': [0, 0]}\n"
-        "stage(stage='partition', **split, out='p')\n"
-        "stage(stage='train', **split, model={'name': 'hourglass', 'narrow': 5}, clients=[0, 1],\n"
-        "      training={'name': 'sgd', 'epochs': 1, 'init': 'fan_in'},\n"
-        "      members='p/partition.parquet', out='m')\n"
-        "from fedrepro.core.state_and_model_files import read_models\n"
-        "print(read_models(['m/local.parquet'], [0])[0].tensors['weight1'].shape)\n"
-    )
-    run = loaded.python(["-c", start, str(tmp_path)], tmp_path)
-    assert run.returncode == 0, run.stderr
-    assert "(2, 100, 5)" in run.stdout
+    monkeypatch.setenv(plugins.NAMED, str(tmp_path / "hourglass.py"))
+    made = jobs.divided(tmp_path, "iid+clients~2", trials="0")
+    made += ["--model", "hourglass+narrow~5", "--training", "sgd+epochs~1+init~fan_in"]
+    made += ["--clients", "0-1", "--out", tmp_path / "m"]
+    assert jobs.stage("train", *made) == 0
+    assert read_models([tmp_path / "m"], [0])[0].tensors["weight1"].shape == (2, 100, 5)
+    monkeypatch.setenv(plugins.NAMED, "")
+    assert "hourglass" not in components("model")

@@ -118,10 +118,8 @@ def test_every_module_of_an_extra_says_which_extra_it_is_of():
     for module, extra in EXTRAS.items():
         said = str(sentence_for(ModuleNotFoundError("no", name=f"{module}.part")))
         assert f"(the extra {extra})" in said
-        packages, owners = (
-            names(re.findall("'(.*?)'", said)),
-            names(packages_distributions()[module]),
-        )
+        packages = names(re.findall("'(.*?)'", said))
+        owners = names(packages_distributions()[module])
         assert owners <= packages
         assert "fedrepro" not in packages  # no index need have it
         assert owners & names(PROJECT["optional-dependencies"][extra]), module

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contract import METHODS, allowed, as_split, call, made_of
+from contract import METHODS, as_split, call
 from hypothesis import given as hypothesis_given
 from hypothesis import strategies as st
 from problems import CLASSES, FEATURES, problem
@@ -33,7 +33,6 @@ from fedrepro.networks.predict import gated_logits, network_of, probabilities
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
 from fedrepro.stages.aggregate import _sent
 from fedrepro.training.examples import Examples
-from fedrepro.training.federation.clients import initial_weights
 
 IN, OUT, CLIENTS = 5, 4, 3
 SEEDS = st.integers(0, 10_000)
@@ -81,12 +80,20 @@ def test_conjugate_gradients_solve_the_whole_system(seed):
 
 
 @hypothesis_given(SEEDS)
-def test_equal_factors_give_the_parameter_average(seed):
+def test_special_factors_give_averages_that_are_known(seed):
+    """Equal ones the plain one, unit errors RegMean, diagonal ones that weighted by Fisher's."""
     weights, inputs, errors, share = drawn(seed)
-    found, _ = kronecker_mean(weights, same(inputs[0]), same(errors[0]), share)
-    assert np.allclose(found, mean_of(weights, share), atol=1e-8)
-    again = regression_mean(weights, same(inputs[0]), share)
-    assert np.allclose(again, mean_of(weights, share), atol=1e-8)
+    average, alike = mean_of(weights, share), same(inputs[0])
+    found, _ = kronecker_mean(weights, alike, same(errors[0]), share)
+    assert np.allclose(found, average, atol=1e-8)
+    assert np.allclose(regression_mean(weights, alike, share), average, atol=1e-8)
+    found, _ = kronecker_mean(weights, inputs, same(np.eye(OUT)), share)
+    assert np.allclose(found, regression_mean(weights, inputs, share), atol=1e-6)
+    a, g = (np.stack([np.diag(np.diag(one)) for one in each]) for each in (inputs, errors))
+    fisher = np.stack([np.outer(np.diag(x), np.diag(y)) for x, y in zip(a, g, strict=True)])
+    whole = share[:, None, None] * fisher
+    found, _ = kronecker_mean(weights, a, g, share)
+    assert np.allclose(found, (whole * weights).sum(0) / whole.sum(0), atol=1e-6)
 
 
 @hypothesis_given(SEEDS)
@@ -113,23 +120,6 @@ def test_the_plain_descent_is_its_steps_one_by_one(seed, steps):
     found = plain_descent(applied, start, pull, steps)
     assert np.allclose(found, x, rtol=1e-6, atol=1e-7)
     assert not np.isfinite(plain_descent(lambda w: 100 * applied(w), start, pull, 10_000)).any()
-
-
-@hypothesis_given(SEEDS)
-def test_with_unit_errors_it_is_regmean(seed):
-    weights, inputs, _, share = drawn(seed)
-    found, _ = kronecker_mean(weights, inputs, same(np.eye(OUT)), share)
-    assert np.allclose(found, regression_mean(weights, inputs, share), atol=1e-6)
-
-
-@hypothesis_given(SEEDS)
-def test_with_diagonal_factors_it_is_the_fisher_weighted_average(seed):
-    weights, inputs, errors, share = drawn(seed)
-    a, g = (np.stack([np.diag(np.diag(one)) for one in each]) for each in (inputs, errors))
-    fisher = np.stack([np.outer(np.diag(x), np.diag(y)) for x, y in zip(a, g, strict=True)])
-    whole = share[:, None, None] * fisher
-    found, _ = kronecker_mean(weights, a, g, share)
-    assert np.allclose(found, (whole * weights).sum(0) / whole.sum(0), atol=1e-6)
 
 
 @hypothesis_given(SEEDS)
@@ -211,10 +201,8 @@ def test_a_gate_of_even_weights_is_the_mean_of_logits():
 def test_gradients_of_a_gate_are_differences_of_its_loss(deep):
     rng = np.random.default_rng(1)
     logits, labels = rng.normal(size=(8, 6)), rng.integers(0, 3, 8)
-    gate = {
-        "weight0": rng.normal(size=(6, 4 if deep else 3)),
-        "bias0": rng.normal(size=4 if deep else 3),
-    }
+    units = 4 if deep else 3
+    gate = {"weight0": rng.normal(size=(6, units)), "bias0": rng.normal(size=units)}
     if deep:
         gate |= {"weight1": rng.normal(size=(4, 3)), "bias1": rng.normal(size=3)}
 
@@ -261,7 +249,6 @@ MERGING = [
     *("fisher_merge", "regmean", "regmean_plus", "fedfisher_diagonal", "fedfisher_kfac", "fedlpa"),
     *("matched_regmean", "matched_kfac", "task_arithmetic", "c2m3", "weight_matching"),
 ]
-ONE_START = [name for name in METHODS if METHODS[name].meta["one_start"]]
 
 
 @pytest.fixture(scope="module")
@@ -292,19 +279,19 @@ def test_of_equal_models_it_makes_the_same_again(name, given):
 
 
 @pytest.mark.parametrize(
-    ("name", "values"),
-    [("fedlpa", {"damping": 1e12}), ("regmean", {"ridge": 1e9}), ("fedfisher_kfac", {})],
+    ("name", "values"), [("fedlpa", {"damping": 1e12}), ("regmean", {"ridge": 1e9})]
 )
 def test_at_its_limit_it_is_the_parameter_average(name, values, given):
-    """Of K-FAC that is where all factors are nothing: a dead network has no opinion."""
-    if name == "fedfisher_kfac":
-        dead = {k: np.zeros_like(v) for k, v in given.models.tensors.items()}
-        dead["bias0"] = dead["bias0"] - 1 - np.arange(4, dtype=np.float32)[:, None]
-        given = with_models(given, dead)
-        found = call(name, given, **values).tensors["bias0"]
-        assert np.allclose(found, call("average", given).tensors["bias0"], atol=1e-6)
-        return
     assert close(call(name, given, **values).tensors, call("average", given).tensors, 1e-4)
+
+
+def test_of_dead_networks_k_fac_is_the_parameter_average(given):
+    """All factors are nothing: they have no opinion."""
+    dead = {k: np.zeros_like(v) for k, v in given.models.tensors.items()}
+    dead["bias0"] = dead["bias0"] - 1 - np.arange(4, dtype=np.float32)[:, None]
+    own = with_models(given, dead)
+    found, average = (call(name, own).tensors["bias0"] for name in ("fedfisher_kfac", "average"))
+    assert np.allclose(found, average, atol=1e-6)
 
 
 def test_fedlpa_as_published_goes_down_from_its_expectation(given):
@@ -318,9 +305,8 @@ def test_fedlpa_as_published_goes_down_from_its_expectation(given):
     alike.models.tensors["weight0"][0] += 1  # another model, and the answers of all as before
     prepared = METHODS["fedlpa"].meta["prepare"](alike.models, alike.info, rng=RngKey(0))
     info = replace(alike.info, example_counts=np.full(4, 10))
-    found = METHODS["fedlpa"].fn(
-        alike.models, info, rng=RngKey(0), prepared=prepared[1:2] * 4, solver="expectation"
-    )
+    more = {"prepared": prepared[1:2] * 4, "solver": "expectation"}
+    found = METHODS["fedlpa"].fn(alike.models, info, rng=RngKey(0), **more)
     mean = {k: v.mean(axis=0, keepdims=True) for k, v in alike.models.tensors.items()}
     assert close(found.tensors, mean, 1e-4)
 
@@ -344,10 +330,9 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     assert not np.allclose(plus.tensors["weight1"], plain.tensors["weight1"], atol=1e-3)
     ledger = given.clients.ledger
     ledger.begin()
-    info = replace(given.info, clients=given.clients)
+    how = {"info": replace(given.info, clients=given.clients), "rng": RngKey(0)}
     method = METHODS["regmean_plus"]
-    prepared = method.meta["prepare"](given.models, info, rng=RngKey(0))
-    method.fn(given.models, info, rng=RngKey(0), prepared=prepared)
+    method.fn(given.models, **how, prepared=method.meta["prepare"](given.models, **how))
     below = sum(given.models.tensors[name][0].nbytes for name in ("weight0", "bias0"))
     assert ledger.spent.traffic.bytes_down == 4 * below
     exchanges, sent = _sent("one_shot", given.models, plus, ledger.spent)
@@ -355,32 +340,10 @@ def test_regmean_plus_is_regmean_in_the_lowest_layer_and_sends_each_layer_down_o
     assert sent.messages_up == 2 * sent.messages_down == 8
 
 
-def test_answers_about_their_own_models_take_no_further_exchange(given):
-    ledger = given.clients.ledger
-    ledger.begin()
-    found = METHODS["regmean"].meta["prepare"](given.models, given.info, rng=RngKey(0))
-    exchanges, sent = _sent("one_shot", given.models, None, ledger.spent)
-    assert exchanges == 1
-    assert sent.messages_up == 4
-    numbers = [len(value) * (len(value) + 1) // 2 for one in found for value in one.values()]
-    models = sum(value.nbytes for value in given.models.tensors.values())
-    assert sent.bytes_up == models + 4 * sum(numbers)
-
-
 def test_task_arithmetic_at_one_is_the_plain_mean_and_at_nothing_the_start(given):
     plain = call("average", given, weighted=False).tensors
     assert close(call("task_arithmetic", given).tensors, plain, 1e-5)
     assert close(call("task_arithmetic", given, scale=1e-9).tensors, given.info.start, 1e-6)
-
-
-def test_the_start_is_that_of_the_clients_training(given):
-    """Whoever asks, a client or the server, draws the common start of a trial."""
-    clients = given.clients
-    settings = replace(clients.settings, shared_init=True)
-    one, two = (
-        initial_weights(clients.network, settings, [RngKey(0, 3, client=c)]) for c in (-1, 2)
-    )
-    assert close(one, two, 0)
 
 
 def test_the_best_client_is_the_best_on_everybodys_validation_examples(given):
@@ -422,23 +385,18 @@ def test_a_gate_that_leaves_examples_is_fitted_to_the_others_and_chosen_by_these
     assert close(call("fens", other, leave=True).gate, made.gate, 0)
     assert not close(call("fens", other).gate, call("fens", given).gate, 0)
     # and its accuracy at the clients counts these alone
-    rows = list(data.validation)
-    split = EvaluationSplit(
-        data.validated, data.validated.targets.numpy(), (FEATURES,), CLASSES, rows
-    )
-    counted = [row[1::2] for row in rows]
-    right = correct(made, split)[np.concatenate(counted)].mean()
+    labels, rows = data.validated.targets.numpy(), list(data.validation)
+    split = EvaluationSplit(data.validated, labels, (FEATURES,), CLASSES, rows)
+    right = correct(made, split)[np.concatenate([row[1::2] for row in rows])].mean()
     found = {n.metric: n.value for n in measure(made, {"client_validation": split})}
     assert found["accuracy"] == pytest.approx(right)
 
 
-@pytest.mark.parametrize("name", ONE_START)
-def test_models_of_different_starts_are_refused(name):
-    training = {"name": min(METHODS[name].meta["trainings"], default="adam")}
+def test_models_of_different_starts_are_refused():
+    methods = [{"name": "ties"}]
     with pytest.raises(FedreproError, match="each client draws its own: set shared_init"):
-        small(methods=[{"name": name}], training=training)
-    training["shared_init"] = True
-    small(methods=[{"name": name}], training=training)
+        small(methods=methods, training={"name": "adam"})
+    small(methods=methods, training={"name": "adam", "shared_init": True})
 
 
 def test_a_grid_is_no_larger_than_the_budget():
@@ -471,12 +429,11 @@ def test_the_divergence_is_that_of_its_definition_and_no_less_than_nothing():
 
 def test_the_ensemble_is_the_mean_of_logits(given):
     network = network_of(given.models.model, (FEATURES,), CLASSES)
-    x = torch.from_numpy(given.inputs[:7])
+    x, tensors = torch.from_numpy(given.inputs[:7]), given.models.tensors
     each = [
-        network.logits({k: torch.from_numpy(v[j]) for k, v in given.models.tensors.items()}, x)
-        for j in range(given.models.clients)
+        network.logits({k: torch.from_numpy(v[j]) for k, v in tensors.items()}, x) for j in range(4)
     ]
-    found = _mean_logits(network, given.models.tensors, "cpu")(x)
+    found = _mean_logits(network, tensors, "cpu")(x)
     assert torch.allclose(found, torch.stack(each).mean(0), atol=1e-5)
 
 
@@ -498,26 +455,21 @@ def test_made_inputs_are_of_their_classes_to_the_ensemble_and_lie_between_0_and_
 
 def test_of_a_single_client_the_student_learns_that_client(given):
     """Distillation without data: from a fresh start it comes to predict what one model does."""
-    one = {k: v[:1] for k, v in given.models.tensors.items()}
-    own = with_models(given, one)
+    own = with_models(given, {k: v[:1] for k, v in given.models.tensors.items()})
     own = replace(own, info=replace(own.info, example_counts=own.info.example_counts[:1]))
-    item = METHODS["dense"]
-    info = allowed(own.info, item)
     inputs = torch.from_numpy(np.random.default_rng(0).random((200, FEATURES), np.float32))
     network = network_of(own.models.model, (FEATURES,), CLASSES)
 
-    def apart(made) -> float:
-        examples = Examples(inputs, torch.zeros(len(inputs)))
-        scores = [
-            probabilities(network, tensors, None, examples) for tensors in (one, made.tensors)
-        ]
-        return float((scores[0] - scores[1]).abs().mean())
+    def scores(tensors):
+        return probabilities(network, tensors, None, Examples(inputs, torch.zeros(len(inputs))))
 
     values = {"start": "fresh", "lr": 0.1, "temperature": 1.0, "generator_lr": 0.02}
-    values = {**FEW, **values, "generator_steps": 20, "batch_size": 64}
-    short = made_of(item, own.models, info, {**values, "epochs": 1})
-    long = made_of(item, own.models, info, {**values, "epochs": 20})
-    assert apart(long) < apart(short) / 2
+    values = FEW | values | {"generator_steps": 20, "batch_size": 64}
+    short, long = (call("dense", own, **(values | {"epochs": epochs})) for epochs in (1, 20))
+    far, near = (
+        (scores(made.tensors) - scores(own.models.tensors)).abs().mean() for made in (short, long)
+    )
+    assert near < far / 2
     assert long.diagnostics["student_gap"] < short.diagnostics["student_gap"] / 2
 
 
@@ -532,11 +484,3 @@ def test_the_steps_of_the_generator_are_those_of_adam():
         mean = sum((1 - one) * one ** (t - 1 - k) * slopes[k] for k in range(t)) / (1 - one**t)
         square = sum((1 - two) * two ** (t - 1 - k) * slopes[k] ** 2 for k in range(t))
         assert np.allclose(found[t - 1], mean / np.sqrt(square / (1 - two**t)), atol=1e-4)
-
-
-def test_it_may_also_start_afresh(given):
-    average = call("average", given).tensors
-    fresh = call("dense", given, start="fresh", **FEW).tensors
-    begun = call("dense", given, **FEW).tensors
-    far = [sum(float(np.abs(m[k] - average[k]).sum()) for k in average) for m in (fresh, begun)]
-    assert far[1] < far[0]

@@ -102,5 +102,3 @@ def test_an_exhibit_names_them_with_parameters_and_training_of_its_own():
     assert specs["FedProx"].spec.token == "fedavg+proximal~0.01"
     assert specs["strong"].spec.token == "fedavg+proximal~1"
     assert specs["FedSGD"].training == {"batch_size": None}
-    with pytest.raises(FedreproError, match="did you mean 'fedprox'"):
-        small(methods=[{"name": "fedproxx"}])

@@ -8,24 +8,24 @@ import numpy as np
 import plain
 import pytest
 import torch
-from plain import train
+from plain import clients_of, starts, train
 from torch.nn import functional
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of, probabilities
+from fedrepro.networks.torch_modules import ModuleNetwork
 from fedrepro.training.autograd_trainer import right_predictions
 from fedrepro.training.engine import is_compiled
-from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Correction, Entropy, GaussianPrior, Proximal, with_prior
-from fedrepro.training.minibatches import Task
 from fedrepro.training.optimiser_steps import Layout
 from fedrepro.training.training_settings import Procedure, settings_of
 
 CLASSES = 4
 SIZES = [21, 3, 16, 8, 1]  # whole minibatches of 8, short ones, less than one
+PATHS = ["compiled", "grouped", "loop"]
 TOLERANCES = [(torch.float64, 1e-10), (torch.float32, 1e-5)]
 
 
@@ -39,6 +39,11 @@ def conv(*layout):
 
 def beliefs(layers):
     return lambda w, x, n: plain.variational(w, x, n, layers)
+
+
+def residual(w, x, noise):
+    body = components("model")["resnet8"].fn((1, 8, 8), CLASSES, width=2).to(x.dtype)
+    return torch.func.functional_call(body, w, (x.view(-1, 1, 8, 8),))
 
 
 LENET, KEYWORD = {"channels": [3, 5]}, {"channels": [2, 3, 2, 3], "kernel": 3, "pool_every": 2}
@@ -65,6 +70,7 @@ MODELS = {
     ),
     "variational": ("variational_mlp", {"hidden": [5]}, (6,), beliefs(2)),
     "variational-deep": ("variational_mlp", DEEP, (6,), beliefs(3)),
+    "module": ("resnet8", {"width": 2}, (8, 8), residual),
 }
 
 
@@ -79,22 +85,10 @@ def network(name):
 
 
 def problem(name, dtype):
-    rng = np.random.default_rng(3)
-    shape, count = MODELS[name][2], sum(SIZES)
-    values = rng.random((count, int(np.prod(shape))))
+    examples, tasks = clients_of(SIZES, int(np.prod(MODELS[name][2])), CLASSES, dtype)
     if name.startswith("char-lstm"):
-        values = rng.integers(0, CLASSES, values.shape).astype(float)
-    examples = Examples(
-        torch.tensor(values, dtype=dtype), torch.tensor(rng.integers(0, CLASSES, count))
-    )
-    rows = np.split(rng.permutation(count), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
-
-
-def starts(net, given, tasks, dtype):
-    kind = np.float64 if dtype == torch.float64 else np.float32
-    found = initial_weights(net, given, [task.rng for task in tasks])
-    return {name: value.astype(kind) for name, value in found.items()}
+        examples.inputs.mul_(CLASSES).floor_()
+    return examples, tasks
 
 
 def ready(name, dtype=torch.float64, **values):
@@ -133,8 +127,8 @@ def test_every_path_equals_a_plain_loop_per_client(name, dtype, tolerance, optim
     lr = 0.05 if optimiser == "sgd" else 1e-3
     net, examples, tasks, given, start = ready(name, dtype, training=optimiser, lr=lr)
     expected = looped(name, examples, tasks, given, start)
-    for path in ways(net, ()):
-        for block in (1, 2, 5):
+    for path in ways(net):
+        for block in (2, 5) if path == "grouped" else (1,):
             found = train(net, examples, tasks, given, start, path=path, block=block)
             agree(found, expected, tolerance)
 
@@ -145,8 +139,8 @@ def test_clients_may_have_learning_rates_and_steps_of_their_own(name, optimiser)
     net, examples, tasks, given, start = ready(name, training=optimiser, lr=0.02)
     own = [(0.05, 7), (0.001, 2), (0.02, 1), (0.0, 4), (0.03, 9)]
     tasks = [replace(t, lr=lr, steps=steps) for t, (lr, steps) in zip(tasks, own, strict=True)]
-    for block in (1, 5):
-        found = train(net, examples, tasks, given, start, block=block)
+    for path in ways(net):
+        found = train(net, examples, tasks, given, start, path=path, block=2)
         check(name, examples, tasks, given, start, found, 1e-10)
     assert found.steps.tolist() == [7, 2, 1, 4, 9]
 
@@ -168,11 +162,12 @@ def proximal(weights, start, x):
     return 0.3 * sum(((weights[k] - start[k]) ** 2).sum() for k in start)
 
 
-@pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
+@pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm", "module"])
 def test_the_proximal_term_pulls_to_the_received_weights(name):
-    net, examples, tasks, given, start = ready(name, epochs=3)
-    found = train(net, examples, tasks, given, start, terms=[Proximal(0.3)], block=2)
-    check(name, examples, tasks, given, start, found, 1e-10, proximal)
+    net, examples, tasks, given, start = ready(name, epochs=2)
+    for path in ways(net):
+        found = train(net, examples, tasks, given, start, terms=[Proximal(0.3)], block=2, path=path)
+        check(name, examples, tasks, given, start, found, 1e-10, proximal)
 
 
 @pytest.mark.parametrize("name", ["mlp", "valid-cnn", "char-lstm"])
@@ -185,26 +180,31 @@ def test_a_correction_is_added_to_the_gradient_of_every_step(name, optimiser):
     def extra(weights, first, x):
         return sum((0.3 * first[k] * weights[k]).sum() for k in first)
 
-    given_terms = {"terms": [Correction()], "reference": own}
-    for block in (1, 2):
-        found = train(net, examples, tasks, given, start, block=block, **given_terms)
+    terms = {"terms": [Correction()], "reference": own}
+    for path in ways(net):
+        found = train(net, examples, tasks, given, start, path=path, block=2, **terms)
         check(name, examples, tasks, given, start, found, 1e-10, extra)
     with pytest.raises(FedreproError, match="a correction of every step needs `reference`"):
         train(net, examples, tasks, given, start, terms=[Correction()])
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
 @pytest.mark.parametrize("over", ["example", "minibatch"])
-def test_the_entropy_term_is_its_formula(over):
-    net, examples, tasks, given, start = ready("mlp", epochs=3)
+@pytest.mark.parametrize(("name", "layers"), [("mlp", 3), ("logistic", 1)])
+def test_the_entropy_term_is_its_formula(name, layers, over, momentum):
+    """With another term, moved in the product or by an optimiser."""
+    net, examples, tasks, given, start = ready(name, epochs=3, momentum=momentum)
 
     def extra(weights, first, x):
-        p = torch.softmax(plain.mlp(weights, x, None, 3), 1)
+        p = torch.softmax(plain.mlp(weights, x, None, layers), 1)
         entropy = -(p * p.log()).sum(1)
         entropy = entropy.mean() if over == "minibatch" else entropy
-        return 0.7 * torch.relu(1.3 - entropy).mean()
+        return 0.7 * torch.relu(1.3 - entropy).mean() + proximal(weights, first, x)
 
-    found = train(net, examples, tasks, given, start, terms=[Entropy(1.3, 0.7, over)], block=2)
-    check("mlp", examples, tasks, given, start, found, 1e-10, extra)
+    terms = [Entropy(1.3, 0.7, over), Proximal(0.3)]
+    for path in ways(net):
+        found = train(net, examples, tasks, given, start, terms=terms, block=2, path=path)
+        check(name, examples, tasks, given, start, found, 1e-10, extra)
 
 
 PRIORS = {
@@ -215,7 +215,7 @@ PRIORS = {
 }
 
 
-@pytest.mark.parametrize("path", ["loop", "grouped", "compiled"])
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("case", PRIORS)
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 @pytest.mark.parametrize("name", ["variational", "variational-deep"])
@@ -272,23 +272,18 @@ def test_at_the_prior_the_divergence_has_no_gradient(path):
 
 LENET5 = {"channels": [6, 16], "hidden": [120, 84], "padding": "valid", "bias": False}
 DENSES = {"channels": [128] * 3, "hidden": None, "kernel": 3, "padding": "valid", "pools": 2}
-CIFAR = {"hidden": [128], "kernel": 3, "padding": "valid", "pool_every": 2}
 PUBLISHED = [
-    ("mlp", {"hidden": [200, 200]}, (28, 28), 199_210),
-    ("cnn", {}, (28, 28), 1_663_370),
-    ("cnn", CIFAR, (3, 32, 32), 1_626_442),
     # FedFisher's LeNet: 25·6 + 150·16 + 256·120 + 120·84 + 84·10
-    ("cnn", LENET5, (28, 28), 44_190),
+    (LENET5, (28, 28), 44_190),
     # DENSE's code on CIFAR-10: 28·128 + 2 (1152 + 1) 128 + (4·4·128 + 1) 10
-    ("cnn", DENSES, (3, 32, 32), 319_242),
-    # 2 × (784·400 + 400 + 400·10 + 10)
-    ("variational_mlp", {}, (28, 28), 636_020),
+    (DENSES, (3, 32, 32), 319_242),
 ]
 
 
-@pytest.mark.parametrize(("model", "values", "shape", "count"), PUBLISHED)
-def test_networks_have_the_papers_numbers_of_parameters(model, values, shape, count):
-    found = network_of(components("model")[model].spec(values), shape, 10)
+@pytest.mark.parametrize(("values", "shape", "count"), PUBLISHED)
+def test_networks_have_the_papers_numbers_of_parameters(values, shape, count):
+    """Those that docs/models.md does not name."""
+    found = network_of(components("model")["cnn"].spec(values), shape, 10)
     assert Layout(found.shapes).numbers == count
 
 
@@ -296,47 +291,36 @@ def chosen(net, device, terms):
     return is_compiled(Procedure(net, procedure("sgd"), terms), device)
 
 
-def ways(net, terms, device="cpu"):
-    compiled = chosen(net, device, terms)
-    return ("compiled", "grouped", "loop") if compiled else ("grouped", "loop")
+def ways(net):
+    return ("grouped", "loop") if isinstance(net, ModuleNetwork) else PATHS
 
 
 class Weighed(Entropy):
     """A term of a method's own."""
 
 
-def test_terms_that_are_not_written_out_are_differentiated_automatically():
-    net = network("mlp")
-    assert chosen(net, "cpu", ())
-    assert chosen(net, "cpu", (Entropy(), Entropy()))
-    assert not chosen(net, "cpu", (Entropy(), Weighed()))
-    assert chosen(network("mlp-dropout"), "cpu", (Entropy(),))
-    assert not chosen(net, "cuda", ())
-    assert chosen(network("fedavg-cnn"), "cpu", (Entropy(),))
-
-
-WRITTEN_OUT = {
-    "entropy": [Entropy(1.3, 0.7)],
-    "entropy of the minibatch": [Entropy(1.37, 0.7, "minibatch")],
-    "several": [Entropy(1.3), Proximal(0.2)],
-}
-
-
-@pytest.mark.parametrize("terms", WRITTEN_OUT)
-@pytest.mark.parametrize("name", ["mlp", "logistic"])
-@pytest.mark.parametrize("moved", [True, False])
-def test_gradients_written_out_are_those_of_automatic_differentiation(moved, name, terms):
-    """Moved in the product, or handed to an optimiser, by rates of their own."""
-    compared(moved, name, WRITTEN_OUT[terms])
+@pytest.mark.parametrize(
+    ("name", "terms", "device"),
+    [
+        ("mlp", (Entropy(), Weighed()), "cpu"),
+        ("mlp", (), "cuda"),
+        ("variational", (GaussianPrior(), GaussianPrior()), "cpu"),
+        ("mixed", (), "cpu"),
+        ("module", (), "cpu"),
+    ],
+)
+def test_what_no_compiled_step_knows_is_differentiated_automatically(name, terms, device):
+    net = network("variational" if name == "mixed" else name)
+    if name == "mixed":
+        net = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
+    assert not chosen(net, device, terms)
 
 
 def drawn_by(terms, net, tasks):
-    """The private tensors of terms that bring such, one draw a model."""
-    for term in terms:
-        if hasattr(term, "initial"):
-            drawn = [term.initial(net, task.rng) for task in tasks]
-            return {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
-    return {}
+    """The private tensors of a term that brings such, one draw a model."""
+    own = [term for term in terms if hasattr(term, "initial")]
+    drawn = [own[0].initial(net, task.rng) for task in tasks] if own else [{}]
+    return {name: np.stack([one[name] for one in drawn]) for name in drawn[0]}
 
 
 def compared(moved, name, terms):
@@ -393,53 +377,36 @@ def test_prediction_draws_nothing_and_does_not_depend_on_the_rows_taken_at_once(
 
 
 @pytest.mark.parametrize(
-    ("model", "values", "shape", "units"),
+    ("token", "units"),
     [
-        ("logistic", {}, (1, 28, 28), 0),
-        ("mlp", {"hidden": [30, 20]}, (1, 28, 28), 50),
-        ("variational_mlp", {"hidden": [7]}, (1, 8, 8), 7),
-        ("cnn", {}, (1, 28, 28), None),
-        ("char_lstm", {}, (80,), None),
+        ("logistic", 0),
+        ("mlp+hidden~30@20", 50),
+        ("variational_mlp+hidden~7", 7),
+        ("cnn", None),
+        ("char_lstm", None),
     ],
 )
-def test_hidden_units_are_counted_in_tensors_where_that_means_something(
-    model, values, shape, units
-):
-    network = network_of(components("model")[model].spec(values), shape, 10)
-    for count in (1, 3):
-        tensors = {name: np.zeros((count, *form)) for name, form in network.shapes.items()}
-        assert network.hidden_units(tensors) == (None if units is None else units * count)
-    if model == "mlp":  # of a merged network, which has more than its spec says
-        wide = {"weight0": np.zeros((1, 784, 181)), "bias0": np.zeros((1, 181)),
-                "weight1": np.zeros((1, 181, 20)), "bias1": np.zeros((1, 20)),
-                "weight2": np.zeros((1, 20, 10)), "bias2": np.zeros((1, 10))}  # fmt: skip
-        assert network.hidden_units(wide) == 201
-
-
-SMALL = {"channels": [2], "kernel": 3, "hidden": [3]}
+def test_hidden_units_are_counted_in_tensors_where_that_means_something(token, units):
+    shape = (80,) if token == "char_lstm" else (28, 28)
+    network = network_of(parse_token("model", token), shape, 10)
+    tensors = {name: np.zeros((3, *form)) for name, form in network.shapes.items()}
+    assert network.hidden_units(tensors) == (None if units is None else units * 3)
+    if units == 50:  # of a merged network, which has more than its spec says
+        shapes = {"weight0": (784, 181), "weight1": (181, 20), "weight2": (20, 10)}
+        shapes |= {f"bias{at}": shapes[f"weight{at}"][1:] for at in range(3)}
+        assert network.hidden_units({k: np.zeros((1, *v)) for k, v in shapes.items()}) == 201
 
 
 @pytest.mark.parametrize(
-    ("model", "values", "shape", "expected"),
+    ("token", "shape", "expected"),
     [
-        ("mlp", {"hidden": [5]}, (6,), 7 * 5 + 6 * CLASSES),
+        ("mlp+hidden~5", (6,), 7 * 5 + 6 * CLASSES),
         # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
-        ("cnn", SMALL, (4, 4), 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES),
+        ("cnn+channels~2+hidden~3+kernel~3", (4, 4), 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES),
     ],
 )
-def test_products_are_weights_times_the_places_they_are_laid_on(model, values, shape, expected):
-    network = network_of(components("model")[model].spec(values), shape, CLASSES)
-    assert network.products == expected
-
-
-def test_beliefs_are_compiled_on_the_cpu_alone():
-    net = network("variational")
-    assert chosen(net, "cpu", [GaussianPrior(), Entropy()])
-    assert not chosen(net, "cuda", [GaussianPrior()])
-    assert "compiled" not in ways(net, (), "cuda")
-    assert "compiled" not in ways(net, [GaussianPrior(), GaussianPrior()])
-    mixed = replace(net, layers=(*net.layers[:-1], network("mlp").layers[-1]))
-    assert "compiled" not in ways(mixed, ())
+def test_products_are_weights_times_the_places_they_are_laid_on(token, shape, expected):
+    assert network_of(parse_token("model", token), shape, CLASSES).products == expected
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])
@@ -471,13 +438,14 @@ def test_of_shares_the_largest_is_the_right_class():
 
 def test_starts_are_each_clients_own_unless_shared():
     net, given = network("mlp"), procedure("adam", init="normal")
-    places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0)]
+    places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0), RngKey(0, 0, -1)]
     own = initial_weights(net, given, places)["weight0"]
     assert not np.array_equal(own[0], own[1])
-    shared = initial_weights(net, replace(given, shared_init=True), places)["weight0"]
-    assert np.array_equal(shared[0], shared[1])
-    assert not np.array_equal(shared[0], shared[2])
     assert np.allclose(own.std(), given.weight_sd, rtol=0.1)
+    shared = initial_weights(net, replace(given, shared_init=True), places)["weight0"]
+    assert not np.array_equal(shared[0], shared[2])
+    # whoever asks draws that of the trial, the server too
+    assert all(np.array_equal(shared[0], shared[k]) for k in (1, 3))
 
 
 def test_glorot_starts_have_the_spread_of_their_fans():
@@ -487,9 +455,8 @@ def test_glorot_starts_have_the_spread_of_their_fans():
     assert np.abs(drawn["weight0"]).max() <= limit
     assert drawn["weight0"].std() == pytest.approx(limit / np.sqrt(3), rel=0.02)
     assert not drawn["bias0"].any()
-    image = network_of(
-        components("model")["cnn"].spec({"channels": [16], "hidden": [8]}), (3, 8, 8), 10
-    )
+    spec = components("model")["cnn"].spec({"channels": [16], "hidden": [8]})
+    image = network_of(spec, (3, 8, 8), 10)
     kernels = image.initial(RngKey(0), 0.1, 0.0, "glorot")["weight0"]
     reference = torch.empty(kernels.shape)
     torch.nn.init.xavier_uniform_(reference, generator=torch.Generator().manual_seed(0))

@@ -72,6 +72,7 @@ def test_exponentials_are_those_of_torch():
     assert torch.autograd.gradcheck(logarithm, drawn(6).abs().add(0.1).requires_grad_())
 
 
+@pytest.mark.nightly
 def test_of_jobs_that_need_the_same_code_one_compiles_it(tmp_path):
     code = (
         "import numpy as np; from fedrepro.training.step_arrays_and_losses import softplus\n"

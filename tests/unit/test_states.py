@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import OrderedDict, defaultdict, deque
 from pathlib import Path
 
@@ -27,7 +24,6 @@ from fedrepro.core.state_and_model_files import (
     save_state,
     to_plain,
 )
-from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.federate import GlobalEvaluator
 from fedrepro.stages.rounds_job import Checkpointer, TrialRounds
 
@@ -98,20 +94,14 @@ def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
     assert found["tensor"].is_contiguous()
 
 
-def test_the_bytes_of_sets_do_not_depend_on_the_process(tmp_path):
-    """Python orders the texts of a set by hashes that differ from process to process."""
-    code = (
-        "import sys; from fedrepro.core.state_and_model_files import save_state\n"
-        "from fedrepro.core.state_and_model_files import to_plain\n"
-        "save_state(sys.argv[1], to_plain({'names': {'a', 'b', 'c', 'd', 'e'}}))"
-    )
-    written = set()
-    for seed in ("1", "2"):
-        path = tmp_path / "state.pt"
-        words = [sys.executable, "-c", code, str(path)]
-        subprocess.run(words, check=True, env={**os.environ, "PYTHONHASHSEED": seed})
-        written.add(path.read_bytes())
-    assert len(written) == 1
+def test_the_bytes_of_sets_do_not_depend_on_the_order_of_their_items(tmp_path):
+    """Which is that of hashes, and these are other ones for texts in each process."""
+    sets = {0, 8}, {8, 0}
+    assert [*sets[0]] != [*sets[1]]
+    for items in sets:
+        save_state(tmp_path / f"{[*items]}.pt", to_plain({"items": items}))
+    one, other = (path.read_bytes() for path in tmp_path.iterdir())
+    assert one == other
 
 
 @pytest.mark.parametrize(
@@ -180,46 +170,34 @@ class Drifting:
     rounds = 6
 
     def init(self, clients, info, rng):
-        sizes = clients.network.shapes["weight0"]
-        weight = np.asfortranarray(rng.stream("a").normal(size=(1, sizes[0], sizes[1])))
-        return {
-            "weight": weight,
-            "scale": np.float32(1.1),
-            "seen": set(),
-            "history": (),
-            "by_client": {j: {"sum": torch.zeros(sizes[1])} for j in range(clients.count)},
-            7: [weight[:, ::2], "text"],
-        }
+        weight = np.asfortranarray(rng.stream("a").normal(size=(1, 6, 3)))
+        sums = {j: torch.zeros(3) for j in range(clients.count)}
+        odd = {"seen": set(), "history": (), 7: [weight[:, ::2], "text"]}
+        return {"weight": weight, "scale": np.float32(1.1), "by_client": sums, **odd}
 
     def round(self, state, clients, info, rng):
         step = rng.stream("b").normal(size=state["weight"].shape) * state["scale"]
         for own in state["by_client"].values():
-            own["sum"] += torch.from_numpy(step[0, 0])
-        mean = np.stack([own["sum"].numpy() for own in state["by_client"].values()]).mean(0)
+            own += torch.from_numpy(step[0, 0])
+        mean = np.stack([own.numpy() for own in state["by_client"].values()]).mean(0)
         weight = np.asfortranarray(state["weight"] + step + mean + len(state["seen"]))
         new = {
-            **state,
             "weight": weight,
             "scale": state["scale"] * np.float32(0.9),
             "seen": state["seen"] | {f"round {rng.round}"},
             "history": (*state["history"], float(weight.sum())),
             7: [weight[:, ::2], state[7][1] + "."],
         }
-        return new, Report({"drift": float(weight.mean())})
+        return {**state, **new}, Report({"drift": float(weight.mean())})
 
     def model(self, state, clients):
-        shapes = clients.network.shapes
-        tensors = {k: np.zeros((1, *shape), np.float32) for k, shape in shapes.items()}
+        tensors = {k: np.zeros((1, *s), np.float32) for k, s in clients.network.shapes.items()}
         return GlobalModel(clients.model, tensors | {"weight0": state["weight"].astype(np.float32)})
 
 
 @pytest.fixture(scope="module")
 def given():
     return problem(hidden=())
-
-
-def as_split(given):
-    return EvaluationSplit(given.clients.data.examples, given.labels, (6,), 3, given.rows)
 
 
 def bytes_of(progress, path):
@@ -234,12 +212,11 @@ def trial(given, folder, method=None):
     drift = Metric("drift of the weights", "numbers", None, None, 0)
     meta = {"kind": "federated", "needs": frozenset(), "metrics": {"drift": drift}}
     spec = Component("method", "drifting", 1, method or Drifting, meta).spec()
-    splits = {"test": as_split(given)}
-    judge = GlobalEvaluator(spec, given.clients)
-    return TrialRounds(spec, judge, given.info, EvaluationSchedule(), splits).run(RngKey(3), keeper)
+    how = GlobalEvaluator(spec, given.clients), given.info, EvaluationSchedule()
+    return TrialRounds(spec, *how, {"test": given.test}).run(RngKey(3), keeper)
 
 
-@pytest.mark.parametrize("after", [1, 3, 5])
+@pytest.mark.parametrize("after", [1, 5])
 def test_a_run_stopped_after_any_round_ends_with_the_same_bytes(given, tmp_path, after, capsys):
     whole = bytes_of(trial(given, tmp_path / "whole"), tmp_path / "whole.pt")
     with killed_after(after), pytest.raises(KeyboardInterrupt):

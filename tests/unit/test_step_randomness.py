@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from plain import train
+from plain import clients_of, starts, train
 from scipy import stats
 
 from fedrepro.core.errors import FedreproError
@@ -18,8 +18,6 @@ from fedrepro.networks.layers import MARGIN, SHIFTS
 from fedrepro.networks.network import dense
 from fedrepro.networks.predict import network_of
 from fedrepro.training.autograd_trainer import BlockNoise, Crops, noise_of
-from fedrepro.training.examples import Examples
-from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.minibatches import (
     CROPS,
     KINDS,
@@ -46,13 +44,7 @@ def procedure(**values):
 
 
 def problem():
-    rng = np.random.default_rng(1)
-    examples = Examples(
-        torch.tensor(rng.random((40, int(np.prod(SHAPE)))), dtype=torch.float32),
-        torch.tensor(rng.integers(0, CLASSES, 40)),
-    )
-    rows = np.split(rng.permutation(40), np.cumsum(SIZES)[:-1])
-    return examples, [Task(r, RngKey(0, 0, j)) for j, r in enumerate(rows)]
+    return clients_of(SIZES, int(np.prod(SHAPE)), CLASSES)
 
 
 def cropped(image, kind):
@@ -122,10 +114,8 @@ def test_kinds_are_equally_likely_and_neighbours_unrelated():
 
 def test_the_draws_are_pinned():
     # A change here changes results with augmentation: raise the versions of the trainings.
-    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == PINNED
-
-
-PINNED = [27, 62, 63, 53, 137, 153]
+    pinned = [27, 62, 63, 53, 137, 153]
+    assert kinds(RngKey(0, client=1).key(CROPS), np.arange(6)).tolist() == pinned
 
 
 @pytest.mark.parametrize("batch", [4, None])
@@ -133,12 +123,11 @@ def test_training_sees_the_moved_images(batch):
     """As with images that were moved before, in an epoch."""
     net, given = network(), procedure(batch_size=batch, epochs=1)
     examples, tasks = problem()
-    start = initial_weights(net, given, [task.rng for task in tasks])
+    start = starts(net, given, tasks)
     moved = examples.inputs.clone()
     for task in tasks:
-        for row, kind in zip(
-            task.rows, kinds(task.rng.at(epoch=0).key(CROPS), task.rows), strict=True
-        ):
+        drawn = kinds(task.rng.at(epoch=0).key(CROPS), task.rows)
+        for row, kind in zip(task.rows, drawn, strict=True):
             image = cropped(examples.inputs[row].view(SHAPE).numpy(), int(kind))
             moved[row] = torch.from_numpy(image.copy()).flatten()
     found = train(net, examples, tasks, given, start)
@@ -155,13 +144,11 @@ def test_training_sees_the_moved_images(batch):
 def test_bytes_do_not_depend_on_the_company(path, batch):
     net, given = network(), procedure(batch_size=batch)
     examples, tasks = problem()
-    start = initial_weights(net, given, [task.rng for task in tasks])
+    start = starts(net, given, tasks)
     whole = train(net, examples, tasks, given, start, path=path)
-    for j in range(len(tasks)):
-        alone = train(
-            net, examples, tasks[j : j + 1], given, {k: v[j : j + 1] for k, v in start.items()},
-            path=path,
-        )  # fmt: skip
+    for j, task in enumerate(tasks):
+        own = {k: v[[j]] for k, v in start.items()}
+        alone = train(net, examples, [task], given, own, path=path)
         for name, value in alone.tensors.items():
             gap = np.abs(whole.tensors[name][j] - value[0]).max()
             # grouped convolutions round by their number of groups
@@ -173,7 +160,7 @@ def test_only_images_are_moved():
     net = dense((int(np.prod(SHAPE)), 4, CLASSES))
     given = procedure()
     with pytest.raises(FedreproError, match="augment~crop_flip moves images, but this dense"):
-        train(net, examples, tasks, given, initial_weights(net, given, [t.rng for t in tasks]))
+        train(net, examples, tasks, given, starts(net, given, tasks))
 
 
 CPU = torch.device("cpu")
@@ -275,11 +262,9 @@ def test_a_share_is_kept(share):
 
 
 def test_precision_changes_the_rounding_only():
-    single, double = (drawn(noise_of(tasks(), BATCH, CPU), 3, 4, t) for t in TYPES)
+    types = torch.float32, torch.float64
+    single, double = (drawn(noise_of(tasks(), BATCH, CPU), 3, 4, t) for t in types)
     assert torch.allclose(single.double(), double, atol=1e-5)
-
-
-TYPES = (torch.float32, torch.float64)
 
 
 def test_the_numbers_are_pinned():
@@ -287,12 +272,9 @@ def test_the_numbers_are_pinned():
     noise = noise_of([Task(np.arange(20), RngKey(0, client=1))], BATCH, CPU)
     noise.at(4, 1)
     like = torch.empty(1, 5)
-    assert noise.kept(like, 0.5).tolist() == [PINNED_KEPT]
-    assert noise.normal(like)[0].tolist() == pytest.approx(PINNED_NORMAL, abs=1e-5)
-
-
-PINNED_KEPT = [0.0, 0.0, 0.0, 0.0, 1.0]
-PINNED_NORMAL = [-1.596387, 0.217646, -0.473383, 0.784154, -0.369211]
+    assert noise.kept(like, 0.5).tolist() == [[0.0, 0.0, 0.0, 0.0, 1.0]]
+    pinned = [-1.596387, 0.217646, -0.473383, 0.784154, -0.369211]
+    assert noise.normal(like)[0].tolist() == pytest.approx(pinned, abs=1e-5)
 
 
 def test_a_block_has_seeds_of_64_bits():

@@ -14,20 +14,10 @@ import numpy as np
 import once
 import pytest
 import step_digests
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.portable_ops import (
-    elementary_functions,
-    matrix_products,
-)
-from fedrepro.core.portable_ops.aligned_buffers import LINE, PAGE
-from fedrepro.core.registry import parse_token
-from fedrepro.networks.predict import network_of
-from fedrepro.training.compiled_trainer import CompiledTrainer
-from fedrepro.training.examples import Examples
-from fedrepro.training.training_settings import Procedure, settings_of
+from fedrepro.core.portable_ops import elementary_functions, matrix_products
 
 HERE = Path(__file__).parent
 STORED = json.loads((HERE / "step_digests.json").read_text())
@@ -100,14 +90,9 @@ def multiplied(dtype, rows, inner, columns, seed=0):
 
 @numba.njit
 def call(by, out, bias, a, b, rows, inner, columns):
-    matrix_products.product(
-        by,
-        (out, 0, columns),
-        (bias, 0, 0),
-        (a, 0, inner, 1),
-        (b, 0, columns),
-        (rows, inner, columns),
-    )
+    left, right = (a, 0, inner, 1), (b, 0, columns)
+    sizes = rows, inner, columns
+    matrix_products.product(by, (out, 0, columns), (bias, 0, 0), left, right, sizes)
 
 
 @given(st.integers(1, 30), st.integers(1, 70), st.integers(1, 12), st.sampled_from(["f4", "f8"]))
@@ -116,14 +101,6 @@ def test_products_of_any_shape(rows, inner, eighths, kind):
     bias, a, b = run.operands
     right = bias.astype("f8") + a.astype("f8") @ b.astype("f8")
     np.testing.assert_allclose(run(1), right, atol=1e-4 if kind == "f4" else 1e-12)
-
-
-def test_functions_that_only_compiled_code_calls_get_no_machine_code_of_their_own():
-    half = matrix_products.inner(lambda value: value / 2)
-    assert numba.njit(lambda value: half(value))(5.0) == 2.5
-    (made,) = half.overloads.values()
-    with pytest.raises(RuntimeError, match="no compiled object yet"):
-        made.library._get_compiled_object()
 
 
 @numba.njit
@@ -151,19 +128,6 @@ def test_numbers_below_the_smallest_normal_one_count_as_zero_for_a_while():
 def test_training_leaves_small_numbers_to_others_as_they_are():
     step_digests.digests(["amsgrad"])
     assert np.full(64, 1e-38, np.float32)[0] * np.float32(0.5) > 0
-
-
-def test_what_a_step_goes_through_at_once_lies_at_different_places_of_pages():
-    network = network_of(parse_token("model", "mlp"), (28, 28), 10)
-    training = parse_token("training", "adam")
-    examples = Examples(torch.zeros((8, 784), dtype=torch.uint8), torch.zeros(8, dtype=torch.int64))
-    trainer = CompiledTrainer(Procedure(network, settings_of(training)), examples, True)
-    model = trainer.model
-    flat = [model.weights, model.gradient, model.summed, *model.moments]
-    places = [value.ctypes.data % PAGE for value in flat]
-    assert all(len(value) == trainer.size for value in flat)
-    assert len(set(places)) == len(flat)
-    assert all(place % LINE == 0 for place in places)
 
 
 def test_an_element_is_one_chain_of_fused_additions():
