@@ -14,10 +14,10 @@ def patch_moment(
 ) -> np.ndarray:
     """Sum the outer products of all patches that a kernel (kh, kw) sees by steps of one.
 
-    images: float32 (n, C, H, W), with zeros around them by `padding` (top, bottom, left, right);
-    ones: whether a patch has a 1 behind it. Returns float64 (C kh kw [+ 1], same). Two places of
-    the kernel share a product with all pairs as far apart: for each distance it is taken once over
-    the images, and what lies outside the places' windows, at an edge, is taken away.
+    `images` are float32 (n, C, H, W), with zeros around them by `padding` (top, bottom, left,
+    right); with `ones` a patch ends in a 1. Returns float64 (C kh kw [+ 1], same). Pairs of kernel
+    places that are equally far apart share a sum over whole images; each pair then subtracts the
+    rows and columns at edges that its places do not reach.
     """
     (n, channels, rows, columns), (kh, kw), (top, bottom, left, right) = (
         images.shape, kernel, padding,
@@ -37,7 +37,7 @@ def patch_moment(
 
     @cache
     def product(down: int, over: int, row: int | None, column: int | None) -> np.ndarray:
-        """Sum x[y, x] x[y + down, x + over]ᵀ over a row, a column, their place, or everywhere."""
+        """Sum x[i, j] x[i + down, j + over]ᵀ over all pixels, or those in `row` and `column`."""
         shift = down * broad + over
         if row is None and column is None:
             size = n * tall * broad
