@@ -98,7 +98,7 @@ class ExhibitFiles:
 
     @property
     def metrics(self) -> pd.DataFrame:
-        """Return all measurements behind the figure, for all parameter values and rounds."""
+        """Return all measurements, a row each, with columns for trial, method, round and value."""
         import pandas as pd
 
         return pd.read_parquet(io.BytesIO(self.read(".metrics.parquet")))

@@ -29,10 +29,7 @@ Source = Mapping[str, Any]  # provenance of a run's metrics
 
 
 def command(scale: str, key: str, suffix: str = ".csv") -> str:
-    """Return the shell command that computes a figure's or table's file with the ending `suffix`.
-
-    `scale` is tiny, quick or paper; `key` names the figure or table as paper/name.
-    """
+    """Return the shell command for the file of exhibit `key` (paper/name) that ends in `suffix`."""
     return f"snakemake --cores 2 reports/{scale}/{key}{suffix}"
 
 
@@ -59,7 +56,7 @@ def exhibit_metadata(
 
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
-    """Return what an exhibit's json has before results: configuration, versions that draw it."""
+    """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
     settings, sources = exhibit.settings, loaded()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {

@@ -52,9 +52,10 @@ WORDS = ("verdict", "unbounded", "apart", "set_up", "note")  # of a printed.csv
 
 
 class Summary(NamedTuple):
-    """The tables behind a figure; columns for its swept parameters lead both.
+    """The two csv tables of a figure or table; its swept parameters are the first columns of each.
 
-    numbers: a csv row per method, metric and split. choice: a .choice.csv row per setting.
+    numbers: a row per method, metric and split of examples. choice: a row per tried parameter
+    values of a method, with the result that selected one of them; it is written as a .choice.csv.
     """
 
     numbers: pd.DataFrame
@@ -69,7 +70,7 @@ class Metrics(NamedTuple):
 
 
 def read_metrics(files: Sequence[Path | str]) -> Metrics:
-    """Read the metrics of a run from `files` of different trials; unknown parameters are null."""
+    """Read a run's metrics from files of different trials; parameters that files lack are null."""
     import pyarrow as pa
 
     tables = [read_table(path, "metrics") for path in files]
@@ -153,7 +154,7 @@ def cell_value(value: Value) -> Any:
 def _round_rows(
     rows: pd.DataFrame, setting: Setting, trials: int, where: str, left_out: Collection[str]
 ) -> Iterator[dict[str, Any]]:
-    """Yield csv rows of a method per evaluated round, without `left_out`; `where` is for errors."""
+    """Yield a method's csv rows by round, without the metrics `left_out`; errors name `where`."""
     if FAILED in rows["metric"].values:
         return
     rows = rows[~is_final(rows) & ~rows["metric"].isin(left_out)]
@@ -175,7 +176,7 @@ def csv_text(frame: pd.DataFrame) -> str:
 
 
 def read_csv(text: str) -> pd.DataFrame:
-    """Read a data frame from text of `csv_text`; empty cells of text columns are "", others NaN."""
+    """Read a data frame from csv text; empty cells of columns of text are "", and others NaN."""
     texts = dict.fromkeys((CASE, "method", "metric", "split", "setting", "parameter", "value"), str)
     texts |= dict.fromkeys(("criterion", "chosen", "by_trial", BESIDE, *WORDS), str)
     frame = pd.read_csv(io.StringIO(text), dtype=texts, keep_default_na=False, na_values=[""])

@@ -98,10 +98,11 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
 def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     """Return a lower confidence limit for the mean over points of a gain minus the best rival.
 
-    `above` has the gain minus each rival, (trials, rivals), per point. As rivals have too many
-    combinations, it is the larger of two valid limits: the mean over points of the lowest limit
-    against any rival; that against the rivals that measured best, less what other rivals could add
-    to its half width at most (the sd of a sum is at most the sum of sds).
+    `above` has the gain minus each rival, (trials, rivals), per point. The larger of two valid
+    limits is returned. One is the mean over points of the lowest limit against any rival. For the
+    other, each point's lowest mean against a rival, less the half width of this rival minus the one
+    that measured best, is averaged, and the half width of the mean against the best ones
+    subtracted.
     """
     lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
@@ -117,7 +118,7 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
 
 
 def mean(series: Array) -> Array:
-    """Return means (members,) over trials of (trials, members); exact for equal values."""
+    """Return the mean over trials of each column of (trials, columns); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0], axis=0) / len(series)
     return means
 
@@ -126,7 +127,7 @@ _sum = np.add.reduce  # faster than NumPy's own sum for ten trials
 
 
 def half_width(series: Array, confidence: float) -> Array:
-    """Return half the width of Student's interval of each mean over trials of (trials, members)."""
+    """Return half widths of Student's t intervals for means over trials of (trials, columns)."""
     count = len(series)
     if count < 2:
         return np.full(series.shape[1], np.inf)

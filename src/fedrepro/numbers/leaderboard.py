@@ -90,7 +90,8 @@ class MethodResult:
 class Method:
     """A leaderboard's method as texts: label, class (`kind`), information and messages it needs.
 
-    chosen_by: the rule that selects its parameter values. computed: here, or submitted (HERE, …).
+    chosen_by: the rule that selects its parameter values. computed: "computed here", or if it was
+    submitted "verified" (recomputed here with equal bytes) or "reported".
     """
 
     label: str
@@ -103,7 +104,7 @@ class Method:
 
 @dataclass(frozen=True)
 class BoardData:
-    """The results behind a leaderboard; `methods` has keys such as ("one start", "FedAvg")."""
+    """Results of a leaderboard, by scenario and label; `methods` is by (first weights, label)."""
 
     board: Board
     entries: Mapping[BoardScenario, Mapping[str, MethodResult]]
@@ -115,12 +116,15 @@ class BoardData:
 
     @cached_property
     def scenes(self) -> list[BoardScenario]:
-        """List the scenarios in which baseline and ceiling are far enough apart for scores."""
+        """List the scenarios where pooled training beats FedAvg by at least `board.least_gap`."""
         ends = {scene: self._bounds(scene) for scene in self.entries}
         return [s for s, (low, high) in ends.items() if (high - low).mean() >= self.board.least_gap]
 
     def scores(self, scene: BoardScenario, label: str, *, each_trial: bool = False) -> np.ndarray:
-        """Return a method's scores, (T,); `each_trial` has settings that each trial selects."""
+        """Return the method's score per trial, (T,): 0 is FedAvg's accuracy, 1 pooled training's.
+
+        With `each_trial`, each trial selects parameter values of its own.
+        """
         entry = self.entries[scene][label]
         accuracy = entry.in_each_trial if each_trial else entry.accuracy
         return scores_of(accuracy, *self._bounds(scene))
@@ -130,9 +134,9 @@ class BoardData:
 class BoardRow:
     """A row of a leaderboard: a method on one data set or all, by equal or different first weights.
 
-    drawn: over what intervals generalise: trials, or also scenarios or data sets. each_trial: the
-    score with parameter values selected in each. ahead: in how many scenarios it is above the best
-    client. unranked_reason: empty if it has a rank. scenes: the scenarios that the score averages.
+    drawn: the repetitions that intervals account for, such as "trials" or "scenarios and trials".
+    each_trial: the score with parameter values selected in each trial. ahead: in how many scenarios
+    it is above the best client. unranked_reason: empty if ranked. scenes: scenarios of the score.
     """
 
     method: Method
@@ -202,7 +206,7 @@ def board_data(
 def _scenes(
     part: ExhibitFiles, each_trial: bool
 ) -> Iterator[tuple[BoardScenario, dict[str, MethodResult]]]:
-    """Yield (scenario, {label: result}); `each_trial`: with settings selected in each trial."""
+    """Yield (scenario, {label: result}) of a table; if `each_trial`, trials select the settings."""
     about, choice = part.about, part.table(".choice.csv")
     accuracies = of_settings(part.metrics) if len(choice) else []
     shared = about["scenario"]["training"]["values"]["shared_init"] == "true"
@@ -242,7 +246,10 @@ def _entry(
 
 
 def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
-    """Return a method's class, such as "one model" or "public data", by its needs and costs."""
+    """Return a method's class, such as "one model", "public data" or "reference" (a bound).
+
+    `description` is the method's entry in an exhibit's json, with its needs; `entry` has its costs.
+    """
     if description["reference"] or description["kind"] == "control":
         return "reference"
     if any(need.startswith("public") for need in description["needs"]):
@@ -253,7 +260,7 @@ def _class(description: Mapping[str, Any], entry: MethodResult) -> str:
 
 
 def board_rows(ground: BoardData) -> list[BoardRow]:
-    """Compute a leaderboard's rows by first weights, data set and class, the best first."""
+    """Compute a leaderboard's rows: by first weights, data set, class of method, and group."""
     rows: list[BoardRow] = []
     for starts in STARTS:
         labels = [label for start, label in ground.methods if start == starts]
@@ -270,7 +277,10 @@ def board_rows(ground: BoardData) -> list[BoardRow]:
 def _class_rows(
     ground: BoardData, starts: str, data: str, there: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[BoardRow]:
-    """Rank `labels`, of one class, on `data` (or "all"), in scenarios `there` with `starts`."""
+    """Rank `labels`, methods of one class, on the scenarios `there` of `data` (or "all").
+
+    `starts` is "one start" if clients had equal first weights, else "different starts".
+    """
     methods = {label: ground.methods[starts, label] for label in labels}
 
     def of(kind: str) -> list[BoardScenario]:
@@ -334,7 +344,10 @@ def _class_rows(
 def _standings(
     ground: BoardData, row: BoardRow, scenes: Sequence[BoardScenario], labels: Sequence[str]
 ) -> list[Standing]:
-    """Rank the methods `labels` of a class by tests of all pairs of them and the best client."""
+    """Rank the methods `labels` of a class by tests of all pairs of them and the best client.
+
+    `row`, any row of the class, says which data set; the scores are of the scenarios `scenes`.
+    """
     units = row.drawn != "trials"
     compared = units and row.method.kind != "reference"
     names = [*sorted(labels), ground.board.line]
@@ -357,7 +370,11 @@ def score_table(
     label: str,
     each_trial: bool = False,
 ) -> np.ndarray:
-    """Return `BoardData.scores` as (U, T): U scenarios, or data sets if `row` is over all."""
+    """Return a method's scores, float64 (U, T): 0 is FedAvg, 1 the model of all data in one place.
+
+    U are scenarios, or data sets if `row` is of all data; T are trials. With `each_trial`, each
+    trial selects parameter values of its own.
+    """
     tables = [ground.scores(scene, label, each_trial=each_trial) for scene in scenes]
     if len({len(table) for table in tables}) > 1:
         raise FedreproError("the exhibits of a leaderboard have unlike numbers of trials")
@@ -370,7 +387,7 @@ def score_table(
 
 
 def leaderboard(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return the leaderboard as a data frame: a row per method, data set and first weights."""
+    """Return a leaderboard's `rows` as a data frame: method, score, ranks, tests, costs, …."""
     return _whose(pd.DataFrame([_row(ground, row) for row in rows]), rows)
 
 
@@ -432,8 +449,8 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
     """Return a method's costs in one scenario by name, without and with selecting its parameters.
 
     Bytes are in units of one upload of all clients' models. To select, the server sends all clients
-    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange; a
-    method of several exchanges repeats them per candidate. The best client's goes to all.
+    all candidates (of an ensemble, its networks once), and gets accuracies in one more exchange;
+    several exchanges are repeated per candidate. To find the best client all models go to all.
     """
     entries = ground.entries[scene]
     costs, plain = entries[label].costs, entries[ground.board.baseline].costs
@@ -461,7 +478,7 @@ def _costs_there(ground: BoardData, scene: BoardScenario, label: str) -> dict[st
 
 
 def scenarios(ground: BoardData, rows: Sequence[BoardRow]) -> pd.DataFrame:
-    """Return a leaderboard's scores, costs and ranks in long form, by scenario and over all."""
+    """Return accuracies, scores, costs and ranks: a row per scenario (or all), method, metric."""
     records: list[dict[str, Any]] = []
     computed = {(row.starts, row.method.label): row.method.computed for row in rows}
 

@@ -45,7 +45,7 @@ class EvaluationSplit:
 
 
 def correct(model: GlobalModel, split: EvaluationSplit, draws: Draws | None = None) -> np.ndarray:
-    """Return which of N examples' predictions are right: bool (N, predictions), or NaN (N, 1)."""
+    """Return bool (N, predictions): which are right; NaN (N, 1) if weights are not finite."""
     if not model.finite:
         return np.full((len(split.labels), 1), np.nan)
     network = network_of(model.model, split.shape, split.classes)
@@ -137,7 +137,7 @@ def _by_means(model: GlobalModel, split: EvaluationSplit, draws: Draws | None) -
 
 
 def size(model: GlobalModel, split: EvaluationSplit, samples: int = 1) -> list[Number]:
-    """Return a model's numbers of parameters and hidden units, and of passes for a prediction."""
+    """Count parameters, units and forward passes; a variational network takes `samples` passes."""
     network = network_of(model.model, split.shape, split.classes)
     units = network.hidden_units(model.tensors)
     if model.widths is not None:
@@ -196,7 +196,7 @@ def accuracy_of_means(network: Network, belief: Tensors, split: EvaluationSplit)
 
 
 def spreads(network: Network, belief: Tensors) -> dict[str, float]:
-    """Return quantiles of a variational network's weight sds by name; {} for a plain network."""
+    """Return quantiles "spread_q05", "_q50" and "_q95" of weights' sds; {} for a plain network."""
     names = [name for name, item in network.parameters.items() if item.role == "spread"]
     if not names:
         return {}
@@ -221,7 +221,7 @@ def confusion(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def strange(network: Network, tensors: Tensors) -> tuple[int, str] | None:
-    """Return (first node with a weight that is not finite, which kind of weight), or None."""
+    """Return (node, "weight", "mean" or "spread") of the first weight not finite, or None."""
     for name, value in tensors.items():
         finite = np.isfinite(value).reshape(len(value), -1).all(1)
         if not finite.all():

@@ -91,9 +91,10 @@ class RecommendedMethod:
 class Recommendation:
     """The methods recommended for somebody's clients, from the most similar leaderboard scenarios.
 
-    doublings: the `distance` of these scenarios. choices: methods of each class that no test
-    separates from its best. lines: results to compare with. more: methods that score higher by more
-    exchanges. partly: {method that was not run in all scenarios: in how many}.
+    doublings: how far these scenarios are from the federation, by `distance`. choices: methods of
+    each class that no test separates from its best. lines: the best client, FedAvg and pooled
+    training, to compare with. more: methods that score higher by more exchanges. partly: {method
+    that was not run in all scenarios: in how many}.
     """
 
     scenarios: Sequence[str]
@@ -195,7 +196,8 @@ def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
 def distance(wanted: Situation, case: str, clients: int) -> float:
     """Return |log2(ratio of clients)| + |log2(ratio of alphas)| between federation and scenario.
 
-    `case` is its partition in words: with "label", "Dirichlet 0.1", or else iid (alpha 10).
+    `case` is the scenario's partition in words: "Dirichlet 0.1" has alpha 0.1; with "label" it
+    deals out few labels, which is 3 from any alpha; all others are iid (alpha 10).
     """
     doublings = abs(math.log2(wanted.clients / clients))
     alpha = ALPHA.search(case)

@@ -150,7 +150,7 @@ def _rows(exhibit: Exhibit, files: ExhibitFiles, scale: str) -> pd.DataFrame:
 def _reported(
     files: ExhibitFiles, shown: Sequence[tuple[Mapping[Any, Any], Point, set[str]]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield rows of metrics reported per round only; `shown` has (csv row, point, their names)."""
+    """Yield rows of metrics reported per round only; `shown` has (csv row, point, metrics)."""
     if not shown:
         return
     frame = files.metrics
@@ -297,7 +297,10 @@ def paired_differences(
 def _of_exhibit(
     key: str, table: pd.DataFrame, one: str, other: str
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield (settings and values of both methods, compared cells) at each point of a figure."""
+    """Compare methods `one` and `other` at each point of figure `key`, from its csv `table`.
+
+    Yields (settings and values by trial of both, a row with both means and their difference).
+    """
     leading = [name for name in leading_columns(table) if name != ROUND]
     points: dict[tuple[str, ...], list[Mapping[Any, Any]]] = {}
     for row in table.to_dict("records"):

@@ -60,7 +60,7 @@ def seconds_by_setting(timings: Iterable[Path]) -> dict[str, list[float]]:
 
 
 def memory_and_seconds(timings: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """Return processor seconds and peak bytes of whole jobs, by stage, where all are measured."""
+    """Return {"cpu_seconds": {stage: sum}, "peak_bytes": {stage: most}} of jobs, where measured."""
     found: dict[str, dict[str, float]] = {"cpu_seconds": {}, "peak_bytes": {}}
     for stage, paths in _by_stage(timings).items():
         jobs = [read_provenance(read_table(path, "timings")) for path in paths]
@@ -102,7 +102,7 @@ def times_of(
 def method_times(
     exhibit: Exhibit, files: Mapping[Run, Sequence[str]], numbers: pd.DataFrame
 ) -> pd.DataFrame:
-    """Return the seconds of server and clients in each trial, where measured, as csv rows."""
+    """Return server and client seconds by trial, as csv rows, for settings in `numbers` (a csv)."""
     import pandas as pd
 
     chosen = {

@@ -137,7 +137,7 @@ def best_of_curve(curve: Curve, better: int) -> float:
 
 
 def area_of(curve: Curve, better: int = 1) -> float:
-    """Return the mean height of a curve over rounds, by trapezoids; `better` is not used."""
+    """Return a curve's mean height over rounds, by trapezoids; only other rules use `better`."""
     length = curve[-1][0] - curve[0][0]
     under = sum((b - a) * (x + y) / 2 for (a, x), (b, y) in itertools.pairwise(curve))
     return under / length if length else curve[0][1]
@@ -163,8 +163,8 @@ def select_setting(
 ) -> Setting:
     """Return the parameter values with the best mean over trials; ties go to the first.
 
-    Values that failed (their number is not finite), or that successive halving stopped, are never
-    selected, but the first if all failed and `allow_all_failed`.
+    Values that failed (their number is not finite) or that successive halving stopped do not count.
+    If all failed, the first are returned with `allow_all_failed`, else an error names `where`.
     """
     assert measure.choose is not None
     choice = measure.choose
@@ -244,7 +244,7 @@ def ends_in_words(choices: Sequence[Ends]) -> str:
 
 
 def of_settings(metrics: pd.DataFrame) -> Sequence[Accuracies]:
-    """Return for each scenario of a figure {(split, parameter values): final accuracies, (T,)}."""
+    """Return per scenario {(split, parameter values): final accuracies, (T,) over T trials}."""
     rows = metrics[(metrics["phase"] == "final") & (metrics["metric"] == "accuracy")]
     rows = rows[rows["client"].isna()]
     place = [name for name in rows.columns if name.startswith(PLACE)]

@@ -163,7 +163,7 @@ def standings(
 def chances_of(tables: Sequence[np.ndarray], *, units: bool = True) -> np.ndarray:
     """Test all pairs of M methods by Student's t: p values after Holm's correction, (M, M).
 
-    `tables` are each method's scores, (U, T); without `units` intervals are over trials alone.
+    `tables` are methods' scores, (scenarios, trials); without `units` trials alone are random.
     """
     pairs = combinations(range(len(tables)), 2)
     chances = [estimate(tables[a] - tables[b], units=units).chance for a, b in pairs]

@@ -30,7 +30,7 @@ Series = Mapping[tuple[str, str], Sequence[float]]  # (metric, split) -> a value
 
 
 def tidy_rows(table: pa.Table) -> pd.DataFrame:
-    """Return a run's metrics sorted by trial, fine-tuned models' as means over public samples."""
+    """Return a run's metrics by trial, averaged over public samples that a model was tuned on."""
     wanted = ("trial", "setting", "round", "phase", "client", "split", "metric", "value")
     columns = [name for name in (*wanted, REPETITION) if name in table.column_names]
     frame: pd.DataFrame = table.select(columns).to_pandas()
@@ -45,7 +45,10 @@ def tidy_rows(table: pa.Table) -> pd.DataFrame:
 
 
 def select_node(frame: pd.DataFrame, node: int | None, belief: str | None) -> pd.DataFrame:
-    """Keep metrics of one `node` (from 1) or of all; those of split `belief` become "test"."""
+    """Keep the metrics of one `node` of a graph (from 1), or if it is None of all together.
+
+    Metrics of split `belief`, "before" or "after" averaging with neighbours, become split "test".
+    """
     if belief is not None:
         frame = frame[~frame["split"].isin({TEST, *BELIEFS} - {belief})]
         frame = frame.assign(split=frame["split"].replace(belief, TEST))

@@ -81,7 +81,6 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """Return how legends name the method with fewer trials, such as "PFNM (paired)"."""
         return f"{self.label} (paired)"
 
     @property
@@ -164,7 +163,6 @@ class Exhibit:
 
     @property
     def size(self) -> Size:
-        """Return how the figure measures model size: hidden units, parameters or megabytes."""
         return SIZES[self.settings.size]
 
     @property
@@ -174,7 +172,6 @@ class Exhibit:
 
     @property
     def suffix(self) -> str:
-        """Return the suffix of the file that readers open: .svg of a figure, .html of a table."""
         return self.settings.drawing.suffix
 
     @property
@@ -400,7 +397,10 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
 def _incomparable(
     settings: ExhibitSettings, measures: Sequence[ExhibitMethod], trials: list[Mapping[str, int]]
 ) -> Iterator[str]:
-    """Yield an error per method with fewer trials than others, unless paired; `trials` by point."""
+    """Yield an error per method that has fewer trials than others and is not paired with one.
+
+    `trials` has {label: number} per point; pairs are compared in the trials that both have.
+    """
     labels = ", ".join(measure.label for measure in measures)
     for point, measure in itertools.product(trials, measures):
         most = max(point.values())

@@ -61,9 +61,9 @@ Changes = Annotated[dict[str, Any], AfterValidator(_with_a_name)]
 
 
 def key(default: Any, description: str, **bounds: Any) -> Any:
-    """Declare a key of a configuration class; `...` as default makes it required.
+    """Declare a key of a configuration class, with a `description` and limits such as ge=1.
 
-    `default` may also be a type, such as list, for an empty value.
+    A `default` of `...` makes it required; it may also be a type, such as list, for an empty value.
     """
     kind = "default_factory" if isinstance(default, type) else "default"
     return Field(**{kind: default}, description=description, **bounds)
@@ -344,10 +344,7 @@ class ExhibitSettings(Strict):
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge two nested mappings of configuration; values of `above` replace values of `below`.
-
-    A component whose name differs is replaced as a whole, with its parameters.
-    """
+    """Merge nested mappings: values of `above` replace `below`; renamed components as a whole."""
     merged = {**below, **above}
     for key in below.keys() & above.keys():
         old, new = below[key], above[key]
@@ -365,10 +362,7 @@ PaperData = dict[str, Any]  # keys of a file of exhibits, which a paper's `EXHIB
 
 
 def exhibit(*others: ExhibitData, **keys: Any) -> ExhibitData:
-    """Build the configuration of a figure or table from `keys`, which replace keys of `others`.
-
-    Line breaks in title, caption and notes are removed.
-    """
+    """Build a figure's configuration: `keys` replace keys of `others`; texts lose line breaks."""
     merged = {key: value for one in (*others, keys) for key, value in one.items()}
     merged |= {key: text(merged[key]) for key in ("title", "caption") if key in merged}
     if "notes" in merged:

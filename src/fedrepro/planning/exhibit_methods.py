@@ -63,10 +63,11 @@ class ExhibitMethod:
     """A method of a figure or table: its component (`spec`), its settings, and how it is shown.
 
     trials: None for as many as the figure has. choose: the rule that selects one of the settings.
-    reference: whether it is a bound. show: parameters with a row per value. race: the rounds over
-    which successive halving runs, 0 for all. node, belief: which node is shown, before or after an
-    exchange. shown_on: held-out examples (validation, test, …) that a table shows numbers on.
-    last_rounds: how many of the last evaluated rounds are averaged.
+    reference: whether it is drawn as a bound and not ranked. show: parameters with a row per value.
+    race: the rounds over which successive halving runs, 0 for all. node, belief: which node of a
+    graph is shown, "before" or "after" it averages with neighbours. shown_on: held-out examples
+    (validation, test, …) that a table shows numbers on. last_rounds: how many of the last evaluated
+    rounds are averaged.
     """
 
     spec: Spec
@@ -155,7 +156,6 @@ def in_rounds(method: Spec) -> bool:
 
 
 def simulated(method: Spec) -> bool:
-    """Return whether `method` is a simulation, which has neither data nor a model."""
     return not METHOD_KINDS[method.component.meta["kind"]].with_data
 
 
@@ -351,7 +351,10 @@ def _finetuning(spec: Spec, entry: MethodEntry, settings: ExhibitSettings) -> Sp
 
 
 def _mistakes(measure: ExhibitMethod, listed: set[str]) -> Iterator[str]:
-    """Yield faults of a method's settings; `listed` are parameters in its list `settings`."""
+    """Yield faults of a method's settings, such as no rule that selects one of them.
+
+    `listed` are the parameters in the settings that its configuration lists one by one.
+    """
     name, choose, until = f"method '{measure.spec.name}'", measure.choose, measure.measuring.until
     # a case may have one setting of a method that has several in other cases
     known = {*measure.swept, *(measure.tune.swept if measure.tune else ()), *listed}

@@ -32,7 +32,7 @@ class Strict(BaseModel):
 
 
 def one_of(names: Callable[[], Iterable[str]], sentence: str) -> AfterValidator:
-    """Return a pydantic check that a text is in `names()`; else `sentence` lists them at {}."""
+    """Return a pydantic check that a text is in `names()`; its error `sentence` has them at {}."""
 
     def check(name: str) -> str:
         if name not in (known := dict.fromkeys(names())):

@@ -43,8 +43,7 @@ class Forecast:
     """How much work one figure or table, or all of them, still takes.
 
     jobs, seconds, unknown: by stage, numbers of processes, time on one core, and numbers of jobs
-    without a measured time. bytes: size of local models on disk. sources: numbers of jobs by where
-    their times were measured.
+    without a measured time. bytes: size of local models on disk. sources: where times are from.
     """
 
     jobs: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STAGES, 0))
@@ -88,9 +87,10 @@ def forecast(plan: Plan, key: str | None) -> Forecast:
 
 
 def _rates(plan: Plan) -> dict[tuple[str, str], tuple[float, str]]:
-    """Return (seconds per multiplication, where measured) by (stage, model), "" for all models.
+    """Return {(stage, model): (seconds per multiplication, where measured)}; "" is any model.
 
-    Jobs finished here go before reports/record, and in it unchanged methods before others.
+    Jobs finished here are preferred to the results kept in reports/record, and of these the ones
+    that would come out byte for byte.
     """
     older, recorded, finished = (defaultdict[tuple[str, str], list[float]](list) for _ in range(3))
     cuda = plan.config.device == "cuda"
@@ -125,7 +125,7 @@ def _model(job: Job) -> str:
 
 
 def notes_of(plan: Plan, exhibit: Exhibit) -> list[str]:
-    """Return warnings on a figure: on unequal start weights of methods, and on surplus trials."""
+    """Return warnings on a figure: on unequal start weights, and trials computed beyond its own."""
     starts = {
         f"{exhibit.key}: '{run.method.name}' combines units in their places, and here each client "
         "draws a start of its own; to compare it fairly set shared_init of the training to true"
@@ -177,8 +177,8 @@ def whole_settings(run: Run) -> float:
 def trained_on(method: Spec, training: Spec, held: float, clients: int) -> float:
     """Estimate how many examples local training processes, over all rounds and clients.
 
-    `held` is a client's number of examples. A round has the mean number of minibatches of the
-    method's settings, or else whole epochs.
+    `held` is a client's number of examples. Its round has the minibatches, of the batch size of
+    `training`, that parameters of `method` give (the mean of several), or else whole epochs.
     """
     values: Any = method.values
     listed = [

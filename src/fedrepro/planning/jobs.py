@@ -102,7 +102,6 @@ class Scenario:
 
     @cached_property
     def token(self) -> str:
-        """Return data set, partition, … with parameters as one text, for metadata of files."""
         return "/".join(spec.token for spec in self.specs)
 
     @property
@@ -183,7 +182,7 @@ class Job:
 
     evaluate, follow: the splits to evaluate on at the end, and after single rounds; they do not
     change the folder's name. raw, data, public: folders of raw files, of arrays, and of the public
-    data set. members: the file of the partition. local: files of local models, for `folders_of`.
+    data set. members: the file of the partition. local: paths of local models.
     """
 
     stage: str
@@ -322,7 +321,6 @@ class Jobs:
     _local: set[str] = field(default_factory=set)
 
     def job(self, folder: str) -> Job:
-        """Return the job that writes `folder`, a name that this object returned before."""
         return self.made[folder]()
 
     def dataset(self, dataset: Spec) -> str:
@@ -343,10 +341,7 @@ class Jobs:
         return f"{folder}/{MEMBERS}"
 
     def local(self, scenario: Scenario, trials: TrialBlock) -> str:
-        """Create the jobs that train local models in these trials; return their files' path.
-
-        The path may stand for several folders, which `folders_of` lists.
-        """
+        """Create the jobs that train local models; return their path, for `folders_of` to list."""
         base = f"{self.base(scenario, 'train')}{TRIALS}{trials}{CLIENTS}"
         pieces = f"{base}{self.pieces_of_clients(scenario)}"
         if pieces not in self._local:  # many methods read them
@@ -397,7 +392,7 @@ class Jobs:
             yield self.base(scenario, "train")
 
     def base(self, what: Any, stage: str) -> str:
-        """Return the start of a folder's name for a run or scenario `what`: components, a hash."""
+        """Return results/<scale>/<stage>/<components, hash>, a folder of run or scenario `what`."""
         key = (stage, what)
         if key not in self._names:
             specs = what if isinstance(what, tuple) else what.specs
@@ -411,5 +406,4 @@ class Jobs:
 
 
 def dataset_folder(scale: str, dataset: Spec) -> str:
-    """Return the folder of a data set's prepared arrays, below results/<scale>."""
     return f"results/{scale}/prepare/{setting_names([dataset], [dataset])}"

@@ -67,8 +67,7 @@ def compare(scale: str, key: str, reports: Path = REPORTS, recorded: Path = RECO
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame) -> pd.DataFrame:
     """Compare two csv tables of results; return the `rows` of a `Comparison`, ordered as `theirs`.
 
-    Both tables have a row for each combination of swept parameters, method, metric and split, with
-    mean, sd and number of trials.
+    Both have mean, sd and trials in a row for each swept parameters, method, metric and split.
 
     Raises:
         FedreproError: if the tables vary different parameters.
@@ -125,9 +124,12 @@ def _verdict(key: str, rows: pd.DataFrame, same_bytes: bool) -> str:
     )
 
 
-def _judged(errors: pd.Series, mine: str, kept: str) -> str:
-    """Return words on how many differences chance explains, if libraries were not pinned."""
-    if mine == kept == PORTABLE:
+def _judged(errors: pd.Series, our_arithmetic: str, recorded_arithmetic: str) -> str:
+    """Say how many differences chance explains, or that none should be as libraries were pinned.
+
+    `errors` are the differences in combined standard errors.
+    """
+    if our_arithmetic == recorded_arithmetic == PORTABLE:
         return "; libraries of both were pinned, and then equal sources and data give equal bytes"
     within, known = int((errors <= ERRORS).sum()), int(errors.notna().sum())
     return f"; {within} of {known} are within {ERRORS} combined standard errors"

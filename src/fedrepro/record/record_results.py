@@ -113,7 +113,7 @@ def _doubts(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _run(files: ExhibitFiles, warnings: list[str]) -> dict[str, Any]:
-    """Return {"seconds": by stage, "machines": …}; append to `warnings` what is unknown."""
+    """Return {"seconds": {stage: …}, "machines": [{"device": …}]}; append gaps to `warnings`."""
     if files.run:  # of kept results
         return {key: files.run[key] for key in RUN if key in files.run}
     about, key = files.about, files.about["key"]

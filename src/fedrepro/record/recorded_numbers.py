@@ -86,7 +86,7 @@ Show = Callable[[RecordQuery, str], str]  # question, answer -> what stands in t
 def filled(text: str, record: Path, show: Show | None = None) -> str:
     """Return a page's text in which each number that links to a recorded result is read from it.
 
-    Links stay, or are replaced by what `show` returns.
+    Links stay, or are replaced by `show(link, its numbers as text)`.
     """
 
     def answer(link: re.Match[str]) -> str:
@@ -107,7 +107,6 @@ def filled(text: str, record: Path, show: Show | None = None) -> str:
 
 
 def without_links(text: str) -> str:
-    """Return `text` with each link to a recorded result replaced by the link's number."""
     return LINK.sub(lambda match: match["text"], text)
 
 
@@ -187,7 +186,7 @@ class Measurement(NamedTuple):
 
 
 def _apart(one: Measurement, other: Measurement, sign: str) -> Measurement:
-    """Return `one` minus `other` by trial, or by `sign` their quotient ("beyond": minus 1)."""
+    """Return `one` minus `other` by trial; for `sign` "over" their quotient, "beyond" less 1."""
     if sign != "minus":
         return Measurement(one.value / other.value - (sign == "beyond"), np.empty(0))
     count = min(len(one.trials), len(other.trials))
@@ -226,7 +225,11 @@ def _numbers(asked: RecordQuery, record: Path) -> list[float]:
 
 
 def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) -> list[float]:
-    """Return what the word `end` ("mean", "interval") asks of `rows`, times factor, `many` long."""
+    """Return the numbers that the word `end` takes from `rows`, times `factor`, at most `many`.
+
+    "least", "most" and "mean" give one number, "range" two, "each" all. Of the mean over rows
+    "trials" gives every trial, "sd" one number, "interval" the mean and two ends.
+    """
     values = [factor * row.value for row in rows]
     if end in ONE_OF:
         return [ONE_OF[end](values)]
@@ -247,9 +250,9 @@ def _reduced(rows: Sequence[Measurement], end: str, many: int, factor: float) ->
 def _rows(
     asked: RecordQuery, record: Path, side: Mapping[str, str | None], *, ours: bool = False
 ) -> list[Measurement]:
-    """Return the measurements that `side`, a parsed method with its metric and place, asks for.
+    """Return the measurements that one side of a question asks for: its method, metric and place.
 
-    Of printed values these are the paper's, or `ours`.
+    `side` has these as texts. From a printed.csv it takes the paper's values, or with `ours` ours.
     """
     table = _table(asked, record, side["exhibit"])
     name = side["exhibit"] or PurePath(asked.file).stem

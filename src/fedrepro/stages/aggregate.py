@@ -120,7 +120,8 @@ class SettingResult:
     """The models that a one-shot method made with one choice of parameter values, and their cost.
 
     seconds: of server and clients, with preparation if it ran in this call. server: of the server,
-    with preparation in any case. further: clients' work besides sending models. cost: as metrics.
+    with preparation in any case. further: passes, messages and time of clients besides sending
+    models. cost: all of it as metrics, such as "bytes_up".
     """
 
     made: MethodOutput
@@ -252,7 +253,7 @@ def _measured(
     epochs: np.ndarray | None,
     cost: list[Number],
 ) -> list[Number]:
-    """Evaluate models, drawn weights by `draws`; add `cost` and `epochs` trained per client."""
+    """Evaluate models with `draws` of variational weights; add `cost` and clients' `epochs`."""
     if made is None:
         return [Number("left_out", 1.0)]
     if isinstance(made, GlobalModel):
@@ -281,7 +282,7 @@ def _tuned(
 def _sent(
     kind: str, local: LocalModels, made: MethodOutput, further: ClientCost
 ) -> tuple[int, Traffic]:
-    """Return exchanges, and traffic with `further` work, of a method; 0 if it is a control."""
+    """Return a method's exchanges and traffic with `further` messages; 0 if `kind` is a control."""
     declared, exchanges = None, None
     if isinstance(made, GlobalModel):
         declared, exchanges = made.traffic, made.exchanges

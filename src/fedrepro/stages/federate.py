@@ -152,7 +152,7 @@ class NodeEvaluator(Evaluator):
         """Return nodes' networks in a method's `state`: {"before" or "after" averaging: tensors}.
 
         Raises:
-            FedreproError: the method names other networks, or a weight is not finite.
+            FedreproError: the method returns other keys than these two, or a weight is not finite.
         """
         beliefs = self.made.beliefs(state, self.clients)
         if set(beliefs) != set(BELIEFS):

@@ -73,7 +73,7 @@ class Progress:
 
     @property
     def times(self) -> dict[str, Any]:
-        """Return seconds by name: of the whole trial, of clients, of the server, of each round."""
+        """Return "seconds" of the trial, "client_seconds", "server_seconds", "round_seconds"."""
         of_trial = {"seconds": self.seconds, "client_seconds": self.client_seconds}
         server = self.seconds - self.client_seconds
         return {**of_trial, "server_seconds": server, "round_seconds": self.each}
@@ -298,7 +298,7 @@ def _recorded(progress: Progress, numbers: Sequence[Number], ended: str) -> Prog
 
 
 class SettingRun(NamedTuple):
-    """A choice of parameter values that a job runs; `number` is None if it runs no other."""
+    """A choice of parameter values in a job; `number` is its index, or None for the only choice."""
 
     number: int | None
     training: Spec

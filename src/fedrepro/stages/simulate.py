@@ -36,7 +36,7 @@ def run(job: Job) -> None:
 
 
 def _rows(trial: int, setting: Spec, simulated: Simulated) -> Iterator[MetricRow]:
-    """Yield a simulation's metrics: of each step, the last step's as final, the run's own."""
+    """Yield a simulation's metrics of each step; then, as final, the last step's and all others."""
     rounds = simulated.rounds
     if not rounds:
         raise FedreproError(f"simulation '{setting.name}' took no step; let it take at least one")

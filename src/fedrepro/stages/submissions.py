@@ -239,7 +239,7 @@ def verify(folder: Path, count: int | None, seed: int, cores: int | None = None)
     """Verify a submitted method: draw its tables and compute some of its metrics again; compare.
 
     `folder` is the submission. `count` of its files of metrics, chosen at random by `seed`, are
-    computed again, or all if it is None, on `cores` cores. Returns the differences found.
+    computed again, or all if it is None, on `cores` cores. Returns which were, and the differences.
 
     Raises:
         FedreproError: this installation has not the leaderboard's tables, or a file is missing.

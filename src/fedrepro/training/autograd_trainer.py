@@ -95,10 +95,7 @@ class AutogradTrainer:
     def parts(
         self, tasks: Sequence[Task], given: InitialTensors, memory: Arrays | None
     ) -> Iterator[TrainedModels]:
-        """Train a model for each of `tasks` in groups; yield the results of each group.
-
-        `given` has initial tensors; the optimiser's state `memory`, if kept, is read and updated.
-        """
+        """Train models from `given` tensors in groups; yield their results; update `memory`."""
         steps = [task.total(self.settings.batch_size, self.settings.epochs) for task in tasks]
         whole = self.settings.batch_size is None
         pieces = [-(-len(task.rows) // self.procedure.rows) if whole else 1 for task in tasks]
@@ -371,7 +368,7 @@ class ModelNoise:
         self.places = [(task.done, task.per_epoch(batch_size)) for task in tasks]
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Move the generators of the first `models` to the start of step `step`, or its `piece`."""
+        """Move the first `models` generators to step `step`, or to `piece` of one done in parts."""
         for stream, (done, per_epoch) in zip(self.streams[:models], self.places, strict=False):
             stream.at(*divmod(done + step, per_epoch), piece)
 
@@ -438,7 +435,7 @@ class BlockNoise:
         self.epoch, self.key = -1, 0
 
     def at(self, step: int, models: int, piece: int = 0) -> None:
-        """Set the generator to the beginning of part `piece` of training step `step`."""
+        """Set the generator to step `step`, or `piece` of one done in parts; ignore `models`."""
         epoch, inside = divmod(self.done + step, self.per_epoch)
         if epoch != self.epoch:
             self.epoch, self.key = epoch, self.rng.at(epoch=epoch).key(NOISE)

@@ -51,12 +51,13 @@ from fedrepro.networks.memory_layout import Parts
 
 
 class Maps(NamedTuple):
-    """The maps f_j from images, transposed convolutions, as arrays for compiled steps.
+    """The matching maps f_j, which predict received activations, as arrays for compiled steps.
 
-    table: int64 (J, FIELDS), sizes and offsets of each map; SOURCE and the like number its columns.
-    places: where the kernels' numbers, turned by 180°, are among all weights. tiles: int64 (T, 3),
-    parts of kernel rows that fit registers: (kind, row of the kernel, first number in it); kind
-    says how many registers and rows. shares (J,): factors in the loss.
+    f_j is a transposed convolution of an activation of the network that trains. table: int64 (J,
+    FIELDS), a row of sizes and offsets per map; SOURCE and the like number its columns. places:
+    where the kernels' numbers, rotated by 180°, are among all weights. tiles: int64 (T, 3), parts
+    of kernel rows that fit registers: (kind, row of the kernel, first number in it); kind says how
+    many registers and rows. shares (J,): factors of the maps' squared errors in the loss.
     """
 
     table: Array
@@ -69,11 +70,12 @@ class MatchBuffers(NamedTuple):
     """The work buffers of representation matching of images, for one example and map f_j at a time.
 
     x: activations of the received network, (pixel, channel); shown: x as (channel, pixel); images:
-    buffers of its convolutions. laid: the kernel, a strip for each source channel and kernel row;
-    moved: its gradient. image: output of the map, then the gradient by it. bias: repeated along a
-    row of the output; summed: its gradient. The source's nonzero numbers are listed by pixel:
-    firsts and ends of each list, corners where the kernel is added, which rows of laid, amounts;
-    and by channel: seats in the output, own amounts, cells of the source. sums: parts of gradients.
+    buffers of its convolutions. laid: the map's kernel, row by row for each channel of its input;
+    moved: the kernel's gradient. image: the map's output, then the loss's gradient by it. bias: the
+    map's, for all of an output's row; summed: its gradient. Nonzero numbers of the map's input are
+    listed by pixel: amounts, the offset of each one's kernel in laid (which), each pixel's firsts
+    and ends in the list, and corners, where its kernels begin in image. By channel: own, the
+    numbers; cells, their offsets in the input; seats, in image. sums: partial gradients.
     """
 
     x: Array
@@ -104,11 +106,11 @@ def maps_of(
     offsets: Mapping[str, int],
     dtype: np.dtype[Any],
 ) -> Maps:
-    """Build the record `Maps` of the matching maps f_j that predict from images.
+    """Build the record `Maps` of the matching maps f_j, which predict a received activation each.
 
-    `parts` and `convs` describe the network's convolutions. `pairs` are the (source, target) layers
-    of each map. `shapes` and `offsets` are those of the maps' tensors, by name; `shares` (J,) are
-    factors of the squared errors.
+    `parts` and `convs` describe the network's convolutions, of type `dtype`. `pairs` are the
+    (source, target) layers of each map. `shapes` and `offsets` are those of the maps' tensors, by
+    name; `shares` (J,) are factors of the squared errors.
     """
     tiles: list[tuple[int, int, int]] = []
     images = [*(shape for _, shape, _ in parts.convolutions), parts.image]
@@ -144,9 +146,9 @@ def maps_of(
 
 
 def _tiles(side: int, wide: int, lanes: int) -> tuple[int, list[tuple[int, int, int]]]:
-    """Cut a kernel's `side` rows of `wide` numbers to fit registers of `lanes` numbers.
+    """Cut a kernel's `side` rows of `wide` numbers to fit CPU registers of `lanes` numbers each.
 
-    Returns the padded length of a row, and the parts as (kind, row, first number), see `Maps`.
+    Returns a row's padded length, and parts (kind, row, first number); kind says how large one is.
     """
     vectors, tiles = -(-wide // lanes), []
     together = STRIPS if vectors == 1 else 1
@@ -172,7 +174,10 @@ def _shared(size: int, side: int, target: int) -> tuple[int, int, int]:
 
 
 def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuffers:
-    """Allocate the work buffers of representation matching; the affine maps have `x` inputs."""
+    """Allocate the work buffers of representation matching, for all matching `maps`.
+
+    `images` has the buffers of the network that trains, whose affine maps have `x` inputs.
+    """
     dtype, lanes = images.out.dtype, LANE_BYTES // images.out.itemsize
     cells = listed = laid = image = row = 0
     for p in maps.table:
@@ -202,9 +207,9 @@ def room_of(convs: Convolutions, maps: Maps, images: Images, x: int) -> MatchBuf
 def features_of(
     convs: Convolutions, weights: Array, rows: int, mine: Images, room: MatchBuffers
 ) -> None:
-    """Run the received network's convolutions, `weights`, on the minibatch that `mine` holds.
+    """Run the received network's convolutions, `weights`, on a minibatch of `rows` examples.
 
-    Outputs are written to room.x, (pixel, channel), and room.shown, (channel, pixel).
+    Images are in `mine`; outputs go to room.x, (pixel, channel), and room.shown, transposed.
     """
     known, top = rows * convs.layers[0, NEXT], convs.layers[-1]
     room.images.images[:known] = mine.images[:known]
@@ -223,10 +228,10 @@ def matching_gradients(
     convs: Convolutions, maps: Maps, weights: Array, to: Array, add: bool, rows: int, step: float,
     mine: Images, x: Array, room: MatchBuffers,
 ) -> None:  # fmt: skip
-    """Compute the representation matching loss's gradients, times `step`, of images.
+    """Compute the representation matching loss's gradients, times `step`, for `rows` examples.
 
-    Gradients by `weights` are written, or if `add` added, to `to`; those by the network's
-    activations (`mine`, and x, the inputs of the affine maps) to mine.extra.
+    Gradients by `weights` are written to `to`, or with `add` added. Gradients by the activations of
+    the network that trains (`mine`, and x, the inputs of its affine maps) go to mine.extra.
     """
     for j in range(len(maps.table)):
         p = maps.table[j]
@@ -243,9 +248,9 @@ def matching_gradients(
 
 @inner
 def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) -> None:
-    """Copy the kernel and bias of map f_j to `room`, and set their gradients there to zero.
+    """Copy a matching map's kernel and bias to `room`, and set their gradients there to zero.
 
-    `p` is its row of maps.table, `c` the record of the convolution that it reads, its source.
+    `p` is the map's row of maps.table, `c` the record of the convolution whose output it reads.
     """
     long = p[LONG]
     for s in range(c[CHANNELS] * p[SIDE]):
@@ -261,7 +266,10 @@ def begin(maps: Maps, c: Array, p: Array, weights: Array, room: MatchBuffers) ->
 
 @inner
 def learn_map(maps: Maps, c: Array, p: Array, to: Array, add: bool, room: MatchBuffers) -> None:
-    """Write (or `add`) map f_j's gradient, from `room`, to `to`; `c`, `p`: see `begin`."""
+    """Write (or `add`) a matching map's gradients, which `room` has, to `to`.
+
+    `p` is the map's row of maps.table, `c` the record of the convolution whose output it reads.
+    """
     long, nothing = p[LONG], to.dtype.type(0)
     for s in range(c[CHANNELS] * p[SIDE]):
         for i in range(p[WIDE]):
@@ -290,9 +298,10 @@ def source_of(convs: Convolutions, p: Array, b: int, mine: Images, x: Array) -> 
 
 @inner
 def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBuffers) -> int:
-    """List in `room` the nonzero numbers that map f_j (row `p`) reads, by pixel; count the pixels.
+    """List in `room` the nonzero numbers that a matching map reads, by pixel; count the pixels.
 
-    `mine` has the images of the network that trains, and `source` comes from `source_of`.
+    `p` is the map's row of Maps.table, and `source` (from `source_of`) says where they are in
+    `mine`, the images of the network that trains.
     """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     channels, stride, spots = c[CHANNELS], row_of(c[CHANNELS]), NOWHERE if p[UNPOOLED] else 1
@@ -322,9 +331,9 @@ def sort(convs: Convolutions, p: Array, mine: Images, source: Any, room: MatchBu
 
 @inner
 def corner(p: Array, i: int, j: int, spot: int) -> Any:
-    """Return the offset in f_j's output at which the kernel is added for its input pixel (i, j).
+    """Return the offset in a map's output at which its kernel is added for input pixel (i, j).
 
-    `p` is its row of the table. If it undoes 2 × 2 pooling, `spot` is the largest of four pixels.
+    `p` is the map's row of Maps.table. If it undoes 2 × 2 pooling, `spot` (0 to 3) is the largest.
     """
     if p[UNPOOLED]:
         i, j = 2 * i + spot // 2, 2 * j + spot % 2
@@ -335,7 +344,10 @@ def corner(p: Array, i: int, j: int, spot: int) -> Any:
 def of_channel(
     convs: Convolutions, p: Array, k: int, mine: Images, source: Any, room: MatchBuffers
 ) -> int:
-    """List in `room` the nonzero numbers of channel `k` for map f_j, as `sort`; return how many."""
+    """List in `room` the nonzero numbers of channel `k` that a matching map reads; count them.
+
+    `p` is the map's row of Maps.table; `source` (from `source_of`) says where they are in `mine`.
+    """
     (values, begins, noted), c = source, convs.layers[p[SOURCE]]
     stride, n, pooled, chosen = row_of(c[CHANNELS]), 0, p[UNPOOLED], mine.chosen[noted:]
     channels = c[CHANNELS]
@@ -357,7 +369,7 @@ def of_channel(
 
 @inner
 def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None:
-    """Compute map f_j's output into room.image: add a kernel for each of `count` listed pixels."""
+    """Write a map's output (row `p` of maps.table) to room.image from `count` pixels in `room`."""
     row, long = p[ALONG] * p[UNITS], p[LONG]
     clear(room.image, 0, p[HIGH] * row)
     for tile in range(p[TILES], p[BEYOND]):
@@ -370,9 +382,9 @@ def scatter_sorted(maps: Maps, p: Array, count: int, room: MatchBuffers) -> None
 
 @inner
 def image_gap(p: Array, b: int, each: Any, room: MatchBuffers) -> None:
-    """Replace f_j's output, in room.image, by the gradient (output - target) · `each`, a factor.
+    """Replace a map's output, in room.image, by the gradient (output - target) · `each`, a factor.
 
-    The target is of example `b`; `p` is the map's row of the table. The gradient is zero at edges
+    The target is of example `b`; `p` is the map's row of Maps.table. The gradient is zero at edges
     and where a ReLU gave zero; its sums, for the bias, are added to room.summed.
     """
     units = p[UNITS]
@@ -407,10 +419,10 @@ def lift_up(
     to: int,
     room: MatchBuffers,
 ) -> None:
-    """Backpropagate the gradient in room.image through map f_j, to its input and kernel.
+    """Backpropagate the gradient in room.image through a matching map, to its input and kernel.
 
-    `p`, `mine` and `source` are as in `sort`. Gradients by the input's nonzero numbers go to
-    mine.extra[to:], the kernel's to room.moved.
+    `p` is the map's row of maps.table; `source` (from `source_of`) says where in `mine` its input
+    is. Gradients by the input's nonzero numbers go to mine.extra[to:], the kernel's to room.moved.
     """
     c, lanes = convs.layers[p[SOURCE]], LANE_BYTES // room.image.itemsize
     row, long = p[ALONG] * p[UNITS], p[LONG]

@@ -119,8 +119,7 @@ def train(
 def move(net: NetArrays, descent: StepNumbers, model: Model, step: int, spreads: int) -> None:
     """Update all weights of `model` by step number `step`, in strips that fit the cache.
 
-    `spreads` is how many weights of a variational network have a standard deviation of their own,
-    which lies behind the means.
+    `spreads` is how many standard deviations of a variational network lie behind the means.
     """
     number, first = model.weights.dtype.type, 0
     rate, root = descent.lr, number(1)  # step size, and factor on second moments
@@ -155,7 +154,7 @@ def forward(
     activations: Array,
     kept: Any,
 ) -> None:
-    """Write affine layers' outputs on `x`, ReLU between, to `activations`; dropout keeps `kept`."""
+    """Write affine layers of `x`, with ReLU, to `activations`; dropout keeps the share `kept`."""
     inputs, words_before = (x, 0, net.sizes[0]), 0
     for layer in range(len(net.maps)):
         n, m = net.sizes[layer], net.sizes[layer + 1]
@@ -290,7 +289,10 @@ def backward(
 
 @inner
 def backprop_input(by: int, weights: Array, of: Any, rows: int, errors: Any, room: Scratch) -> None:
-    """Compute gradients by inputs: room.below = weight @ errorsᵀ; `by`, `of` as in `affine`."""
+    """Compute gradients by a layer's inputs: room.below = weight @ errorsᵀ.
+
+    `of` is the layer's (offset in the weights, n, m), `by` the address of the matrix product.
+    """
     (at, n, m), (values, first, row), across = of, errors, padded_to(rows)
     transpose((values, first, row), rows, m, (room.turned, 0, across))
     product(by, (room.below, 0, across), (room.zeros, 0, 0), (weights, at, row_of(m), 1),
@@ -302,7 +304,10 @@ def accumulate_gradient(
     by: int, to: Array, add: bool, biased: bool, of: Any, rows: int, inputs: Any, errors: Any,
     zeros: Array,
 ) -> None:  # fmt: skip
-    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, bias; args as in `affine`."""
+    """Write (or `add`) a layer's gradients to `to`: inputsᵀ @ errors, and sums for a bias.
+
+    `of` is the layer's (offset in `to`, n, m), `by` the matrix product's address, `zeros` all zero.
+    """
     (at, n, m), (values, first, row) = of, errors
     width = padded_to(m)
     begin = (to, at, row) if add else (zeros, 0, 0)

@@ -153,10 +153,11 @@ def average(
     terms: Terms = (),
     private: Arrays | None = None,
 ) -> Averaged:
-    """Train models as `train` does, and return sum_i weights[i] · (trained model of task i).
+    """Train a model per task from `start`, and return sum_i weights[i] · (trained model of task i).
 
-    Models that are not finite are left out, and the result has the sum of the others' weights. An
-    integer buffer becomes this sum times the largest. Memory does not grow with models.
+    `tasks` have each model's rows of `examples`, random key and number of steps; `terms`, with
+    their tensors `private`, are added to the loss. Models that are not finite are left out, and the
+    result has the sum of the others' weights. An integer buffer becomes this sum times the largest.
     """
     total = {k: np.zeros((1, *shape), examples.kind) for k, shape in network.shapes.items()}
     most = {name: total[name] for name in network.counts}
@@ -209,7 +210,10 @@ def _run(
     memory: Arrays | None,
     keep_gradients: bool,
 ) -> tuple[Outcome, dict[str, np.ndarray] | None]:
-    """Train the models of `tasks`; pass groups that finish to take(part, which are finite)."""
+    """Train the models of `tasks`; return the outcome, and the optimisers' state if `memory`.
+
+    For each group of models that finishes, take(models, bool array: which are finite) is called.
+    """
     began, count = time.perf_counter(), len(tasks)
     check_tasks(procedure, tasks, given, memory is not None)
     trainer: CompiledTrainer | AutogradTrainer
@@ -283,7 +287,7 @@ def check_tasks(
 
 
 def is_compiled(procedure: Procedure, device: str) -> bool:
-    """Return whether compiled steps train on `device`: on "cpu", known layers and terms."""
+    """Return whether compiled steps train: on "cpu", and with layers and terms that they have."""
     network, named = procedure.network, [compiled_kind(term) for term in procedure.losses]
     known = ("entropy", "divergence" if network.kind == "variational" else "matching")
     parts = parts_of(network.of_means if network.all_drawn else network)

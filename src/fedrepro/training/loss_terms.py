@@ -47,7 +47,7 @@ class Term(Protocol):
     def additive(self) -> bool: ...
 
     def shapes(self, network: Network) -> dict[str, Shape]:
-        """Return shapes of tensors, none by default, that are trained with it and never sent."""
+        """Return shapes of the term's own tensors, trained and never sent; by default {}."""
         return {}
 
     def loss(self, look: TermInputs) -> torch.Tensor: ...
@@ -69,7 +69,6 @@ class Perturbation(Protocol):
 
 
 def perturbs(term: object) -> bool:
-    """Return whether a term of training is a `Perturbation`: whether it has a method `away`."""
     return hasattr(term, "away")
 
 
@@ -108,7 +107,6 @@ class Proximal:
 
     @property
     def pull(self) -> float:
-        """Return 2 · coefficient, the factor of w - start in the proximal penalty's gradient."""
         return 2 * self.coefficient
 
 
@@ -175,14 +173,13 @@ class GaussianPrior(Term):
     written = "divergence"
 
     def share(self, examples: int, minibatches: int, batch_size: int) -> float:
-        """Return the factor weight / n of the KL divergence in a minibatch's mean loss."""
+        """Return the KL's weight / n: by `over`, n is `examples` or minibatches * batch_size."""
         return self.weight / (examples if self.over == "client" else minibatches * batch_size)
 
     def loss(self, look: TermInputs) -> torch.Tensor:
         """Return A models' divergences from their priors N(m, s²), times `look.share`: (A,).
 
-        A divergence is the sum of log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ over all weights N(μ,
-        σ²).
+        A divergence is the sum of log(s/σ) + (σ² + (μ - m)²) / (2 s²) - ½ of a weight N(μ, σ²).
         """
         import torch
         from torch.nn.functional import softplus

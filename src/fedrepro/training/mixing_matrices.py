@@ -89,8 +89,7 @@ def period(weights: np.ndarray) -> int:
     """Return the greatest common divisor of all cycles' lengths of a strongly connected W.
 
     Averaging converges only if it is 1. It is gcd of d_i + 1 - d_j over edges (i, j), d_i steps
-    from node 0. Source: Denardo, Periods of connected networks and powers of nonnegative matrices,
-    1977.
+    from 0. Source: Denardo, Periods of connected networks and powers of nonnegative matrices, 1977.
     """
     hears = weights > 0
     steps = steps_from(hears, 0)
@@ -187,7 +186,7 @@ def mixing_sum(weights: np.ndarray) -> float:
 
 
 def _sum_of_first_row(step: np.ndarray, rate: float) -> float:
-    """Compute `mixing_sum` of a circulant W by row 0 of W - 1v' (`step`); `rate`: its modulus."""
+    """Compute `mixing_sum` of circulant W: `step` is W - 1v', `rate` its largest |eigenvalue|."""
     rows = [step[0]]
     while len(rows) < LONG:
         rows.append(rows[-1] @ step)

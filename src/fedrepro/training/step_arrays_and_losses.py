@@ -148,8 +148,8 @@ class Scratch(NamedTuple):
     """The work buffers of a compiled training step.
 
     x: inputs of the affine maps (P, n) for P predictions. activations, errors: the maps' outputs,
-    and the loss's gradients by them. For matching, theirs: activations of the received network;
-    back: outputs of f_j. turned, below: a layer's errors, transposed, and those of its inputs.
+    and gradients by them. For matching, theirs: activations of the received network; back:
+    predictions of these. turned, below: a layer's errors, transposed, and those of its inputs.
     """
 
     body: Images | LstmBuffers | Nothing
@@ -245,7 +245,6 @@ variational_gradients = by_type(_gradients_of_draws, {Nothing: nothing}, "tensor
 
 @compiled
 def softplus(spread: Array, out: Array) -> None:
-    """Write the softplus log(1 + exp(spread)) of each number of `spread` to the array `out`."""
     for k in range(len(spread)):
         out[k] = softplus_of(spread[k])
 

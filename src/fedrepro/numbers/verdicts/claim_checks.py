@@ -146,7 +146,7 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield the numbers of an exhibit to compare with bounds, one per point."""
+        """Yield a number per point of `exhibit` to set against bounds; `numbers` is by exhibit."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)
@@ -237,7 +237,10 @@ class Value(Form):
 
 
 def ratio_of(exhibit: str, place: CellKey, one: Trials, other: Trials) -> Statement:
-    """Return mean of `one` / mean of `other`, linearised, as a number to judge at point `place`."""
+    """Return mean of `one` / mean of `other` at point `place` of `exhibit`, to compare with bounds.
+
+    With r for this ratio, its value in a trial is r + (one - r other) / mean of `other`.
+    """
     numerator, denominator = by_trial([one, other]).T
     ratio = float(numerator.mean() / denominator.mean())
     moved = ratio + (numerator - ratio * denominator) / float(denominator.mean())
@@ -351,7 +354,7 @@ class Spread(Form):
 
 
 class RoundsTo(Form):
-    """A check on the first round in which a method comes near another method's final number."""
+    """A check on the first round at which a method is within `within` of another's final number."""
 
     compared = ("reach",)
     form: Literal["rounds_to"]

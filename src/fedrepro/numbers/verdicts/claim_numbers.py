@@ -121,7 +121,7 @@ class Numbers:
         return [cell for cell in cells if id(cell.place) in kept]
 
     def rounds(self, method: str, metric: str, split: str) -> dict[CellItems, dict[int, Trials]]:
-        """Return a method's values after rounds: {items of a point: {round: values by trial}}."""
+        """Return a method's values: {((column, value), …) of a point: {round: values by trial}}."""
         by_spot: dict[CellItems, dict[int, Trials]] = {}
         for done, cell in self._measured(method, metric, split):
             if done is not None:
@@ -203,10 +203,7 @@ def filter_cells(places: Sequence[CellKey], where: Mapping[str, CellFilter]) -> 
 
 
 def join_cells(cells: Sequence[Cell], others: Sequence[Cell]) -> Iterator[tuple[Cell, list[Cell]]]:
-    """Yield each number in `cells` with a list of the numbers in `others` at the same place.
-
-    Two places are the same if their values agree in the columns that both have.
-    """
+    """Yield each number in `cells` with those in `others` that agree in all columns both have."""
     # columns of a cell -> (columns in common, values there) -> the others with these
     indexes: dict[tuple[str, ...], dict[tuple[Any, ...], list[Cell]]] = {}
     for cell in cells:
@@ -289,10 +286,10 @@ def contrasts(at: str, *parts: Contrast) -> Statement:
 def statement(
     exhibit: str, place: CellKey, gains: Sequence[Trials], rivals: Sequence[Trials] = ()
 ) -> Statement:
-    """Return the best mean of `gains` minus the best of `rivals`, or 0, as a number to be judged.
+    """Return the best mean of `gains`, minus the best of `rivals` if any, to compare with bounds.
 
-    Both list values over trials. The number is at least 0 if every rival is among the gains, and at
-    most 0 if every gain is among the rivals.
+    Both list values over trials at point `place` of the figure `exhibit`. The number is at least 0
+    if every rival is among the gains, and at most 0 if every gain is among the rivals.
     """
     both = by_trial([*gains, *rivals])
     values, others = both[:, : len(gains)], both[:, len(gains) :]

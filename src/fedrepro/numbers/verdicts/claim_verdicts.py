@@ -131,10 +131,7 @@ def load_claims(path: Path) -> ClaimFile:
 
 
 def expand_named_bounds(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Replace words for bounds in a parsed claims file by the numbers that its `rules` give them.
-
-    A wrong form is left to validation. `where` names the file, for errors.
-    """
+    """Replace named bounds in a claims file by numbers of its `rules`; errors name it `where`."""
     rules = content.get("rules")
     words = rules.get("words") if isinstance(rules, dict) else None
     bounds = words if isinstance(words, dict) else {}
@@ -301,7 +298,8 @@ def decide(check: Check, statements: Sequence[Statement], ways: int, rules: Rule
 def _point(check: Bounds, statement: Statement, kept: float, broken: float) -> Finding:
     """Judge one number by its intervals at the confidences `kept` and `broken`.
 
-    It holds if the first keeps the bounds of `check`, else the second refutes it or not.
+    The bounds of `check` hold if the interval at `kept` is within them. If not, they are refuted
+    where the interval at `broken` is outside them, and else undecided.
     """
     inside = statement.interval(kept)
     if keeps(check, inside.low, inside.high):
@@ -351,7 +349,7 @@ def whole_verdict(verdicts: Iterable[str], points: str = "every") -> str:
 
 
 def verdicts(published: Path, exhibits: Sequence[str], reports: Path) -> pd.DataFrame:
-    """Judge the claims in the file `published`; return a table with a row for each check.
+    """Judge the claims in the file `published`: a row per check, with claim, verdict, value, ….
 
     `exhibits` names the figures and tables (paper/name) with our numbers, in the folder `reports`.
     """

@@ -64,10 +64,10 @@ class PrintedValue:
     """One number that a paper printed, a row of its published.csv.
 
     exhibit: the figure or table. cell: values of the columns that locate the number, by column.
-    where: file and line, for errors. apart: why it does not count as the other values do, such as
-    "nearly fixed: …", or "". set_up: the figure or table, and values of its columns, in which a
-    parameter varies that the paper does not give, and why. source: "paper's text", "README or
-    code", "second hand" or "".
+    where: file and line, for errors. apart: "calibrated", "nearly fixed" (it could hardly differ),
+    "rerun" or "claim" and ": reason", if it is counted separately. set_up: "figure, column=value:
+    reason" where that figure varies a parameter that the paper does not give. source: "paper's
+    text", "README or code", "second hand" or "".
     """
 
     exhibit: str
@@ -201,7 +201,6 @@ def points_of(exhibit: Exhibit, printed: PrintedValue) -> list[Point]:
 
 
 def same(value: Any, other: Any) -> bool:
-    """Return whether two values of tables are equal: numbers by value, anything else as text."""
     return comparable_text(value) == comparable_text(other)
 
 
@@ -287,7 +286,7 @@ def _row(
 
 
 def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
-    """Return our values at a point for the setting that is `printed`, such as method.lr; or NaN."""
+    """Return our values at a point of the setting `printed.split`, such as method.lr, or NaN."""
     kind, _, key = printed.split.partition(".")
     if printed.split == "trials" and exhibit.timed:
         return {run.method["rounds"] - FIRST for run in point.runs.values()}
@@ -312,7 +311,7 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 
 
 def usual_tolerance(printed: PrintedValue) -> float | None:
-    """Return the tolerance for a printed value, by the metric's unit; None if not judged."""
+    """Return 0.01 for a share of examples, 5 % of a size, 20 % of rounds; None if not judged."""
     unit = all_metrics()[printed.metric].unit
     return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else ABSOLUTE.get(unit)
 
@@ -351,9 +350,10 @@ def printed_verdict(
 ) -> str:
     """Return the verdict on a printed value: reproduced, better, worse, differs or undecided.
 
-    `ours` is our value, `away` its difference from print, `tolerance` the allowed difference and
-    `scatter` the sd of that difference between correct programs. With too few `trials` it is "one
-    trial" or "few trials", without a tolerance "shown", for NaN "failed".
+    `ours` is our value, `away` its difference from print, `scatter` the sd of that between correct
+    programs. Up to `tolerance` away it is reproduced; further, it is undecided if over 5 % of
+    correct programs were as far, else it differs, or is better or worse by `metric`. With too few
+    `trials` it is "one trial" or "few trials", without a tolerance "shown", for NaN "failed".
     """
     from scipy.stats import norm, t
 

@@ -59,7 +59,8 @@ def word_of(row: Row) -> str:
 def standing(row: Row) -> tuple[str, str]:
     """Return (how a printed value is counted; its verdict, or why it has none).
 
-    The first is of FOUR: judged, shown next to ours, set-up open, not run; the second may be "".
+    The first is judged, shown next to ours, not run, or "set-up open": a parameter that the paper
+    does not give may explain the difference. The second may be "".
     """
     word, apart = row["verdict"], _apart(row)
     if word in (printed.OPEN, "not run"):
@@ -70,9 +71,9 @@ def standing(row: Row) -> tuple[str, str]:
 
 
 def counts(rows: Sequence[Row]) -> dict[str, Counter[str]]:
-    """Count printed values, rows of printed.csv, as {first of `standing`: {second of it: count}}.
+    """Count printed values: {"judged", "set-up open", "not run" or as shown: {verdict: number}}.
 
-    A value that is judged in another figure or table is left out.
+    `rows` are those of printed.csv. A value that is judged in another figure or table is left out.
     """
     found = {count: Counter[str]() for count in FOUR}
     for count, word in map(standing, _here(rows)):
@@ -85,7 +86,7 @@ def _here(rows: Sequence[Row]) -> list[Row]:
 
 
 def reasons(row: Row) -> str:
-    """Explain the verdict in a `row` of printed.csv: note, why it counts apart, open parameter."""
+    """Explain a verdict of printed.csv: note, why counted separately, parameter not in print."""
     apart = row.get("apart", "")
     check = printed.check_of(apart)
     parts = [row["note"], f"the number that {check[0]} looks at" if check else apart]
@@ -125,8 +126,9 @@ def printed_counts(rows: Sequence[Row]) -> list[str]:
 def settled_counts(rows: Sequence[Row], claims: Sequence[Sequence[Row]]) -> dict[str, int]:
     """Return counts for a paper: printed values, by how they are counted, and claims, by name.
 
-    The keys are "printed values", those of `counts`, "claims that a run can test" and "decided". A
-    value printed twice counts twice. `claims` has each claim as rows of a claims.csv.
+    The keys are "printed values", then "judged", "set-up open", "not run" and those shown next to
+    ours, "claims that a run can test" and "decided" (holds, refuted or depends). A value printed
+    twice counts twice. `claims` has each claim as rows of a claims.csv.
     """
     four = {count: words.total() for count, words in counts(rows).items()}
     verdicts = [checks[0]["verdict"] for checks in claims]
@@ -193,8 +195,7 @@ def resolve(
     """Return a printed value with a verdict in place of "set-up open", if runs allow one.
 
     "Set-up open" means that a parameter the paper does not give may explain the difference; runs
-    that vary the parameter decide. A number in a sentence of the paper gets the value and the
-    verdict of a claim's check.
+    that vary it decide. A number in a sentence gets value and verdict of a claim's check.
 
     Args:
         row: the printed value, from printed.csv; a copy with the new verdict is returned.
@@ -221,7 +222,7 @@ def resolve(
     neighbours = [(one, moves_towards_print(row["set_up"], one, exhibits)) for one in others]
 
     def suits(setting: int) -> bool:
-        """Return whether the parameter's value number `setting` keeps others near print."""
+        """Return whether value `setting` keeps other methods as near print or in tolerance."""
         for other, moved in neighbours:
             away = abs(float(other["difference"]))
             most = max(away, float(other["tolerance"] or "inf"))

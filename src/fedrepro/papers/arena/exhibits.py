@@ -39,10 +39,7 @@ FEWER_VALIDATE = {"validation": 200}  # at the small scales
 
 
 def chosen(name: str, label: str, **settings: Any) -> Entry:
-    """Return method `name` with the values of `settings` that clients' validation examples choose.
-
-    settings="grid" tries the method's own grid.
-    """
+    """Return method `name`; validation examples choose among `settings` ("grid": its own grid)."""
     best = {"metric": "accuracy", "split": "client_validation"}
     return component(name, label, **settings, choose=best)
 
@@ -73,7 +70,7 @@ MERGES = [
 
 
 def merges(*others: Entry) -> list[Entry]:
-    """Return the methods MERGES, with those of `others` in the place of equal labels."""
+    """Return FedAvg, TIES and other merging methods, with `others` in the place of equal labels."""
     by_label = {one["label"]: one for one in others}
     return [by_label.get(one["label"], one) for one in MERGES]
 
@@ -173,14 +170,14 @@ OF_OTHERS = exhibit(scales=["paper"], caption=caption("the clients' models"))
 
 
 def ten_clients(images: str, kind: str, cases: dict[str, Entry], *on: ExhibitData) -> ExhibitData:
-    """Return a table of ten clients' LeNets in `cases` (partitions); `on` changes the data set."""
+    """Return a table of ten clients' networks in `cases`; `images` and `kind` are in its title."""
     return exhibit(OF_TEN, *on, title=f"LeNet on {images}, ten clients, {kind}", cases=cases)
 
 
 def fedfisher(point: str, case: str, alpha: float, *on: ExhibitData) -> ExhibitData:
     """Return a table of an experiment in FedFisher's paper, of five clients.
 
-    `point` is for its title, `case` a key for its partition with `alpha`; `on` changes the data.
+    `point` ends its title; `case` is a key for its partition with `alpha`; `on` changes the data.
     """
     own_shares = validating_partition("dirichlet_clients", alpha=alpha)
     return exhibit(

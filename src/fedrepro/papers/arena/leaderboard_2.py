@@ -65,7 +65,7 @@ EPOCHS = 10
 
 
 def regrid(methods: Sequence[Entry], grids: Grids) -> list[Entry]:
-    """Return `methods`: by label, all combinations of values in `grids`, and ones in FIXED."""
+    """Return `methods`; a label in `grids` gets all combinations of its values as `settings`."""
 
     def changed(method: Entry) -> Entry:
         label = method.get("label", "")
@@ -131,7 +131,7 @@ def second(first: ExhibitData, defaults: ExhibitData, of_both: Sequence[str]) ->
 
 
 def more_rounds(first: ExhibitData) -> ExhibitData:
-    """Return leaderboard 2's table of 1, 5 and 10 rounds, with 10 local epochs in all."""
+    """Return table `first` with 1, 5 and 10 rounds, in which clients train 10 epochs altogether."""
     return exhibit(
         first,
         scales=["paper"],

@@ -39,17 +39,14 @@ UNIT_METRICS = {
 
 
 class HiddenUnits(NamedTuple):
-    """A client's units of a layer, a column (D + 1, L) each, and the layer's inputs (n, D)."""
+    """A client's hidden layer: inputs (n, D), and weights with bias of its L units, (D + 1, L)."""
 
     inputs: softmax_spaces.Floats
     units: softmax_spaces.Floats
 
 
 def moves(layer: HiddenUnits, rng: np.random.Generator, points: int) -> softmax_spaces.Floats:
-    """Draw `points` random directions of a unit's weights.
-
-    Returns how much a step of length 1 along each changes the pre-activation: (points, n).
-    """
+    """Draw `points` random directions; return pre-activations' changes along them: (points, n)."""
     normals = rng.standard_normal((points, len(layer.units)), np.float32)
     normals /= np.sqrt(np.einsum("pd,pd->p", normals, normals))[:, None]
     return np.asarray(normals @ softmax_spaces.with_ones(layer.inputs).T)
@@ -119,10 +116,10 @@ Sets = list[list[int]]
 
 
 def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
-    """Form one group: add each unit in turn whose ball meets all in it; others stay alone.
+    """Form one group of a cluster's units, `members`, whose balls all meet; others stay alone.
 
-    `meet` (N, N) says which balls intersect; units of one client may be grouped. Source: the code
-    of the authors of GEMS.
+    A unit is added if its ball meets those of all in the group. `meet` (N, N) says which balls
+    intersect; units of one client may be grouped. Source: the code of the authors of GEMS.
     """
     together: list[int] = []
     for unit in members:
@@ -134,8 +131,9 @@ def one_set(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -
 def tuples(members: Sequence[int], meet: npt.NDArray[np.bool_], owners: Ints) -> Sets:
     """Form groups of different clients' units whose balls intersect in pairs.
 
-    Each starts with the first unit left, and adds the first unit of each other client whose ball
-    meets all in it. Source: GEMS, section 3.2, step 3 (greedily, tuples of the Cartesian product).
+    A group starts with the first unit left of `members`, a cluster, and adds the first unit of each
+    other client whose ball meets all in it; `meet` (N, N) says which do. Source: GEMS, section 3.2,
+    step 3 (greedily, tuples of the Cartesian product).
     """
     left = list(members)
     sets: Sets = []
@@ -176,8 +174,7 @@ def merged(
     """Replace each set of units whose balls have a common point by one unit; keep other units.
 
     `radii` (N,) are those of the balls. `grouping` is "greedy" or "tuples" (of different clients'
-    units), the rule that makes sets of a cluster's units. `joined` gives a point (d,) in a set's
-    balls, or None.
+    units), which makes sets of a cluster. `joined` gives a point (d,) in a set's balls, or None.
     """
     meet = units.distances <= radii[:, None] + radii
     parts: list[Array] = []
@@ -260,8 +257,8 @@ class LayerSpaces:
 class Merging:
     """How the units of a layer are merged, within a number of clusters.
 
-    epsilon: how far a unit's outputs may change in its ball. grouping: "greedy" or "tuples", see
-    `merged`. search: how a point in all balls of a set is found.
+    epsilon: how far a unit's outputs may change in its ball. grouping: how sets are formed,
+    "greedy" or "tuples" of different clients' units. search: how a point in all balls is found.
     """
 
     epsilon: float
@@ -286,7 +283,7 @@ class Merging:
         """Merge all clients' units in a hidden layer, `spaces`; return the layer that they share.
 
         Raises:
-            FedreproError: clusters are more than units, or one alone, and `as_published` drops one.
+            FedreproError: clusters exceed units, or `as_published` drops the only cluster.
         """
         clusters = spaces.clusters(self.clusters, rng)
         if self.search.as_published:

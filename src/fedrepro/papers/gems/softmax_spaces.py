@@ -64,8 +64,7 @@ class Bisection:
 class Radius(NamedTuple):
     """The radius of a space.
 
-    empty: the centre itself is not good enough. capped: every radius tested was good enough, so the
-    true one may be larger.
+    empty: the centre itself is not good enough. capped: all tested radii were good enough.
     """
 
     value: float
@@ -224,7 +223,7 @@ def information(inputs: Floats, centre: Floats, rng: np.random.Generator) -> np.
 
 
 def relative_radii(fisher: np.ndarray, least: float) -> Floats:
-    """Compute radii of an ellipsoid: max(min_j F_j / F_i, least). Source: GEMS, eq. (5)."""
+    """Compute ellipsoid radii max(min F / F_i, least) from Fisher information F: GEMS, eq. (5)."""
     raised = fisher + FLOOR
     return np.asarray(np.maximum(raised.min() / raised, least).astype(np.float32))
 
@@ -257,7 +256,7 @@ class Intersecting:
     def point_of(
         self, spaces: common_points.Spaces
     ) -> tuple[common_points.Array, dict[str, float]]:
-        """Return the point, (d,), which may lie in no space, and metrics of the search."""
+        """Return the point, (d,), which may lie in no space, and metrics, as "descent_steps"."""
         descent, proof = self.descend(spaces), common_points.certified(spaces)
         point = descent.point if self.point == "descent" else proof.point
         return point, {
@@ -330,7 +329,7 @@ class GoodEnough:
     ) -> tuple[common_points.Array, dict[str, float]]:
         """Find a model (D + 1, K) in the spaces of all clients, whose `accuracies` may differ.
 
-        Returns it, and metrics by name.
+        Returns it, and metrics by name, such as "clients_met" and "descent_steps".
         """
         radii = [self.radius(j, accuracy) for j, accuracy in enumerate(accuracies)]
         spaces = common_points.Spaces(

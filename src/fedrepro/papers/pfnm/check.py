@@ -160,7 +160,7 @@ class _Arrays:
 
 
 def _networks(arrays: _Arrays, widths: np.ndarray, dims: np.ndarray) -> list[UnitArrays]:
-    """Return each client's network, without the padding up to the widest client."""
+    """Return clients' networks, cut to their `widths` (J, hidden layers); `dims` are the widest."""
     clients, padded = len(widths), "widths" in arrays
     inputs, *hidden, classes = (int(n) for n in dims)
     room = [inputs, *((None,) * len(hidden) if padded else hidden), classes]

@@ -48,7 +48,7 @@ class Posterior:
 def before_data(
     networks: Sequence[UnitArrays], variances: sequential_matching.Variances
 ) -> Posterior:
-    """Return the prior, without atoms, for clients' `networks`, whose shapes alone are used."""
+    """Return the prior (`variances`), without atoms, for the shapes of clients' `networks`."""
     inputs, classes = networks[0][0].shape[0], len(networks[0][-1])
     depth = hidden_layers(networks[0])
     nothing = pfnm_atoms.Past(
@@ -72,9 +72,10 @@ def update(
     """Match the clients' networks of one more step to the atoms of earlier steps.
 
     Returns the new posterior, and each layer's matching, the top hidden layer first. `shares` (J,
-    K) are clients' shares of each class, `orders` the clients' order in each pass (passes, J), for
-    each hidden layer from the top. The paper's equation (11) favours no atom at the first step;
-    with `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
+    K) are clients' shares of each class, `variances` those of noise and prior, `orders` the
+    clients' order in each pass (passes, J), for each hidden layer from the top; `rule` says when a
+    unit joins an atom. The paper's equation (11) favours no atom at the first step; with
+    `crowd_first` its equation (9) is used there. New atoms follow earlier ones.
     """
     visits = dict(zip(reversed(range(len(orders))), orders, strict=True))
     step = before.step + 1
@@ -147,8 +148,8 @@ def start_of(
     """Return the weights from which `client` trains in its next step: atoms plus noise.
 
     Each hidden layer has first atoms drawn by `subsample`, connected as in the global network, and
-    then at least `fresh` units at the prior mean. Gaussian noise is added to all but the output
-    bias. Source: PFNM, supplement 4.2, streaming experiment.
+    then at least `fresh` units at the prior mean, of `variances`. Gaussian noise from `stream` is
+    added to all but the output bias. Source: PFNM, supplement 4.2, streaming experiment.
     """
     network = posterior.network
     chosen = [

@@ -74,7 +74,7 @@ def small_shapes(layers: int, channels: int, hidden: int) -> ExhibitData:
 
 
 def small_pictures(layers: int, one_class: Cases) -> dict[str, ExhibitData]:
-    """Return what makes test runs of a table, with its cases of one class a client."""
+    """Return "quick" and "tiny" versions of a table, with its cases of one class a client."""
     quick, tiny = small_shapes(layers, 4, 16), small_shapes(layers, 2, 8)
     cases = {"cases": server_holds(100, one_class)}
     return {
@@ -88,7 +88,7 @@ def stepping(steps: dict[int, int]) -> list[Entry]:
 
 
 def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
-    """Return the rows of tables 1 to 3: C = 1 or 0.5, and iid clients or one class each.
+    """Return rows of tables 1 to 3: all or half of the clients per round, iid or of one class each.
 
     With iid clients each method in `fixed` tries schedules `steps`, {local steps in the first
     round: in the last}, and successive halving selects one.
@@ -377,7 +377,6 @@ exhibits["schedules"] = exhibit(
 
 
 def over(method: Entry, label: str = "", /, **values: list[float] | list[int] | list[str]) -> Entry:
-    """Return `method` with all combinations of the `values` of parameters, all of them shown."""
     return with_changes(method, label, **values, show=list(values))
 
 

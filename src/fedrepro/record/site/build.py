@@ -87,10 +87,7 @@ def _require_own(out: Path) -> None:
 
 
 def write_source(reports: Reports, folder: Path, place: Path) -> dict[str, str]:
-    """Write pages in markdown, scripts and files to copy to the folder `place`, for Sphinx.
-
-    `folder` has the files of `reports`. Returns {page's path: its text}.
-    """
+    """Write pages of `reports` (files in `folder`) to `place` for Sphinx; return {path: text}."""
     whole = reports.scale == "paper"  # findings quote that scale alone
     written = {path.as_posix(): path for path in Path("docs").glob("**/*.md")}
     written["config/README.md"] = Path("config/README.md")
@@ -251,7 +248,7 @@ class Guides:
         return filled(text, self.record, show) if LINK.search(text) else text
 
     def linked(self, text: str, path: PurePosixPath, page: PurePosixPath) -> str:
-        """Point links in a text of file `path` on `page` to pages or copies; undo others."""
+        """Point links in a text of file `path` on `page` to pages or copies; others become text."""
         up, root = "../" * (len(page.parts) - 1), self.root.resolve()
 
         def resolved(match: re.Match[str]) -> str:

@@ -92,7 +92,6 @@ def pieces(text: str) -> list[tuple[str, Markup]]:
 
 
 def paper_name(paper: str) -> str:
-    """Return the name that pages show for a paper, by default the name of its folder."""
     return paper_attribute(paper, "NAME") or paper
 
 
@@ -107,7 +106,7 @@ def plain_name(name: str) -> str:
 
 
 def worded(text: str) -> str:
-    """Replace file names and metrics in a sentence by words, such as figure-2a by Figure 2a."""
+    """Write names as words: figure-2a as Figure 2a, and accuracy (train) as train accuracy."""
     text = IN_TEXT.sub(lambda match: plain_name(match[0]), text)
     return MEASURED.sub(r"\1 accuracy", text).replace(" -", " −")
 
@@ -151,7 +150,6 @@ def picture(paper: Paper) -> ExhibitView | None:
 
 
 def verdict_summary(paper: Paper) -> str:
-    """Write how many claims and printed values of a paper were confirmed."""
     return " ".join([*claim_counts(paper.claims)[:1], *printed_counts(paper.printed)[:2]])
 
 
@@ -238,10 +236,7 @@ def computed_on(shown: ExhibitView) -> str:
 
 
 def method_pages(reports: Reports) -> dict[str, str]:
-    """Return {name of a page: its text} for pages on methods; `index` is the list of methods.
-
-    Controls and simulations share one page, `bounds`.
-    """
+    """Return {page: text} of methods, with one page for all controls; `index` lists the methods."""
     used: dict[str, list[tuple[Paper, str]]] = {}
     for paper in reports.papers:
         for shown in paper.exhibits.values():
@@ -306,7 +301,6 @@ def _near(name: str) -> str:
 
 
 def title_of(item: Component) -> str:
-    """Return the title of a method for headings: from methods.yaml, or else its label or name."""
     return str(KNOWN.get(item.name, {}).get("title") or item.meta.get("label") or item.name)
 
 
@@ -321,8 +315,8 @@ def links_of(reports: Reports) -> dict[str, str]:
 def about(item: Component) -> tuple[str, str]:
     """Return a method's docstring as markdown in two parts: its first paragraph, and the rest.
 
-    A sentence for the method in methods.yaml, if any, stands in place of the first paragraph, whose
-    source then ends the rest.
+    A sentence for the method in methods.yaml, if any, stands in place of the first paragraph; the
+    source that this paragraph names then ends the rest.
     """
     first, _, rest = (inspect.getdoc(item.fn) or item.doc).partition("\n\n")
     said = KNOWN.get(item.name, {}).get("about")

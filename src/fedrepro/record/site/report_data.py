@@ -148,7 +148,7 @@ class Paper:
 
 @dataclass(frozen=True)
 class Reports:
-    """All papers of a folder of results, and `drawn` maps of partitions and graphs."""
+    """Papers of a folder of results; `drawn` has image, words, … of each partition or graph."""
 
     scale: str
     papers: Sequence[Paper]
@@ -217,7 +217,7 @@ def claims_of(text: str) -> list[list[dict[str, str]]]:
 
 
 def drawings_of(folder: Path, kind: str) -> list[dict[str, Any]]:
-    """Return the json's entries on drawn partitions or graphs (`kind`), with image paths."""
+    """Return entries (image, words, exhibits, …) of drawn "partitions" or "graphs" in a folder."""
     name = "maps.json" if kind == "partitions" else "graphs.json"
     entries: list[dict[str, Any]] = read_json(folder / name, {kind: list}, folder)[kind]
     return [entry | {"image": f"{folder.name}/{entry['image']}"} for entry in entries]

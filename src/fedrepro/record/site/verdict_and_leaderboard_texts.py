@@ -33,7 +33,7 @@ Row = Mapping[str, str]
 
 
 class VerdictStyle(NamedTuple):
-    """How pages show a verdict: its sign, CSS class of the colour, meaning, glossary `row`."""
+    """How pages show a verdict: sign, CSS class of the colour, meaning, word in the glossary."""
 
     sign: str
     colour: str
@@ -148,9 +148,10 @@ def judged(cell: TextCell, notes: Sequence[str], held: str) -> tuple[str, Verdic
 
 
 def printed_cells(row: Row) -> dict[str, Any]:
-    """Return texts that pages show of a row of printed.csv: place, numbers, verdict, reasons.
+    """Return texts that pages show of a row of printed.csv, by key.
 
-    "verdict" is a triple (verdict with its remarks, style, verdict alone).
+    The keys are "cell" (its place), "method", "number" (its metric), "printed", "ours", "reasons"
+    and "verdict", a triple (verdict with its remarks, style, verdict alone).
     """
     places = [(key, text) for key, text in row.items() if key not in NO_PLACE and text]
     metric, form = all_metrics().get(row["metric"]), number_form(row["metric"])
@@ -277,7 +278,7 @@ def bound_text(row: Row) -> str:
 
 
 def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
-    """Return the key of the whole leaderboard in `others` that replaces `shown`, or ""."""
+    """Return the key of the complete leaderboard in `others` that supersedes `shown`, or ""."""
     version = shown.key.partition("/")[2]
     whole = [other for other in others if not other.about["missing"]]
     later = (b.key for b in whole if b.about["board"].get("supersedes") == version)
@@ -285,7 +286,7 @@ def superseded_by(shown: BoardView, others: Sequence[BoardView]) -> str:
 
 
 def along(score: Any) -> float:
-    """Return where a score is on a bar, in percent of the bar's length; 0 for a missing score."""
+    """Return where a score is on a bar from -0.25 to 1.25, in percent; 0 for a missing score."""
     inside = LEAST if is_none(score) else min(max(score, LEAST), MOST)
     return round(100 * (inside - LEAST) / (MOST - LEAST), 1)
 
@@ -367,7 +368,7 @@ def notes_on(rows: Any) -> str:
 
 
 def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str]]]:
-    """Return (scenarios, [method, "accuracy (score)" in each]) of clients with these `starts`."""
+    """Return (scenarios, [[method, "accuracy (score)" in each]]) for `starts` ("one start", …)."""
     rows = shown.scenarios.query("starts == @starts and case != @ALL")
     texts: dict[str, dict[str, str]] = {}
     for key, own in rows.groupby(["data", "case", "clients", "method"], sort=False):
@@ -382,7 +383,6 @@ def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:
-    """Join names as in a sentence, such as "A, B and C"."""
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
@@ -392,5 +392,4 @@ def number(value: Any) -> str:
 
 
 def is_none(value: Any) -> bool:
-    """Return whether a cell of a table is empty: None, "" or nan."""
     return value is None or value == "" or value != value

@@ -78,8 +78,7 @@ class CheckedMethod:
 def methods_of(wanted: str) -> list[Component]:
     """Return the methods that a Python file defines, or the installed method of this name.
 
-    `wanted` is the path or the name. A name of the literature, such as FedProx, gives a method of
-    the package with other defaults.
+    `wanted` is the path or the name. A name such as FedProx gives a method with other defaults.
 
     Raises:
         FedreproError: the file has no method or cannot be loaded, or the name is unknown.
@@ -107,10 +106,7 @@ def methods_of(wanted: str) -> list[Component]:
 
 
 def check_method(item: Component, model: str = "") -> CheckedMethod:
-    """Check that a method keeps the rules for its kind, and measure it on a few images of digits.
-
-    `model` names a network to use, such as resnet8 or nets.py:Net; by default a small one.
-    """
+    """Check that a method keeps its rules, and measure it on digits with `model` or a small one."""
     for name in (name for name, param in item.params.items() if param.required):
         raise FedreproError(f"method '{item.name}' has no default for '{name}': give it one")
     kind = METHOD_KINDS[item.meta["kind"]]
@@ -137,7 +133,8 @@ def check_method(item: Component, model: str = "") -> CheckedMethod:
 def _problem_for(item: Component, named: str) -> SmallProblem:
     """Make a small federation on digits, with a network and training that suit the method `item`.
 
-    Raises FedreproError if it does not support the network `named`, or any of MODELS by default.
+    Raises FedreproError if it does not support the network `named`, or if that is empty none of
+    mlp, logistic and variational_mlp.
     """
     chosen, allowed_models = spec_called("model", named) if named else None, item.meta["models"]
     combines = f"method '{item.name}' combines {', '.join(sorted(allowed_models))}"

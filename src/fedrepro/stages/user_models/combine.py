@@ -133,15 +133,11 @@ def applied(setting: Spec, costly: SharedPreparation) -> SettingResult:
 
 
 def each(made: MethodOutput) -> Sequence[GlobalModel]:
-    """List a method's models: one, one per client, or none."""
     return [made] if isinstance(made, GlobalModel) else made or ()
 
 
 def method_named(words: str) -> str:
-    """Translate a method's name in papers, such as RegMean++, to its name in this package.
-
-    Labels of figures and leaderboards are translated too; other `words` are returned unchanged.
-    """
+    """Return the name here of a method in papers, such as RegMean++; other `words` as they are."""
     name, plus, rest = words.partition("+")
     known = {k: item for k, item in components("method").items() if item.meta["kind"] == "one_shot"}
     if name in known:
@@ -157,10 +153,7 @@ def method_named(words: str) -> str:
 def run(
     method: str, files: ModelFiles, out: Path, settings: Sequence[str] = (), seed: int = 0
 ) -> tuple[str, ...]:
-    """Combine files of state dicts into one file `out`; return notes on assumptions and the result.
-
-    `settings` are parameters of the method, as key=value.
-    """
+    """Combine state dicts into a file `out`; return notes. `settings`: key=value of the method."""
     require_target(out, SUFFIXES, files.all)
     spec = read_token("method", method_named(method))
     values: dict[str, Any] = {**spec.values}
@@ -299,10 +292,7 @@ def entries(context: ModelContext, examples: Examples, seed: int = 0) -> Iterato
 
 
 def _best(item: Component, context: ModelContext, examples: Examples, seed: int) -> AppliedMethod:
-    """Apply a method with the values of its grid that are best on validation examples.
-
-    Without a grid or validation examples, defaults are used. The result is measured on `examples`.
-    """
+    """Apply a method with its best values by validation, or defaults; measure it on `examples`."""
     models, known = context.models, context.known
     inputs, labels = known.validation_inputs, known.validation_labels
     grid = {name: list(values) for name, values in item.meta["grid"].items()}
@@ -401,7 +391,7 @@ def metrics_on(made: MethodOutput, split: EvaluationSplit, draws: Draws) -> dict
 
 
 def _model(path: Path, files: ModelFiles, words: Sequence[str]) -> tuple[GlobalModel, LocalModels]:
-    """Read a global model of networks of architectures `words`; return it, and its networks."""
+    """Read a global model of architectures `words`; return it, and its networks as local models."""
     state = read_state(path)
     if not (isinstance(state, Mapping) and set(state) >= MIXTURE):
         local = files.read([state], [str(path)], words)

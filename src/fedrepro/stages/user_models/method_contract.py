@@ -326,7 +326,7 @@ RULES: Mapping[Rule, tuple[str, Collection[str]]] = {
 
 
 def rules_of(item: Component) -> dict[Rule, str]:
-    """Return the rules that the method `item` has to keep, with their words."""
+    """Return {rule: sentence on it} of the rules that the method `item` has to keep."""
     kept = {rule: words for rule, (words, kinds) in RULES.items() if item.meta["kind"] in kinds}
     return {k: words for k, words in kept.items() if item.meta["grid"] or k is not tries_settings}
 

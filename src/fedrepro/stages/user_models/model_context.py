@@ -85,7 +85,7 @@ class ModelContext:
     ) -> ModelContext:
         """Build a context; `sizes` are clients' numbers of examples, `known` fields of ClientInfo.
 
-        If `models` have label counts, their sums are used in place of `sizes`, (J,).
+        If `models` have label counts, each client's sum is used in place of `sizes`.
         """
         counts = models.label_counts
         sizes = sizes if counts is None else counts.sum(1)

@@ -235,7 +235,7 @@ def paired_files(
 def _in_order(
     what: str, parts: Sequence[object], models: Sequence[Path], in_order: bool, ambiguous: str
 ) -> str:
-    """Pair `parts`, called `what`, with models, as text; raise `ambiguous` unless `in_order`."""
+    """Write which `what` in `parts` is which model's; raise FedreproError if not `in_order`."""
     pairs = [f"{part} of {model}" for part, model in zip(parts, models, strict=True)]
     more = len(pairs) - MOST_PAIRS
     listed = ", ".join(pairs[:MOST_PAIRS]) + (f" and {more} more" if more > 0 else "")

@@ -55,7 +55,6 @@ class ClientData:
 
     @property
     def validated(self) -> Examples:
-        """Return the data set that holds the clients' validation examples."""
         return self.examples if self.validation_examples is None else self.validation_examples
 
     def of(
@@ -202,9 +201,11 @@ class Clients:
         terms: Terms = (),
         private: Arrays | None = None,
     ) -> Averaged:
-        """Train at each chosen client as `train` does; return sum_j weights[j] · (model of j).
+        """Train at each chosen client; return sum_j weights[j] · (trained model of client j).
 
-        Models that are not finite are left out, and the result has the sum of the others' weights.
+        The other arguments are as in `train`: `lr` per client, `steps` instead of epochs, loss
+        `terms` with tensors `private`. Models that are not finite are left out, and the result has
+        the sum of the others' weights.
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         how = {"weights": weights, "private": private}
@@ -458,7 +459,6 @@ class GraphNodes(Clients):
 
     @property
     def edges(self) -> int:
-        """Return the number of directed edges: pairs of a node and another that sends to it."""
         return sum(map(len, self.neighbours))
 
     @property
@@ -467,7 +467,7 @@ class GraphNodes(Clients):
         return int(Layout(self.network.shapes).numbers)
 
     def mixed(self, tensors: Arrays) -> dict[str, np.ndarray]:
-        """Average tensors (N, *shape) over graph neighbours: node i gets sum_j W_ij x_j."""
+        """Average tensors x (N, *shape) by the graph's weights W: node i gets sum_j W_ij x_j."""
         return {name: mixed(self.weights, value) for name, value in tensors.items()}
 
     def sent(self, numbers: int | None = None) -> Traffic:

@@ -66,7 +66,7 @@ class BodyMoments:
         return torch.from_numpy(given.transpose(0, 3, 1, 2).reshape(self.seen, -1))
 
     def moments(self, wanted: Collection[int]) -> dict[int, Array]:
-        """Sum second moments a aᵀ (D, D) of the convolutions `wanted`, mean over positions."""
+        """Sum a aᵀ (D, D) over patches a of each convolution in `wanted`, mean over positions."""
         found = {}
         for layer in wanted:
             kernel, shape, _ = self.parts.convolutions[layer]
@@ -91,8 +91,8 @@ class BodyMoments:
 
         `errors` are gradients (n, C · H · W) by the outputs that `look` returned last, one array
         for each label y. Returns a matrix for each convolution, summed over labels, examples and
-        positions: g gᵀ (outputs, outputs), or with `squares` its weights' squared gradients
-        (inputs, outputs).
+        positions: g gᵀ (outputs, outputs) of gradients g by its output, or with `squares` its
+        weights' squared gradients (inputs, outputs).
         """
         dtype, channels = self.x.dtype, [layer.channels for layer in self.kernels]
         starts = np.cumsum([0, *(c * row_of(c) for c in channels)])
@@ -134,7 +134,7 @@ class _Seen:
     """A layer after a forward pass on `count` (n) examples.
 
     rows: returns the inputs (n, L, D). outs: the outputs of each call, for gradients by them.
-    moment: returns the sum over examples of a aᵀ, mean over positions, where it needs no `rows`.
+    moment: returns the sum over examples of a aᵀ, for inputs a (D,), mean over positions.
     """
 
     matrix: LayerMatrix
@@ -144,7 +144,7 @@ class _Seen:
     moment: Callable[[], np.ndarray] | None = None
 
     def second_moment(self) -> np.ndarray:
-        """Sum a aᵀ over examples and take the mean over positions: float64 (D, D)."""
+        """Sum a aᵀ over examples, a: inputs (D,); take the mean over positions: float64 (D, D)."""
         if self.moment:
             return self.moment()
         inputs = self.rows()
@@ -207,9 +207,10 @@ def kronecker_factors(
     """Compute the Kronecker factors A and G of each layer's Fisher information, for K-FAC.
 
     A, under the layer's key, is that of `input_moments`; G, under `errors_of(key)`, the mean over
-    examples of g gᵀ summed over positions: float32, symmetric. `labels`: "model" averages over y by
-    the model's probabilities, "data" takes the true y. Source: Martens and Grosse, 2015; for
-    convolutions Grosse and Martens, 2016, up to a factor that moves between A and G.
+    examples of g gᵀ summed over positions, g = d log p(y) / d output: float32, symmetric. `labels`:
+    "model" averages over y by the model's probabilities, "data" takes the true y. Source: Martens
+    and Grosse, 2015; for convolutions Grosse and Martens, 2016, up to a factor that moves between A
+    and G.
     """
     sums: dict[str, np.ndarray] = {}
     body, order = _body(network, tensors, examples), layer_matrices(network)
@@ -350,7 +351,7 @@ def _hooked(
 def _moment_of(
     layer: LayerMatrix, calls: Sequence[tuple[Any, torch.Tensor, torch.Tensor]]
 ) -> Callable[[], np.ndarray] | None:
-    """Return what `_Seen.moment` is for a module's layer: None unless each call slides by one."""
+    """Return a function for a kernel's second moment of inputs; None if it moves by more than 1."""
     slides = layer.kernel and all(
         (*part.stride, *part.dilation) == (1, 1, 1, 1) and part.padding_mode == "zeros"
         for part, *_ in calls
@@ -449,7 +450,7 @@ def _errors(
 def _by_labels(
     shares: torch.Tensor, targets: torch.Tensor, labels: Labels
 ) -> Iterator[torch.Tensor]:
-    """Yield d log p(y) / d logits, (1, n, K), of data labels y, or per y times root of p(y)."""
+    """Yield d log p(y) / d logits, (1, n, K): of data labels y, or of each y, times √p(y)."""
     import torch
 
     classes = shares.shape[-1]

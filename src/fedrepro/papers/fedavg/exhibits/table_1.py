@@ -76,7 +76,6 @@ ROWS: dict[str, Entry] = {
 
 
 def row(name: str, *methods: Entry) -> dict[str, Entry]:
-    """Return row `name` of table 1 as {name: configuration}, with other `methods` if given."""
     return {name: {**ROWS[name], **({"methods": list(methods)} if methods else {})}}
 
 
@@ -247,7 +246,7 @@ for name, fraction in {"c0": 0.0, "c01": 0.1, "c02": 0.2}.items():
 
 
 def five_epochs(rounds: Rounds) -> Entry:
-    """Return FedAvg with E = 5 to 99 %, by share of clients; worse learning rates stop early."""
+    """Return FedAvg until 99 % accuracy, with 5 local epochs, by shares of clients in `rounds`."""
     return by_fraction(0.99, rounds, epochs=5)
 
 

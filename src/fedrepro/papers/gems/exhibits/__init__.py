@@ -38,7 +38,7 @@ def all_tuned(gems: Entry, end: str = " tuned", **changes: Any) -> list[Entry]:
 
 
 def tuned_on_samples(gems: Entry, layers: str) -> list[Entry]:
-    """Return tuned methods of figures 3 and 4; `layers` ("all", "last") train at step size 0.01."""
+    """Return tuned GEMS, average, local models and Raw; `layers` ("all", "last") have lr 0.01."""
     tune: Entry = {"repetitions": 5, "epochs": 5, "lr": 0.01, "layers": layers}
     slow = with_changes(tune, lr=0.001, layers="all")
     local = with_changes(t.LOCAL, "Local tuned, 0.001", tune=slow)
@@ -92,7 +92,7 @@ exhibits["figure-4"] = exhibit(
 
 
 def balls_of_two_clients(grid: list[float]) -> list[Entry]:
-    """Return GEMS with all pairs of ε in `grid` for two clients' balls, local models, average."""
+    """Return local models, average, and GEMS with all pairs from `grid` as two clients' ε."""
     pairs: Entry = {"epsilon_first": grid, "epsilon": grid}
     return [with_changes(t.BALLS, "GEMS", **pairs, show=[*pairs]), t.LOCAL, t.AVERAGED]
 
@@ -263,7 +263,7 @@ BY_EXAMPLES = exhibit(
 
 
 def both_rates(layers: str = "all", **changes: Any) -> Entry:
-    """Return parameters of fine-tuning on five samples at two learning rates, both shown."""
+    """Return fine-tuning on five samples at learning rates 0.01 and 0.001; `changes` adds keys."""
     tune = {"repetitions": 5, "epochs": 5, "lr": RATES, "layers": layers, **changes}
     return {"tune": tune, "show": ["lr"]}
 

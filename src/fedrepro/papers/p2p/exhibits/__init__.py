@@ -176,7 +176,7 @@ def exchanging(every: str, case: Case) -> Case:
 
 
 def small_exchanges(*runs: Case) -> ExhibitData:
-    """Return a test run's cases; `runs` have its length by interval: 1, 3, 10 steps, an epoch."""
+    """Return a test run's cases: `runs` for exchanges after 1, 3 and 10 steps, and an epoch."""
     each = list(zip(EXCHANGES, runs, strict=True))
     cases = {f"{case}_{every}": run for case in ("a", "unbalanced") for every, run in each}
     return exhibit(parameters={}, cases=cases)
@@ -310,7 +310,7 @@ Runs = dict[int, tuple[int, int]]  # number of nodes: rounds, and rounds between
 
 
 def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
-    """Return cases by name: `of` maps shapes to {nodes: rounds}; `others` are keys of each case."""
+    """Return cases by name from `of`, {graph: {nodes: (rounds, interval)}}, and keys `others`."""
     return {
         f"{shape}_{nodes}": {
             "label": f"{SHAPES[shape]}, {nodes} nodes",
@@ -325,7 +325,7 @@ def on_graphs(of: dict[str, Runs], **others: Any) -> Cases:
 
 
 def along_nodes(metric: str, split: str = "", logs: str = "x", **others: Any) -> Entry:
-    """Return a panel of `metric` against the number of nodes, with axes of logarithms."""
+    """Return a panel of `metric` against the number of nodes; `logs` names axes with logarithms."""
     place = {"along": "case", "x_label": "nodes N", "log": [*logs]}
     return {"metric": metric, "split": split, **place, **others}
 

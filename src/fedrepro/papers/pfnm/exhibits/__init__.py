@@ -13,7 +13,6 @@ exhibits: dict[str, ExhibitData] = {}
 
 
 def of_size(name: str, label: str, units: list[int], **parameters: bool) -> Entry:
-    """Return method `name` at several sizes, numbers of units in each hidden layer, all shown."""
     return component(name, label, **parameters, units=units, show=["units"])
 
 
@@ -69,7 +68,7 @@ exhibits["finer-sigma2"] = exhibit(
 
 
 def methods_of_size(units: list[int]) -> list[Entry]:
-    """Return PFNM and rivals at equal size: `units` a hidden layer, if a method's can be set."""
+    """Return PFNM and rivals at equal size: `units` a hidden layer, where a method takes a size."""
     return [
         of_size("pfnm_sized", "PFNM", units),
         of_size("kmeans_units", "k-means of units", units),

@@ -31,7 +31,7 @@ def clients(*numbers: int) -> dict[str, list[Any]]:
 
 
 def depths(number: int, layers: list[int]) -> dict[str, list[Any]]:
-    """Return what varies: hidden `layers` of 50 units, at this `number` of clients."""
+    """Return a sweep over numbers of hidden `layers`, each of 50 units, at `number` clients."""
     return {**clients(number), "model.hidden": [[50] * n for n in layers]}
 
 
@@ -40,12 +40,10 @@ DEEP_SIGMA2 = [1e-6, 0.0001, 0.001, 0.01, 0.1, 1.0]
 
 
 def pfnm_chosen(sigma2: list[float]) -> Entry:
-    """Return PFNM with the value of `sigma2` that is best on all clients' training data."""
     return component("pfnm", "PFNM", sigma2=sigma2, choose="pooled_train")
 
 
 def pfnm_each(sigma2: list[float]) -> Entry:
-    """Return PFNM with every value in `sigma2`, all of them shown."""
     return component("pfnm", "PFNM", sigma2=sigma2, show=["sigma2"])
 
 
@@ -108,7 +106,7 @@ def add_panels(part: str, split: str, pictures: str, **changes: Any) -> None:
 
 
 def side_by_side(figure: int, **changes: Any) -> ExhibitData:
-    """Return panels a to d of a figure as one exhibit."""
+    """Return panels a to d of a figure as one exhibit, with `changes`, such as another sweep."""
     a = exhibits[f"figure-{figure}a"]
     return exhibit(
         a,
@@ -242,7 +240,7 @@ NOTHING_TRAINED = """The networks are those of the accuracy figures; nothing is 
 
 
 def sizes_along(key: str, x_label: str) -> Entry:
-    """Return a drawing along parameter `key` of hidden units, and as a share of all clients'."""
+    """Return a drawing of hidden units, alone and over all clients', along the parameter `key`."""
     panel: Entry = {"metric": "hidden_units", "along": key, "x_label": x_label, "zero": True}
     share = {**panel, "of": "all clients' units", "title": "Share of all clients' units"}
     return component("lines", panels=[{**panel, "title": "Hidden units, global model"}, share])
@@ -277,7 +275,7 @@ ONE_ROUND = [pfnm_chosen(SIGMA2), U_ENS, W_ENS]
 
 
 def by_minibatches(**rounds: int) -> list[Entry]:
-    """Return downpour SGD that sends every minibatch, for `rounds`, and one-shot methods."""
+    """Return downpour SGD by minibatches, with keys such as rounds=400, and one-shot methods."""
     by_minibatch = with_changes(D_SGD_IN_ROUNDS, **rounds, minibatches=1)
     return [
         with_changes(by_minibatch, "D-SGD, a step per message"),
@@ -381,7 +379,7 @@ def every(sigma2: list[float], sigma02: list[float], gamma0: list[float]) -> lis
 
 
 def smaller_sensitivity(*data: ExhibitData) -> dict[str, ExhibitData]:
-    """Return what makes test runs of figure 4 of the supplement, on other `data` if given."""
+    """Return "quick" and "tiny" versions of the supplement's figure 4, on `data` if given."""
     few = every([0.1, 1.0], [1.0, 10.0], [1.0, 50.0])
     return {
         "quick": exhibit(*data, sweep=clients(10), trials=3),
