@@ -208,10 +208,10 @@ def _values(runs: list[Timed]) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """The machine, the versions and the revision behind a measurement."""
-    from fedrepro.core.provenance import loaded, versions
+    from fedrepro.core.provenance import loaded_source, versions
     from fedrepro.core.provenance import machine as described
 
-    load, revision = os.getloadavg()[0], loaded().revision
+    load, revision = os.getloadavg()[0], loaded_source().revision
     return {**described(), "load": round(load, 2), "versions": versions(), "revision": revision}
 
 

@@ -21,7 +21,7 @@ from fedrepro.core.registry import parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import RepresentationMatching
-from fedrepro.training.engine import average
+from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.clients import initial_weights
 from fedrepro.training.loss_terms import Entropy
@@ -100,7 +100,7 @@ class Rounds:
             place, steps = RngKey(0, round=done), self.number("steps")
             tasks = [Task(self.rows[j], place.at(client=j), steps=steps) for j in range(cohort)]
             share = [1 / cohort] * cohort
-            found = average(
+            found = train_and_average(
                 self.network, self.examples, tasks, self.settings, weights, share,
                 terms=terms, private=private,
             )  # fmt: skip

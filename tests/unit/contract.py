@@ -14,7 +14,7 @@ from fedrepro.numbers.model_evaluation import EvaluationSplit
 from fedrepro.stages.user_models.combine import each as each
 from fedrepro.stages.user_models.method_contract import allowed as allowed
 from fedrepro.stages.user_models.method_contract import made_of as made_of
-from fedrepro.stages.user_models.method_contract import scores_of as scores_of
+from fedrepro.stages.user_models.method_contract import probabilities_of as probabilities_of
 from fedrepro.stages.user_models.method_contract import watched
 
 METHODS = components("method")

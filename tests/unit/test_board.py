@@ -24,7 +24,7 @@ from fedrepro.numbers.leaderboard import (
     seconds,
 )
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
-from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of, require_frozen
+from fedrepro.planning.plan import Plan, ground_of, part_keys, require_frozen, tables_of_board
 from fedrepro.record.site.pages import page as rendered
 from fedrepro.record.site.report_data import BoardView
 from fedrepro.record.site.verdict_and_leaderboard_texts import answer, made_from, superseded_by
@@ -358,7 +358,7 @@ def plan() -> Plan:
 
 def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
     require_frozen(plan)
-    assert plan.files["arena"].boards["1"].ground == ground_of(parts_of(plan, "arena", "1"))
+    assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan, "arena", "1"))
 
 
 def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
@@ -379,7 +379,7 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
 def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
     from fedrepro.api import BUDGET
 
-    for exhibit in parts_of(plan, "arena", "1"):
+    for exhibit in tables_of_board(plan, "arena", "1"):
         for point in exhibit.points:
             assert set(point.trials.values()) == {5}
             for measure in point.measures:
@@ -411,7 +411,7 @@ def test_a_method_joins_a_leaderboard_by_one_line(scale: str) -> None:
     file = load_exhibits()["arena"]
     also = [{"name": "average", "label": "once more"}]
     own = Plan(Config(), {"arena": file.model_copy(update={"also": also})}, scale)
-    parts = parts_of(own, "arena", "1")
+    parts = tables_of_board(own, "arena", "1")
     assert len(parts) > 1
     for part in parts:
         assert "once more" in [measure.label for measure in part.measures], part.key

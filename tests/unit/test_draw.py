@@ -34,7 +34,7 @@ from synthetic import (
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.drawings.figure_layout import figure, lines, render, rules
+from fedrepro.drawings.figure_layout import figure, lines, render_figure, rules
 from fedrepro.drawings.style import FALLBACK_STYLES, LINE_STYLES, REFERENCES, family_of, line_styles
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv, summarise
 from fedrepro.numbers.run_times import timings_of
@@ -191,8 +191,8 @@ def test_a_swept_zero_can_be_drawn():
 def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(numbers):
     """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them. To draw them
     loads neither pyplot nor torch."""
-    images = render(plan().exhibit(KEY), numbers)
-    assert images == render(plan().exhibit(KEY), numbers)
+    images = render_figure(plan().exhibit(KEY), numbers)
+    assert images == render_figure(plan().exhibit(KEY), numbers)
     assert ET.fromstring(images[".svg"]).tag.endswith("svg")
     assert b"dc:date" not in images[".svg"]
     assert images[".png"].startswith(b"\x89PNG")

@@ -22,7 +22,7 @@ from fedrepro.networks.network import Network
 from fedrepro.networks.network import dense as network_of_sizes
 from fedrepro.networks.predict import network_of
 from fedrepro.training.compiled_trainer import CompiledTrainer
-from fedrepro.training.engine import average
+from fedrepro.training.engine import train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.loss_terms import Ascent, Entropy, GaussianPrior
 from fedrepro.training.minibatches import Task, epoch_order, schedule
@@ -68,8 +68,10 @@ class Training:
     def run(self, **more: Any):
         return train(self.net, self.examples, self.tasks, self.given, self.start, **more)
 
-    def average(self, weights, **more: Any):
-        return average(self.net, self.examples, self.tasks, self.given, self.start, weights, **more)
+    def train_and_average(self, weights, **more: Any):
+        return train_and_average(
+            self.net, self.examples, self.tasks, self.given, self.start, weights, **more
+        )
 
     def only(self, *chosen):
         start = {name: value[list(chosen)] for name, value in self.start.items()}

@@ -13,7 +13,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.planning.config import Granularity
-from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_of, read_job
+from fedrepro.planning.jobs import Jobs, TrialBlock, folders_of, log_path, read_job
 
 FIRST = TrialBlock(0, 1)
 
@@ -130,7 +130,7 @@ def test_a_process_that_is_given_one_job_finds_it():
 
 
 def test_the_log_of_a_job_lies_beside_the_stages():
-    assert log_of("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
+    assert log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
 
 
 JOB = {

@@ -115,7 +115,7 @@ def test_each_library_says_its_branch_and_is_right_here():
     assert any(what.startswith("openblas of ") for what in found)
     assert not [finding for finding in found.values() if finding.wrong]
     assert "torch " in found["ATen"].words
-    assert "OMP_NUM_THREADS=1" in machine_facts.environment().words
+    assert "OMP_NUM_THREADS=1" in machine_facts.environment_variables().words
 
 
 def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):

@@ -10,7 +10,7 @@ from fedrepro.cli.main import main
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.verdicts.printed_verdicts import leave_out_mistaken, require_printed
 from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
-from fedrepro.planning.plan import Plan, parts_of, require_frozen
+from fedrepro.planning.plan import Plan, require_frozen, tables_of_board
 from fedrepro.stages.figures_and_pages import draw_board as board
 
 __all__ = ["undrawn", "workplace"]
@@ -117,7 +117,7 @@ def test_printed_values_and_boards_of_others_are_checked_as_before():
     made = Plan(Config(), broken("arena", name, drawing="pie"), "paper")
     require_frozen(made)
     with pytest.raises(FedreproError, match="unknown drawing 'pie'"):
-        parts_of(made, "arena", "1")
+        tables_of_board(made, "arena", "1")
 
 
 HEAD = "exhibit,cell,method,metric,split,value,sd,trials,note\n"

@@ -23,7 +23,7 @@ from fedrepro.methods.matching.network_arrays import units_of
 from fedrepro.networks.predict import network_of
 from fedrepro.stages.aggregate import SharedPreparation, run_setting
 from fedrepro.stages.federate import GlobalEvaluator
-from fedrepro.training.engine import average, train
+from fedrepro.training.engine import train, train_and_average
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.norm_statistics import running_statistics
 from fedrepro.training.loss_terms import Ascent
@@ -104,7 +104,7 @@ def test_batch_norm_trains_as_a_plain_loop_does():
         for name, value in body.state_dict().items():
             assert np.abs(found.tensors[name][j] - value.numpy()).max() < 1e-10, name
     assert (found.tensors["norm.num_batches_tracked"] == 6).all()
-    mean = average(NETWORK, examples, tasks, settings, start, [0.25, 0.75])
+    mean = train_and_average(NETWORK, examples, tasks, settings, start, [0.25, 0.75])
     wanted = np.tensordot([0.25, 0.75], found.tensors["norm.running_var"], 1)
     assert np.abs(mean.tensors["norm.running_var"][0] - wanted).max() < 1e-12
     assert mean.tensors["norm.num_batches_tracked"] == 6

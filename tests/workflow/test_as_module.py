@@ -11,7 +11,7 @@ import loaded
 import pytest
 
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.jobs import log_of
+from fedrepro.planning.jobs import log_path
 from fedrepro.planning.plan import Plan
 
 ROOT = Path(__file__).parents[2]
@@ -50,7 +50,7 @@ def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
     done = run(folder, "--config", "scale=tiny", "--", *targets)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (folder / "theirs").exists()
-    log = folder / log_of(str(Path(targets[0]).parent))
+    log = folder / log_path(str(Path(targets[0]).parent))
     peak = re.search(r"peak, (\d+) MiB", log.read_text())
     assert peak
     assert int(peak[1]) > 300  # with all packages loaded

@@ -16,7 +16,7 @@ from fedrepro import __version__
 from fedrepro.cli.data import data_app
 from fedrepro.cli.draw_maps import draw_app
 from fedrepro.cli.main import STOPPED
-from fedrepro.cli.printing import say, show, table_of
+from fedrepro.cli.printing import say, show, terminal_table
 from fedrepro.cli.results import (
     Scale,
     compare,
@@ -203,7 +203,7 @@ def plan(
             typer.echo(text)
         return
     estimate = forecast(whole, key)
-    table = table_of("stage", "jobs to run", "hours of one core")
+    table = terminal_table("stage", "jobs to run", "hours of one core")
     for stage, jobs in estimate.jobs.items():
         seconds = estimate.seconds.get(stage)
         table.add_row(stage, str(jobs), "–" if seconds is None else f"{seconds / 3600:.2f}")

@@ -38,11 +38,11 @@ WORDS |= {Any: "any", type(None): "nothing", ComponentEntry: "component"}
 
 def documents() -> dict[Path, str]:
     """Return {path: new text} of config/README.md and of pages whose generated part has changed."""
-    texts = {Path("config/README.md"): page("config.md")}
+    texts = {Path("config/README.md"): docs_page("config.md")}
     keys = drawn_keys(RECORD, "paper")
     papers = read_reports(RECORD / "paper", "paper", keys).papers if keys else ()
     parts = {
-        Path("docs/methods.md"): (FROM, page("methods.md")),
+        Path("docs/methods.md"): (FROM, docs_page("methods.md")),
         Path("docs/claims.md"): (FROM, count_table(papers)),
         Path("docs/glossary.md"): (FROM, glossary_table()),
     }
@@ -63,7 +63,7 @@ def documents() -> dict[Path, str]:
     return texts
 
 
-def page(template: str) -> str:
+def docs_page(template: str) -> str:
     """Return a page of the docs: the file `template`, with lists of methods inserted."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedrepro.cli.printing import number, say, show, table_of
+from fedrepro.cli.printing import number, say, show, terminal_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import LARGEST
 
@@ -52,7 +52,7 @@ def draw_partition(
     require_target(path, SUFFIXES, files)
     drawn = drawn_partition(partition, dataset, trial, seed, raw)
     write_bytes(path, render_map(drawn, [path.suffix])[path.suffix])
-    skew, table = asdict(drawn.skew), table_of("", "least", "median or mean", "most")
+    skew, table = asdict(drawn.skew), terminal_table("", "least", "median or mean", "most")
     for name, keys in SKEW.items():
         table.add_row(name, *(number(skew[key]) if key else "" for key in keys))
     show(table)

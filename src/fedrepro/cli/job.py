@@ -59,7 +59,7 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
     `options` are the arguments of `fedrepro job`. Returns the exit status: 0 if all jobs are done.
     """
     from fedrepro.core.artifacts import require_file
-    from fedrepro.planning.jobs import log_of, read_job
+    from fedrepro.planning.jobs import log_path, read_job
 
     try:
         require_file(path)
@@ -76,7 +76,7 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
             left[job.out] = job
 
     def one(job: Any) -> int:
-        log = Path(log_of(job.out))
+        log = Path(log_path(job.out))
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("w", encoding="utf-8") as said:
             process = subprocess.Popen([*command, job.text], stderr=said)
@@ -100,7 +100,7 @@ def _run_list(path: Path, options: argparse.Namespace) -> int:
                 break
             for future in wait(running, return_when=FIRST_COMPLETED).done:
                 out, status = running.pop(future), future.result()
-                print(f"{status or 'done'}: {out}, {log_of(out)}", flush=True)
+                print(f"{status or 'done'}: {out}, {log_path(out)}", flush=True)
                 if status == 0:
                     order.done(out)
                     del left[out]

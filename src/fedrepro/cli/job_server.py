@@ -185,7 +185,7 @@ def main(listening: int, lifeline: int) -> None:
     `listening` and `lifeline` are file descriptors of the socket and of the workflow's pipe.
     """
     plugins.set_plugin_files(())  # these may change meanwhile, so jobs load them themselves
-    own, listener = identity(provenance.loaded().digest), socket.socket(fileno=listening)
+    own, listener = identity(provenance.loaded_source().digest), socket.socket(fileno=listening)
 
     def serve(seconds: float | None = 0) -> None:
         while ready := select.select([listener.fileno(), lifeline], [], [], seconds)[0]:

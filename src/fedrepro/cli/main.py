@@ -151,11 +151,11 @@ def name_configured() -> None:
 
 def _here(command: list[str]) -> int:
     from fedrepro.core import kernel_pinning
-    from fedrepro.core.provenance import loaded
+    from fedrepro.core.provenance import loaded_source
 
     arguments = [argument for argument in command if argument != DEBUG]
     kernel_pinning.pin()
-    loaded()  # files are stamped with the sources that are loaded from here on
+    loaded_source()  # files are stamped with the sources that are loaded from here on
     name_configured()
     if arguments[:1] == ["job"]:
         from fedrepro.cli.job import run_job

@@ -9,7 +9,7 @@ console = Console(highlight=False, markup=False)
 LONGEST = 10_000  # letters of a line that no terminal has to hold
 
 
-def table_of(*columns: str) -> Table:
+def terminal_table(*columns: str) -> Table:
     """Return an empty table for the terminal with these column heads; long texts wrap."""
     return Table(*(Column(name, overflow="fold") for name in columns))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedrepro.cli.printing import number, say, show, table_of
+from fedrepro.cli.printing import number, say, show, terminal_table
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def compare(
         planned(scale).exhibit(key)  # an exhibit that no config has is misspelt, not missing
     comparison = with_record(scale, key, reports, recorded)
     shown = ["where", "metric", "split", "ours", "recorded", "difference", "errors"]
-    table = table_of(*shown[:-1], "std errors")
+    table = terminal_table(*shown[:-1], "std errors")
     for row in comparison.rows[shown].to_dict("records"):
         if all_rows or row["difference"] != 0:
             table.add_row(*(row[name] for name in shown[:3]), *(number(row[n]) for n in shown[3:]))
@@ -106,7 +106,7 @@ def _compare_methods(
 
     frame = tables.paired_differences(scale, one, other, reports, metric, split, exhibit)
     names = tables.sides(frame, one, other)
-    table = table_of("where", *names, "difference", "95 % interval", "trials")
+    table = terminal_table("where", *names, "difference", "95 % interval", "trials")
     for row in frame.to_dict("records"):
         ends = f"{_signed(row['low'])} to {_signed(row['high'])}" if row["trials"] > 1 else "–"
         numbers = (number(row["one"]), number(row["other"]), _signed(row["difference"]))
@@ -145,7 +145,7 @@ def results(
         say(line)
     for heading, piece in tables.scenario_blocks(collected):
         say(heading)
-        table = table_of(*piece.columns)
+        table = terminal_table(*piece.columns)
         for row in piece.itertuples(index=False):
             table.add_row(*row)
         show(table)
@@ -188,7 +188,7 @@ def recommend(
         far = ": they say little of it" if found.doublings >= FAR else ""
         say(f"Their clients and alpha are {found.doublings:.1f} doublings from your case{far}.")
     heads = [str(place) for place, _ in enumerate(found.scenarios, 1)]
-    table = table_of("class", "method", "score", "95 %", *heads, "sent", "asked")
+    table = terminal_table("class", "method", "score", "95 %", *heads, "sent", "asked")
     chosen = {choice.method for choice in found.choices}
     lines = [line for line in found.lines if line.method not in chosen]
     for entry in (*found.choices, *lines):

@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from fedrepro.cli.main import CONFIG
-from fedrepro.cli.printing import say, show, table_of
+from fedrepro.cli.printing import say, show, terminal_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.plugins import NAMED, configured_files
 from fedrepro.core.registry import SHORT
@@ -101,7 +101,7 @@ def run(
         print(f"fedrepro: {warning.message}", file=sys.stderr)
     parameters = [column for column in table.columns if column not in COLUMNS]
     heads = ("method", "test accuracy (%)", "trials", "megabytes", "seconds of a trial")
-    shown = table_of(*parameters, *heads)
+    shown = terminal_table(*parameters, *heads)
     for row in table.to_dict("records"):
         half = 100 * (row["high"] - row["accuracy"])
         spread = f" ± {half:.2f}" if math.isfinite(half) else ""
@@ -152,7 +152,7 @@ def _list(kind: str) -> None:
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
-    table = table_of("name", "what it is", "parameters")
+    table = terminal_table("name", "what it is", "parameters")
     for name, item in sorted(components(kind).items()):
         params = [
             key if param.required else f"{key}={render(param.default)}"
@@ -173,7 +173,7 @@ def methods(
     from fedrepro.core.params import render
     from fedrepro.core.registry import components
 
-    table = table_of("method", "label", "kind", "needs beyond weights", "paper", "parameters")
+    table = terminal_table("method", "label", "kind", "needs beyond weights", "paper", "parameters")
     known = components("method")
     called = method_called(word, known) if word else None
     for name, item in sorted(known.items()):

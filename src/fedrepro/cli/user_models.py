@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedrepro.cli.printing import say, show, table_of
+from fedrepro.cli.printing import say, show, terminal_table
 from fedrepro.core.errors import FedreproError
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
     entries, notes = run_all(files, out, seed)
     for note in notes:
         say(note)
-    table = table_of("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
+    table = terminal_table("method", "accuracy", "MB sent", "×", "rounds", "passes", "s", "weights")
     for column in table.columns[1:]:
         column.no_wrap = True  # words of methods go on in the next line, not numbers
     table.box = SIMPLE_HEAD
@@ -215,7 +215,7 @@ def _evaluated(models: list[Path], files: ModelFiles) -> None:
     results, notes = evaluations(models, files)
     for note in notes:
         say(note)
-    table, lines = table_of("model", "accuracy", "loss", "worst class", "weights"), []
+    table, lines = terminal_table("model", "accuracy", "loss", "worst class", "weights"), []
     for found in results:
         name, recall = found["name"], found["recall"]
         label = min(recall, key=recall.__getitem__)
@@ -245,11 +245,11 @@ def check_method(
     failed = 0
     for item in stage.methods_of(method):
         checked = stage.check_method(item, model)
-        table = table_of("", f"{item.name}: {item.doc}")
+        table = terminal_table("", f"{item.name}: {item.doc}")
         for name, text in _rows(checked):
             table.add_row(name, text)
         show(table)
-        checks = table_of("check", "", "why not")
+        checks = terminal_table("check", "", "why not")
         for text, why in checked.findings:
             checks.add_row(text, "FAILS" if why else "passes", why)
         show(checks)

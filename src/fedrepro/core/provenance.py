@@ -43,7 +43,7 @@ class Sources(NamedTuple):
 
 
 @functools.cache
-def loaded() -> Sources:
+def loaded_source() -> Sources:
     """Return a hash of the package's files and the git revision, as at this function's first call.
 
     The revision has 12 digits, and -dirty if a file of the package was changed or added; it is
@@ -109,7 +109,7 @@ def origin(device: str = "cpu") -> dict[str, Any]:
         import torch
 
         device = f"cuda ({torch.cuda.get_device_name(device)})"
-    now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded()
+    now, (digest, revision) = source_digests.digest(source_digests.on_disk()), loaded_source()
     return {
         "revision": revision,
         "digest": digest,

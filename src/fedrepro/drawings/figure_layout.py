@@ -353,10 +353,10 @@ class Figured(Drawing):
     def files(
         self, exhibit: Exhibit, about: Mapping[str, Any], numbers: pd.DataFrame
     ) -> dict[str, bytes]:
-        return render(exhibit, numbers)
+        return render_figure(exhibit, numbers)
 
 
-def render(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
+def render_figure(exhibit: Exhibit, numbers: pd.DataFrame) -> dict[str, bytes]:
     """Draw a figure from its csv `numbers`; return {suffix, .svg or .png: image as bytes}."""
     title = f"{exhibit.settings.title}: {data_title(exhibit)}"
     with rules():

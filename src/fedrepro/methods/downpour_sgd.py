@@ -17,7 +17,7 @@ from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Arg
 from fedrepro.training.examples import tensor_of as torch_of
 from fedrepro.training.federation.clients import Clients, initial_weights
-from fedrepro.training.optimiser_steps import Layout, descend, new_memory
+from fedrepro.training.optimiser_steps import Layout, new_memory, optimiser_step
 from fedrepro.training.training_settings import Settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class DownpourSgd:
             sent = sent.mean(0, keepdims=True)
         memory = {name: value.clone() for name, value in state["optimiser"].items()}
         for message in sent:
-            descend(flat, torch_of(message[None]), memory, _adam(clients))
+            optimiser_step(flat, torch_of(message[None]), memory, _adam(clients))
         return {"flat": flat, "optimiser": memory}, Report()
 
     def _messages(self, flat: torch.Tensor, clients: Clients, rng: RngKey) -> np.ndarray:

@@ -14,7 +14,7 @@ from fedrepro.api import DISCLOSED, NEEDS
 from fedrepro.core.artifacts import SCHEMA_VERSION
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import render
-from fedrepro.core.provenance import loaded, origins, versions
+from fedrepro.core.provenance import loaded_source, origins, versions
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.core.spec import Spec
 from fedrepro.data.feature_extraction import feature_spec
@@ -57,7 +57,7 @@ def exhibit_metadata(
 
 def describe(exhibit: Exhibit, plan: Plan, file: ExhibitFile) -> dict[str, Any]:
     """Return an exhibit's json without results: title, methods, …, versions that draw it now."""
-    settings, sources = exhibit.settings, loaded()
+    settings, sources = exhibit.settings, loaded_source()
     pairs = {label: pair.sentence for label, pair in exhibit.pairs.items()}
     return {
         "kind": "exhibit",

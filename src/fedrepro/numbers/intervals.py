@@ -60,7 +60,10 @@ class Contrast:
     def repeated(self, times: int) -> Contrast:
         """Forecast this contrast with `times` as many trials, of equal means and sds."""
         wider = math.sqrt((times * self.trials - 1) / (times * (self.trials - 1)))
-        sides = (mean(side) + wider * (side - mean(side)) for side in (self.gains, self.rivals))
+        sides = (
+            exact_means(side) + wider * (side - exact_means(side))
+            for side in (self.gains, self.rivals)
+        )
         gains, rivals = (np.tile(side, (times, 1)) for side in sides)
         return replace(self, gains=gains, rivals=rivals)
 
@@ -69,7 +72,9 @@ def mean_of_contrasts(contrasts: Sequence[Contrast], confidence: float) -> Inter
     """Return the mean of `contrasts`, over the trials that all of them have, with its interval."""
     count = min(one.trials for one in contrasts)
     shared = [replace(one, gains=one.gains[:count], rivals=one.rivals[:count]) for one in contrasts]
-    value = float(np.mean([mean(one.gains).max() - mean(one.rivals).max() for one in shared]))
+    value = float(
+        np.mean([exact_means(one.gains).max() - exact_means(one.rivals).max() for one in shared])
+    )
     low = max(_low(shared, confidence), sum(one.least for one in shared) / len(shared))
     high = -_low([Contrast(one.rivals, one.gains) for one in shared], confidence)
     high = min(high, sum(one.most for one in shared) / len(shared))
@@ -89,7 +94,7 @@ def _low(contrasts: Sequence[Contrast], confidence: float) -> float:
             _lowest_end([one.gains[:, [gain]] - one.rivals for one in contrasts], corrected)
             for gain in range(ways)
         )
-    chosen = [int(mean(one.gains[:choosing]).argmax()) for one in contrasts]
+    chosen = [int(exact_means(one.gains[:choosing]).argmax()) for one in contrasts]
     pairs_of = zip(contrasts, chosen, strict=True)
     tested = [(one.gains[:, [gain]] - one.rivals)[choosing:] for one, gain in pairs_of]
     return _lowest_end(tested, confidence)
@@ -104,20 +109,20 @@ def _lowest_end(above: Sequence[Array], confidence: float) -> float:
     that measured best, is averaged, and the half width of the mean against the best ones
     subtracted.
     """
-    lowest = [(mean(point) - half_width(point, confidence)).min() for point in above]
+    lowest = [(exact_means(point) - half_width(point, confidence)).min() for point in above]
     if len(above) == 1:
         return float(lowest[0])
     single = np.mean(lowest)
-    best = [point[:, [int(mean(point).argmin())]] for point in above]
+    best = [point[:, [int(exact_means(point).argmin())]] for point in above]
     moved = [
-        (mean(point) - half_width(point - point_best, confidence)).min()
+        (exact_means(point) - half_width(point - point_best, confidence)).min()
         for point, point_best in zip(above, best, strict=True)
     ]
     together = half_width(np.mean(best, axis=0), confidence)[0]
     return float(max(single, np.mean(moved) - together))
 
 
-def mean(series: Array) -> Array:
+def exact_means(series: Array) -> Array:
     """Return the mean over trials of each column of (trials, columns); exact for equal values."""
     means: Array = series[0] + _sum(series - series[0], axis=0) / len(series)
     return means
@@ -140,7 +145,7 @@ def half_width(series: Array, confidence: float) -> Array:
 def interval_of_mean(values: Array, confidence: float) -> Interval:
     """Return the mean of `values`, (trials,), with Student's interval, which may leave [0, 1]."""
     column = values[:, None]
-    middle, half = float(mean(column)[0]), float(half_width(column, confidence)[0])
+    middle, half = float(exact_means(column)[0]), float(half_width(column, confidence)[0])
     return Interval(middle, middle - half, middle + half)
 
 
@@ -167,7 +172,7 @@ def first_closed(rounds: Sequence[int], behind: Array, confidence: float) -> Int
     0; the result is infinite if it never is. The interval's upper end comes from tests of rounds
     from the last one backwards while the gap is closed, a fixed order, which needs no correction.
     """
-    middle, half = mean(behind), half_width(behind, confidence)
+    middle, half = exact_means(behind), half_width(behind, confidence)
 
     def first(closed: NDArray[np.bool_], otherwise: float = math.inf) -> float:
         return float(rounds[int(closed.argmax())]) if closed.any() else otherwise

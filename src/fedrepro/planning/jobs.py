@@ -33,7 +33,7 @@ DATA = "public_data"  # and the parameter of the method that names the data set
 BLOCK = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
-def log_of(folder: str) -> str:
+def log_path(folder: str) -> str:
     """Return the path of a job's log from its result folder: results/tiny/logs/train/x.log."""
     parts = folder.rsplit("/", 2)
     return f"{parts[0]}/logs/{parts[1]}/{parts[2]}.log" if len(parts) > 2 else f"{folder}.log"

@@ -298,7 +298,7 @@ def part_keys(plan: Plan, paper: str, version: str) -> list[str]:
     return [f"{paper}/{name}" for name in plan.files[paper].parts(version, plan.scale)]
 
 
-def parts_of(plan: Plan, paper: str, version: str) -> list[Exhibit]:
+def tables_of_board(plan: Plan, paper: str, version: str) -> list[Exhibit]:
     """Return the planned tables that make up leaderboard `version` of a paper, in order.
 
     Raises:
@@ -337,7 +337,7 @@ def require_frozen(plan: Plan, papers: Iterable[str] | None = None) -> None:
         for version, board in plan.files[paper].boards.items():
             if set(part_keys(plan, paper, version)) & set(plan.broken):
                 continue  # `Plan.exhibit` raises its error
-            digest = ground_of(parts_of(plan, paper, version))
+            digest = ground_of(tables_of_board(plan, paper, version))
             if board.ground and digest != board.ground:
                 raise FedreproError(
                     f"{exhibits_file(paper)}: the ground of {paper}/{version} changed (its "

@@ -32,7 +32,7 @@ from fedrepro.planning.exhibit import Exhibit
 from fedrepro.planning.exhibit_methods import in_rounds
 from fedrepro.planning.figure_interface import final
 from fedrepro.planning.forecast import notes_of
-from fedrepro.planning.jobs import TIMINGS, folders_of, log_of
+from fedrepro.planning.jobs import TIMINGS, folders_of, log_path
 from fedrepro.planning.plan import Plan
 from fedrepro.stages.snakemake_in_folder import WORKFLOW, compute, inside_folder, start
 
@@ -287,7 +287,7 @@ def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> 
 
 def _how_far(metrics: str) -> tuple[float, float | None]:
     """Return (finished share, last accuracy or None) of the job that writes the file `metrics`."""
-    path, ended = Path(log_of(str(Path(metrics).parent))), os.path.exists(metrics)
+    path, ended = Path(log_path(str(Path(metrics).parent))), os.path.exists(metrics)
     said = SAID.findall(path.read_text(encoding="utf-8", errors="replace")) if path.exists() else []
     if not said:
         return float(ended), None

@@ -32,7 +32,7 @@ from fedrepro.training.minibatches import (
     schedule,
     whole_steps,
 )
-from fedrepro.training.optimiser_steps import Layout, descend
+from fedrepro.training.optimiser_steps import Layout, optimiser_step
 from fedrepro.training.training_settings import (
     EarlyStopping,
     InitialTensors,
@@ -285,7 +285,7 @@ class AutogradTrainer:
                 slope.add_(flat[:, :inner], alpha=term.pull).sub_(start, alpha=term.pull)
             if term.shift:
                 slope.add_(start, alpha=term.shift)
-        descend(flat, gradient, self.moments, self.settings, self.rates)
+        optimiser_step(flat, gradient, self.moments, self.settings, self.rates)
         self._put_back(kept)
 
     def _put_back(self, kept: Sequence[torch.Tensor]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops.aligned_buffers import LINE
-from fedrepro.core.portable_ops.elementary_functions import fetch, flush, restore, words
+from fedrepro.core.portable_ops.elementary_functions import flush, prefetch_line, restore, words
 from fedrepro.core.portable_ops.matrix_products import (
     PLAIN,
     Array,
@@ -60,7 +60,7 @@ CALLS = (
 
 
 @partial(compiled, calls=CALLS)
-def train(
+def train_model(
     data: Data,
     order: StepOrder,
     net: NetArrays,
@@ -141,7 +141,7 @@ def prefetch(inputs: Array, rows: Array) -> None:
     for i in range(len(rows)):
         row = inputs[rows[i]]
         for j in range(0, len(row), LINE // inputs.itemsize):
-            fetch(row, j)
+            prefetch_line(row, j)
 
 
 @inner

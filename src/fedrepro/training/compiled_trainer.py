@@ -40,7 +40,7 @@ from fedrepro.training.training_settings import (
 )
 
 log = logging.getLogger(__name__)
-train: Any = compiled_steps.train
+train: Any = compiled_steps.train_model
 NOTHING: Any = compiled.Nothing()
 
 

@@ -142,7 +142,7 @@ def train(
     return Trained(**vars(outcome), tensors=tensors, gradients=summed, memory=memory)
 
 
-def average(
+def train_and_average(
     network: Network,
     examples: Examples,
     tasks: Sequence[Task],

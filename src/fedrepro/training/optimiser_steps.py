@@ -70,7 +70,7 @@ def new_memory(flat: torch.Tensor, settings: Settings) -> dict[str, torch.Tensor
     return {**moments, "steps": torch.zeros((), device=flat.device)}
 
 
-def descend(
+def optimiser_step(
     flat: torch.Tensor,
     gradient: torch.Tensor,
     memory: MutableMapping[str, torch.Tensor],

@@ -10,7 +10,7 @@ import pytest
 
 from fedrepro.papers.arena import exhibits
 from fedrepro.planning.config import Config, load_exhibits
-from fedrepro.planning.plan import Plan, ground_of, part_keys, parts_of
+from fedrepro.planning.plan import Plan, ground_of, part_keys, tables_of_board
 
 RECORD = Path(__file__).parents[3] / "reports/record/paper/arena"
 POINT = ["model_name", "partition_name", "partition_alpha", "partition_clients"]
@@ -58,7 +58,7 @@ def plan() -> Plan:
 def tried(plan: Plan, version: str) -> dict[str, dict[str, set[object]]]:
     """Label -> parameter -> its values in all parts."""
     found: dict[str, dict[str, set[object]]] = {}
-    for part in parts_of(plan, "arena", version):
+    for part in tables_of_board(plan, "arena", version):
         for measure in (measure for point in part.points for measure in point.measures):
             for setting in measure.settings:
                 for key in measure.chosen:
@@ -70,7 +70,7 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     first, second = ([k.partition("-")[2] for k in part_keys(plan, "arena", v)] for v in "12")
     assert first == second
     counts = {}
-    for part in parts_of(plan, "arena", "2"):
+    for part in tables_of_board(plan, "arena", "2"):
         for point in part.points:
             assert point.scenario.training.values["epochs"] == 10
             for measure in point.measures:
@@ -107,7 +107,7 @@ def test_grids_go_on_where_arena_1_chose_their_ends(plan: Plan):
 
 def test_arena_2_is_frozen_and_takes_the_place_of_arena_1(plan: Plan):
     board = plan.files["arena"].boards["2"]
-    assert board.ground == ground_of(parts_of(plan, "arena", "2"))
+    assert board.ground == ground_of(tables_of_board(plan, "arena", "2"))
     assert (board.each_trial, board.supersedes) == (True, "1")
 
 
@@ -116,7 +116,7 @@ def test_what_runs_in_both_is_not_computed_again(plan: Plan):
     runs = {
         version: {
             (str(point.scenario), run.method.token)
-            for part in parts_of(plan, "arena", version)
+            for part in tables_of_board(plan, "arena", version)
             for point in part.points
             for (label, _), run in point.runs.items()
             if label in ("FedAvg", "task arithmetic", "best client", "mean of probabilities")

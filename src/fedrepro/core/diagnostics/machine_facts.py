@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fedrepro.core.artifacts import one_line
-from fedrepro.core.diagnostics.usable_cores import read, usable_cores
+from fedrepro.core.diagnostics.usable_cores import file_text, usable_cores
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.provenance import versions
 
@@ -71,7 +71,7 @@ def _line(text: str, name: str) -> str:
 
 def processor() -> Observation:
     """Observe the processor's name and the flags by which libraries choose code."""
-    text = read(CPUINFO)
+    text = file_text(CPUINFO)
     name = _line(text, "model name|Hardware") or platform.processor() or "without a name"
     flags = _line(text, "flags|Features").split()
     relevant = " ".join(flag for flag in FLAGS if flag in flags) or "none that matter"
@@ -81,11 +81,11 @@ def processor() -> Observation:
 
 def memory() -> Observation:
     """Observe total memory, free memory, and the limit of a container or a batch job."""
-    numbers = (_line(read(MEMINFO), name).split() for name in ("MemTotal", "MemAvailable"))
+    numbers = (_line(file_text(MEMINFO), name).split() for name in ("MemTotal", "MemAvailable"))
     total, free = (int(number[0]) * 1024 if number else 0 for number in numbers)
     if not (total and free):
         return Observation("memory", "the system does not tell")
-    limits = [int(value) for value in map(read, LIMITS) if value.strip().isdecimal()]
+    limits = [int(value) for value in map(file_text, LIMITS) if value.strip().isdecimal()]
     limited = f", limited to {min(limits) / GIB:.1f}" if limits and min(limits) < total else ""
     return Observation("memory", f"{total / GIB:.1f} GiB, {free / GIB:.1f} free{limited}")
 
@@ -118,7 +118,7 @@ def asked(what: str) -> Iterator[Observation]:
         yield Observation(what, f"cannot be used ({why}): run `make env` again", wrong=True)
 
 
-def environment() -> Observation:
+def environment_variables() -> Observation:
     """Observe the environment variables that change how libraries compute, such as MKL_CBWR."""
     steering = sorted(f"{k}={v}" for k, v in os.environ.items() if STEERING.fullmatch(k))
     return Observation("environment", " ".join(steering) or "nothing that steers libraries")
@@ -206,7 +206,7 @@ def computing(seconds: float = SECONDS) -> Iterator[Observation]:
             process.kill()
             process.join()
         yield Observation(what, words, wrong=True)
-    yield environment()
+    yield environment_variables()
 
 
 PARTS: tuple[Callable[[], Iterator[Observation]], ...] = (facts, computing)

@@ -19,9 +19,9 @@ def usable_cores(cgroups: str = CGROUPS, own: str = "/proc/self/cgroup") -> int:
     """
     affinity = getattr(os, "sched_getaffinity", None)  # not on a Mac
     given = len(affinity(0)) if affinity else os.cpu_count() or 1
-    folder = next((line[3:] for line in read(own).splitlines() if line.startswith("0::")), "/")
+    folder = next((line[3:] for line in file_text(own).splitlines() if line.startswith("0::")), "/")
     while True:
-        quota, _, period = read(f"{cgroups}{folder.rstrip('/')}/cpu.max").partition(" ")
+        quota, _, period = file_text(f"{cgroups}{folder.rstrip('/')}/cpu.max").partition(" ")
         if quota.isdecimal() and period.strip().isdecimal():
             given = max(1, min(given, int(quota) // int(period)))
         if folder in ("/", ""):
@@ -29,7 +29,7 @@ def usable_cores(cgroups: str = CGROUPS, own: str = "/proc/self/cgroup") -> int:
         folder = os.path.dirname(folder)
 
 
-def read(path: str) -> str:
+def file_text(path: str) -> str:
     """Return the text of a system's file; empty if it cannot be read."""
     with suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return file.read()

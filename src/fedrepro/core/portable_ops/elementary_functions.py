@@ -191,7 +191,7 @@ FLUSHED = 0x8040  # bits of the register: of results, and of operands
 
 
 @written
-def fetch(code: Code, array: Any, at: Any) -> None:
+def prefetch_line(code: Code, array: Any, at: Any) -> None:
     """Write LLVM code, into `code`, that has the CPU cache array[at] before it is needed."""
     builder, number = code.builder, ir.IntType(32)
     place = builder.bitcast(code.at(code.kinds[0], array, at), ir.IntType(8).as_pointer())

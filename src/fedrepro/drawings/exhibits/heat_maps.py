@@ -102,7 +102,7 @@ class HeatMaps(Figured):
 
     def draw(self, exhibit: Exhibit, numbers: pd.DataFrame) -> Figure:
         measure, rows = varied(exhibit, numbers)
-        maps, size = maps_of(exhibit, measure, rows), exhibit.size
+        maps, size = pair_maps(exhibit, measure, rows), exhibit.size
         name = "training" if self.split == "train" else "test"
         shades = [Shade("accuracy", self.split, f"{name} accuracy (%)", 100.0, "{:.1f}")]
         if self.sizes:
@@ -138,7 +138,7 @@ def varied(exhibit: Exhibit, numbers: pd.DataFrame) -> tuple[ExhibitMethod, pd.D
     return measure, rows[rows["method"] == measure.label]
 
 
-def maps_of(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
+def pair_maps(exhibit: Exhibit, measure: ExhibitMethod, rows: pd.DataFrame) -> list[Map]:
     """Return a heat map for each pair of parameters of method `measure` that vary in its `rows`.
 
     Other parameters are held at their default, or else at a middle value.

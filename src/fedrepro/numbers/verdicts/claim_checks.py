@@ -21,7 +21,7 @@ from fedrepro.core.errors import unknown
 from fedrepro.core.metrics import all_metrics
 from fedrepro.core.paper_files import attributes_of_papers
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.intervals import Contrast, first_closed, mean, pairs
+from fedrepro.numbers.intervals import Contrast, exact_means, first_closed, pairs
 from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
     CellFilter,
@@ -35,7 +35,7 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     cell_key_text,
     contrasts,
     filter_cells,
-    grouped,
+    grouped_rows,
     join_cells,
     order,
     statement,
@@ -297,10 +297,10 @@ class Change(Form):
         cells = self.cells(numbers[exhibit], self.of)
         if self.minus:
             cells = list(cell_differences(cells, self.cells(numbers[exhibit], self.minus)))
-        for place, group in grouped(cells, [self.along]):
+        for place, group in grouped_rows(cells, [self.along]):
             ordered = sorted(group, key=lambda cell: order(cell.place[self.along]))
             series = [cell.trials for cell in ordered]
-            best = int(mean(by_trial(series)).argmax())
+            best = int(exact_means(by_trial(series)).argmax())
             # each end: where it was measured to be, and the numbers it is the best of
             (first, starts), (last, ends) = (
                 (best, series) if which == "best" else (fixed, [series[fixed]])
@@ -337,7 +337,7 @@ class Spread(Form):
             yield contrasts(cell_key_text(exhibit, place), one)
 
     def _groups(self, numbers: Numbers) -> dict[frozenset[Any], tuple[CellKey, list[Trials]]]:
-        groups = grouped(self.cells(numbers, self.of), self.over)
+        groups = grouped_rows(self.cells(numbers, self.of), self.over)
         return {
             frozenset(place.items()): (place, [cell.trials for cell in group])
             for place, group in groups

@@ -222,7 +222,7 @@ def _key(place: CellKey, keys: Iterable[str]) -> tuple[str, ...]:
     return tuple(comparable_text(place[key]) for key in keys)
 
 
-def grouped(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
+def grouped_rows(cells: Sequence[Cell], over: Sequence[str]) -> list[tuple[CellKey, list[Cell]]]:
     """Return [({column: value} without `over`, numbers that differ in columns `over` alone)]."""
     groups: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedrepro.core.params import comparable_text
-from fedrepro.numbers.intervals import Array, Contrast, correlation, mean, pairs
+from fedrepro.numbers.intervals import Array, Contrast, correlation, exact_means, pairs
 from fedrepro.numbers.verdicts.claim_checks import Form, best_of, ratio_of
 from fedrepro.numbers.verdicts.claim_numbers import (
     Cell,
@@ -19,7 +19,7 @@ from fedrepro.numbers.verdicts.claim_numbers import (
     by_trial,
     cell_key_text,
     contrasts,
-    grouped,
+    grouped_rows,
     join_cells,
 )
 
@@ -51,11 +51,11 @@ class Smallest(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         goodness = numbers[exhibit].cells(self.of, self.by, self.by_split, self.where)
-        goods = grouped(goodness, [self.over])
-        sizes = grouped(self.cells(numbers[exhibit], self.of), [self.over])
+        goods = grouped_rows(goodness, [self.over])
+        sizes = grouped_rows(self.cells(numbers[exhibit], self.of), [self.over])
         wholes = self._wholes(exhibit, numbers)
         for (place, accuracies), (_, cells) in zip(goods, sizes, strict=True):
-            means = mean(by_trial([cell.trials for cell in accuracies]))
+            means = exact_means(by_trial([cell.trials for cell in accuracies]))
             enough = means >= max(means) - self.within
             near = [cell for cell, good in zip(cells, enough, strict=True) if good]
             least = min(near, key=lambda cell: float(np.mean(cell.trials)))
@@ -96,7 +96,7 @@ class Effect(Form):
 
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
         cells = self.cells(numbers[exhibit], self.of)
-        for place, group in grouped(cells, [self.over, *self.than]):
+        for place, group in grouped_rows(cells, [self.over, *self.than]):
             series = by_trial([cell.trials for cell in group])
             spread = pairs(_means(self.over, group, series))
             rivals = [pairs(_means(key, group, series)) for key in self.than]

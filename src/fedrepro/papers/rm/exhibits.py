@@ -63,7 +63,7 @@ def server_holds(examples: int, cases: Cases) -> Cases:
     return {name: {"partition": {"validation": examples}} for name in cases}
 
 
-def small(changes: ExhibitData) -> dict[str, ExhibitData]:
+def small_scale(changes: ExhibitData) -> dict[str, ExhibitData]:
     return {"quick": changes, "tiny": changes}
 
 
@@ -102,7 +102,7 @@ def cells(steps: dict[int, int], *fixed: Entry) -> Cases:
     }
 
 
-SMALL_ONE_CLASS = small(exhibit(cases=server_holds(100, BOTH_ONE_CLASS)))
+SMALL_ONE_CLASS = small_scale(exhibit(cases=server_holds(100, BOTH_ONE_CLASS)))
 exhibits["table-1"] = exhibit(
     headline=True,
     drawing=ACCURACIES,
@@ -284,7 +284,7 @@ exhibits["figure-3"] = exhibit(
     methods=[RM_AH],
     cases=FIGURE_CASES,
     notes=[GRID, RUNS_OF_TABLE],
-    at=small(exhibit(cases=server_holds(100, FIGURE_ONE_CLASS))),
+    at=small_scale(exhibit(cases=server_holds(100, FIGURE_ONE_CLASS))),
 )
 exhibits["figure-3-photographs"] = exhibit(
     exhibits["figure-3"],
@@ -386,7 +386,7 @@ BEYOND = exhibit(
     drawing=component("table", sizes=False, best="none"),
     place="beyond the paper",
     partition=ONE_CLASS,
-    at=small(exhibit(partition={"validation": 100})),
+    at=small_scale(exhibit(partition={"validation": 100})),
 )
 exhibits["learned-or-drawn"] = exhibit(
     BEYOND,

@@ -61,7 +61,7 @@ def _templates() -> Environment:
     made.globals["same_bytes"] = same_bytes
     made.filters |= {
         "along": texts.along,
-        "num": texts.number,
+        "num": texts.score_text,
         "times": lambda sent: f"{sent:.1f} ×" if sent else "0",
         "known": lambda value: "" if texts.is_none(value) else value,
         "worded": worded,
@@ -211,7 +211,7 @@ def exhibit_title(paper: Paper, name: str) -> str:
     return plain_name(name) if not found or NUMBERED.fullmatch(name) else found.about["title"]
 
 
-def origins(about: Mapping[str, Any]) -> list[tuple[str, str]]:
+def origin_rows(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return rows (title, text) on how a result was made: revision, machine, package versions."""
     rows = []
     drawn = ("Drawn", about.get("drawn", about))

@@ -322,7 +322,9 @@ def answer(shown: BoardView) -> dict[str, Any]:
             own = rows[rows["class"] == kind]
             first = own[own["group"] == 1]
             names = first["method"].tolist()
-            groups.append((0 < len(names) < len(own), data, names, number(first["score"].max())))
+            groups.append(
+                (0 < len(names) < len(own), data, names, score_text(first["score"].max()))
+            )
         _, data, names, score = next((group for group in groups if group[0]), groups[0])
         leaders += [(kind, data, names, score)] if names else []
     last = table[table["data"] == table["data"].iloc[-1]]
@@ -375,7 +377,7 @@ def by_scenario(shown: BoardView, starts: str) -> tuple[list[str], list[list[str
         data, case, clients, method = map(str, key)
         means = own.set_index("metric")["mean"].to_dict()
         if "accuracy" in means:
-            score = number(means.get("score"))
+            score = score_text(means.get("score"))
             text = f"{100 * means['accuracy']:.1f}" + (f" ({score})" if score else "")
             texts.setdefault(f"{data}, {case}, {float(clients):g} clients", {})[method] = text
     order = shown.table[shown.table["starts"] == starts]["method"].unique()
@@ -386,7 +388,7 @@ def joined_names(names: Sequence[str], last: str = "and") -> str:
     return f" {last} ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
-def number(value: Any) -> str:
+def score_text(value: Any) -> str:
     """Write a score with two digits and a long minus; "" where the table has no score."""
     return "" if is_none(value) else f"{value:z.2f}".replace("-", "−")
 

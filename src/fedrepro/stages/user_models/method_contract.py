@@ -189,7 +189,7 @@ def made_of(
     return made
 
 
-def scores_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
+def probabilities_of(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
     """Return a model's class probabilities for the problem's training examples, (N, K)."""
     network = network_of(model.model, problem.models.shape, problem.models.classes)
     try:
@@ -348,7 +348,7 @@ def _one_round(item: Component, problem: SmallProblem) -> tuple[Any, Any, State,
 
 
 def _require_finite(model: GlobalModel, problem: SmallProblem) -> torch.Tensor:
-    scores = scores_of(model, problem)
+    scores = probabilities_of(model, problem)
     _require(bool(torch.isfinite(scores).all()), "its predictions are not finite")
     return scores
 

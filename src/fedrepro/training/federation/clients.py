@@ -17,7 +17,7 @@ from fedrepro.core.spec import Spec
 from fedrepro.data.client_rows import sizes_of
 from fedrepro.data.holdout_kinds import missing_validation_error
 from fedrepro.networks.network import Network, dense, hidden_layers
-from fedrepro.training.engine import Averaged, Trained, average, train
+from fedrepro.training.engine import Averaged, Trained, train, train_and_average
 from fedrepro.training.examples import Arrays, Examples
 from fedrepro.training.federation.client_queries import (
     CostCounter,
@@ -188,7 +188,7 @@ class Clients:
             keep_gradients=keep_gradients,
         )
 
-    def average(
+    def train_and_average(
         self,
         start: dict[str, np.ndarray],
         rng: RngKey,
@@ -209,7 +209,7 @@ class Clients:
         """
         tasks = self._tasks(rng, chosen, lr, steps)
         how = {"weights": weights, "private": private}
-        return self._fitted(average, start, tasks, chosen, epochs, terms, **how)
+        return self._fitted(train_and_average, start, tasks, chosen, epochs, terms, **how)
 
     def _fitted(
         self,
@@ -475,7 +475,7 @@ class GraphNodes(Clients):
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
-    def average(self, *args: object, **kwargs: object) -> Averaged:
+    def train_and_average(self, *args: object, **kwargs: object) -> Averaged:
         """Raise FedreproError: averaging over all nodes needs a server, which graphs lack."""
         raise FedreproError(
             f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
