@@ -68,7 +68,7 @@ class Training:
     def run(self, **more: Any):
         return train(self.net, self.examples, self.tasks, self.given, self.start, **more)
 
-    def train_and_average(self, weights, **more: Any):
+    def average(self, weights, **more: Any):
         return train_and_average(
             self.net, self.examples, self.tasks, self.given, self.start, weights, **more
         )

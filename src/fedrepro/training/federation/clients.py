@@ -188,7 +188,7 @@ class Clients:
             keep_gradients=keep_gradients,
         )
 
-    def train_and_average(
+    def average(
         self,
         start: dict[str, np.ndarray],
         rng: RngKey,
@@ -475,7 +475,7 @@ class GraphNodes(Clients):
         size = (self.numbers if numbers is None else numbers) * FLOAT_BYTES * self.edges
         return Traffic(self.edges, self.edges, size, size)
 
-    def train_and_average(self, *args: object, **kwargs: object) -> Averaged:
+    def average(self, *args: object, **kwargs: object) -> Averaged:
         """Raise FedreproError: averaging over all nodes needs a server, which graphs lack."""
         raise FedreproError(
             f"method '{self.method}' averages over all nodes, which takes a server, and peers have "
