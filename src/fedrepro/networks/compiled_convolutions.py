@@ -311,7 +311,7 @@ def unpool(c: Array, noted: int, room: Images) -> None:
 
 @inner
 def unrectify(convs: Convolutions, c: Array, x: Array, first: int, room: Images) -> None:
-    """Backpropagate through layer c's ReLU, of outputs x[first:], from room.lower to room.upper."""
+    """Backpropagate room.lower to room.upper by the ReLU of layer `c`, with outputs x[first:]."""
     stride, nothing = row_of(c[f.CHANNELS]), room.out.dtype.type(0)
     for i in range(c[f.HEIGHT]):
         for j in range(c[f.WIDTH]):

@@ -44,9 +44,9 @@ class StackedModels:
 class StateForm:
     """The keys in state dicts of a user's PyTorch module, to read and write its models.
 
-    prefix: text before all keys, such as 'module.'. names: each key's tensor, by name; keys of tied
-    weights have the same. fixed: buffers that are equal in all state dicts, by key. varying: the
-    types of other buffers, by name.
+    prefix: text before all keys, such as 'module.'. names: {key: name of its tensor}; keys of tied
+    weights share one. fixed: {key: buffer} that all state dicts share. varying: {name: type}
+    of other buffers.
     """
 
     prefix: str = ""

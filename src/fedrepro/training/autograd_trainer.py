@@ -274,7 +274,7 @@ class AutogradTrainer:
         return gradient
 
     def _descend(self, gradient: torch.Tensor) -> None:
-        """Update the first A models by a step along loss gradients (A, size), penalties added."""
+        """Update the first A models by loss gradients (A, size); add penalties to these."""
         count, inner = len(gradient), self.inner.size
         flat, kept = self.flat[:count], [buffer[:count].clone() for buffer in self.buffers]
         if self.keep:

@@ -260,7 +260,7 @@ def label_of(values: Array) -> int:
 
 @inner
 def label_in(targets: Array, row: int) -> Any:
-    """Return example `row`'s label from `targets`: labels (N,) or class probabilities (N, K)."""
+    """Return example `row`'s label from `targets` (N,); the likeliest if they are (N, K) shares."""
     return targets[row] if targets.ndim == 1 else label_of(targets[row])
 
 

@@ -419,9 +419,9 @@ def output_bias(biases: Array, shares: Array, variances: Variances, depth: int) 
 def alone(network: UnitArrays, shares: Array, variances: Variances) -> UnitArrays:
     """Return a network's posterior means as if none of its units were matched with another's.
 
-    `shares` (K,) are precisions of weights to a class in units of 1 / sigma2. A weight v is pulled
-    to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), p = 1 / sigma2 of the layer below. The
-    output bias does not change. Source: PFNM, Proposition 1, equation (5).
+    A weight v is pulled to the prior: (v p + mean / sigma02) / (p + 1 / sigma02), with precision
+    p = 1 / sigma2; of weights to class k p is shares[k] / sigma2. The output bias does not change.
+    Source: PFNM, Proposition 1, equation (5).
     """
     noise = np.array(variances.noise(hidden_layers(network)))
     prior = 1.0 / variances.sigma02

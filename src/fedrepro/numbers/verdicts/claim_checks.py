@@ -146,7 +146,7 @@ class Form(Bounds):
 
     @abstractmethod
     def statements(self, exhibit: str, numbers: Exhibits) -> Iterator[Statement]:
-        """Yield a number per point of `exhibit` to set against bounds; `numbers` is by exhibit."""
+        """Yield numbers of `exhibit` that a claim bounds, one per swept value, from its csv."""
 
     def cells(self, numbers: Numbers, method: str) -> list[Cell]:
         return numbers.cells(method, self.metric, self.split, self.where)

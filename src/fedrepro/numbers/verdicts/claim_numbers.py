@@ -133,7 +133,7 @@ class Numbers:
         return [cell.place for cell in self.cells(method, LEFT_OUT, "", {})]
 
     def due(self, method: str, measured: Sequence[int]) -> list[int]:
-        """Return the rounds up to the last `measured` one after which an evaluation is missing."""
+        """Return rounds without an evaluation, of those due up to the last round in `measured`."""
         every = self.every.get(method)
         if every is None or not measured:
             return []

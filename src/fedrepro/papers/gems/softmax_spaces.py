@@ -54,7 +54,7 @@ for number, name in enumerate(RADII, start=1):
 
 @dataclass(frozen=True)
 class Bisection:
-    """The search for a radius: up to `r_max`, within `delta`, by `points` random models at each."""
+    """The settings of a space's radius search: largest, precision, models drawn at each radius."""
 
     r_max: float = 4000.0
     delta: float = 0.01
