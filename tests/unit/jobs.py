@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedrepro.cli.main import main
-from fedrepro.core.component_tokens import parse
+from fedrepro.core.component_notation import parse
 from fedrepro.core.registry import SCENARIO, components
 from fedrepro.planning.jobs import TrialBlock
 from fedrepro.stages.rounds_job import CHECKPOINT_SECONDS

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from plain import clients_of, starts, train
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.networks.layers import Affine

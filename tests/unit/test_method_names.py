@@ -8,7 +8,7 @@ import pytest
 from small_exhibits import small
 
 from fedrepro.cli.main import main
-from fedrepro.core.component_tokens import FIELD_NAMES
+from fedrepro.core.component_notation import FIELD_NAMES
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components, parse_token, read_token
 from fedrepro.stages.user_models.check_method import methods_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedrepro.core.component_tokens import parse
+from fedrepro.core.component_notation import parse
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.metrics import MetricRow, Table
 from fedrepro.core.params import SAFE, read_signature, render

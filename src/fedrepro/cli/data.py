@@ -87,7 +87,7 @@ def fetch_data(
     jobs: Annotated[int, typer.Option(min=1, max=64, help="downloads at a time")] = 4,
 ) -> None:
     """Download data sets, and prepare them in results/`scale` for runs of this size."""
-    from fedrepro.core.component_tokens import setting_names
+    from fedrepro.core.component_notation import setting_names
     from fedrepro.core.registry import components, parse_token
     from fedrepro.stages import data
 

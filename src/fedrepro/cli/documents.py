@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from fedrepro import api
 from fedrepro.core import params, registry, selection_rules
-from fedrepro.core.component_tokens import names_of_field
+from fedrepro.core.component_notation import names_of_field
 from fedrepro.core.paper_files import OWN_PUBLISHED, PRINTED, findings, papers_with, published_file
 from fedrepro.numbers.verdicts.printed_verdicts import read_published
 from fedrepro.numbers.verdicts.summary_sentences import (

@@ -41,7 +41,7 @@ def draw_partition(
 ) -> None:
     """Draw how a partition divides data: a map of clients and classes, with the skew in numbers."""
     from fedrepro.core.artifacts import require_target, write_bytes
-    from fedrepro.core.component_tokens import shown_name
+    from fedrepro.core.component_notation import shown_name
     from fedrepro.core.registry import read_token
     from fedrepro.data.raw_files import raw_files
     from fedrepro.drawings.partition_and_graph_maps import render_map
@@ -69,7 +69,7 @@ def draw_graph(
 ) -> None:
     """Draw a communication graph: nodes, edges and weights, with how fast averages spread."""
     from fedrepro.core.artifacts import require_target, write_bytes
-    from fedrepro.core.component_tokens import shown_name
+    from fedrepro.core.component_notation import shown_name
     from fedrepro.core.registry import read_token
     from fedrepro.drawings.partition_and_graph_maps import graph_map, render_map
 

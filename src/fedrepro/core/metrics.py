@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedrepro.core.component_tokens import setting_token
+from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import unknown
 from fedrepro.core.params import render
 from fedrepro.core.registry import components

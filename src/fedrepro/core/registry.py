@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from fedrepro import DRAWINGS, PAPERS
 from fedrepro import KINDS as KINDS
 from fedrepro.core import plugins
-from fedrepro.core.component_tokens import parse, read, simple
+from fedrepro.core.component_notation import parse, read, simple
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.paper_files import modules_in, modules_of_papers

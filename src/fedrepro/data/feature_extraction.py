@@ -12,7 +12,7 @@ from typing import Annotated
 
 import numpy as np
 
-from fedrepro.core.component_tokens import parse
+from fedrepro.core.component_notation import parse
 from fedrepro.core.registry import components
 from fedrepro.core.spec import Arg, Spec
 from fedrepro.data.prepared import SPLITS, Arrays

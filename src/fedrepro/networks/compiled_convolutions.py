@@ -1,9 +1,9 @@
 """Convolutions with ReLU and pooling in compiled code: forward, backward, and kernels' gradients.
 
 Images lie as (H, W, C) with zeros around, so that a convolution is one product over positions
-(`core/portable_ops/implicit_convolution.py`). Its gradient by the kernel is such a product too, and
-so is that by the inputs, with the kernel turned by 180°. Below max pooling three errors in four are
-zero. Where input channels fill whole vectors, both gradients are products of the nonzero errors
+(`core/portable_ops/convolution_and_pooling.py`). Its gradient by the kernel is such a product too,
+and so is that by the inputs, with the kernel turned by 180°. Below max pooling three errors in four
+are zero. Where input channels fill whole vectors, both gradients are products of the nonzero errors
 alone (`core/portable_ops/sparse_products.py`), with the same bits.
 
 A kernel lies in a model like an affine map: weight (k · k · C, channels), then its bias, rows
@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.aligned_buffers import PAD
-from fedrepro.core.portable_ops.elementary_functions import scaled
-from fedrepro.core.portable_ops.implicit_convolution import (
+from fedrepro.core.portable_ops.convolution_and_pooling import (
     added_up,
     given_back,
     largest,
     product_at,
 )
+from fedrepro.core.portable_ops.elementary_functions import scaled
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
     clear,
@@ -35,6 +34,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
     transpose,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_product
 from fedrepro.networks import convolution_layout as f
 from fedrepro.networks.convolution_layout import Convolutions, Images

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from fedrepro.core.portable_ops import (
+    convolution_and_pooling,
     elementary_functions,
-    implicit_convolution,
     sparse_products,
 )
 from fedrepro.core.portable_ops import matrix_products as products
-from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.portable_ops.convolution_and_pooling import product_at
 from fedrepro.core.portable_ops.elementary_functions import flush, restore, scaled
-from fedrepro.core.portable_ops.implicit_convolution import product_at
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
     by_type,
@@ -25,6 +24,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     padded_to,
     row_of,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import PAD
 from fedrepro.networks import compiled_convolutions, compiled_lstm
 from fedrepro.networks import convolution_layout as f
 from fedrepro.networks.compiled_convolutions import (
@@ -45,7 +45,7 @@ from fedrepro.networks.layers import MARGIN, SHIFTS
 CALLS = (
     products,
     elementary_functions,
-    implicit_convolution,
+    convolution_and_pooling,
     sparse_products,
     compiled_convolutions,
     f,

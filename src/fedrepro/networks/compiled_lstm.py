@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops import aligned_buffers
-from fedrepro.core.portable_ops.aligned_buffers import aligned
+from fedrepro.core.portable_ops import padding_and_alignment
 from fedrepro.core.portable_ops.elementary_functions import exp_of
 from fedrepro.core.portable_ops.matrix_products import (
     Array,
@@ -26,6 +25,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
     transpose,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.networks.memory_layout import Parts
 
 
@@ -87,7 +87,7 @@ def recurrent_of(
         multiplier(np.dtype(dtype).name).address,
     )  # fmt: skip
     cells = rows * steps * layers
-    vector, gate, state = (aligned_buffers.row_of(n) for n in (size, 4 * units, units))
+    vector, gate, state = (padding_and_alignment.row_of(n) for n in (size, 4 * units, units))
     sizes = {"vectors": cells * vector, "gates": cells * gate, "states": cells * state}
     sizes |= {"cells": cells * units, "squashed": cells * units, "above": cells * state}
     sizes |= {"turned": 4 * units * max(state, vector), "cell": rows * units}

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops import aligned_buffers
-from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned
-from fedrepro.core.portable_ops.implicit_convolution import NOWHERE, multiplier_at
+from fedrepro.core.portable_ops import padding_and_alignment
+from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE, multiplier_at
 from fedrepro.core.portable_ops.matrix_products import Array
+from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, sparse_multiplier
 from fedrepro.networks.memory_layout import Parts
 
@@ -113,7 +113,7 @@ def convolutions_of(
     positions, taken, lanes = 0, 0, LANE_BYTES // np.dtype(dtype).itemsize
     for place, (layer, (below, height, width), pooled) in enumerate(parts.convolutions):
         c, k, edge, channels = convs[place], layer.kernel, layer.padding, layer.channels
-        row, stride = (width + 2 * edge) * below, aligned_buffers.row_of(channels)
+        row, stride = (width + 2 * edge) * below, padding_and_alignment.row_of(channels)
         c[HEIGHT], c[WIDTH] = height + 2 * edge - k + 1, width + 2 * edge - k + 1
         c[CHANNELS], c[BELOW], c[KERNEL], c[POOLED] = channels, below, k, pooled
         c[LISTED] = pooled and below % lanes == 0
@@ -122,8 +122,8 @@ def convolutions_of(
         c[WEIGHT], c[FLIPPED], c[CHOSEN], c[UPPER] = offsets[place], flipped, chosen, upper
         c[IMAGE], c[NEXT], c[ROW] = images, (height + 2 * edge) * row, row
         images += rows * int(c[NEXT]) + PAD  # what fills up channels goes over the end
-        flipped += k * k * stride * aligned_buffers.row_of(below)
-        low = aligned_buffers.row_of(below)
+        flipped += k * k * stride * padding_and_alignment.row_of(below)
+        low = padding_and_alignment.row_of(below)
         # whose columns would fill a part of a vector
         c[ADDED] = not edge and low == PAD and not c[LISTED]
         if c[LISTED]:
@@ -155,7 +155,7 @@ def convolutions_of(
         c[TARGETS] = add(after * (row + channels) + _grid(high, wide, row, channels))
         across = max(stride, k * k * low * int(c[ADDED]))  # numbers of a window of errors
         out = max(out, int(c[HEIGHT] * c[WIDTH]) * across)
-        out = max(out, channels * aligned_buffers.padded_to(k * below))  # a row of a kernel
+        out = max(out, channels * padding_and_alignment.padded_to(k * below))  # a row of a kernel
         lower = max(lower, height * width * low, high * wide * stride)
         widest = max(widest, across, low)
     lowest, (channels, height, width), _ = parts.convolutions[0]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.aligned_buffers import PAD, row_of
+from fedrepro.core.portable_ops.padding_and_alignment import PAD, row_of
 from fedrepro.networks.layers import (
     Affine,
     Convolution2d,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fedrepro.core.component_tokens import method_of
+from fedrepro.core.component_notation import method_of
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.metrics import METRICS, all_metrics
 from fedrepro.core.params import comparable_text

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from fedrepro.core.component_tokens import FIELD_NAMES, method_called, simple, unknown_method
+from fedrepro.core.component_notation import FIELD_NAMES, method_called, simple, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.method_kinds import METHOD_KINDS
 from fedrepro.core.params import Param, render

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from fedrepro.api import BELIEFS
-from fedrepro.core.component_tokens import method_called, setting_token, unknown_method
+from fedrepro.core.component_notation import method_called, setting_token, unknown_method
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from fedrepro.core.component_tokens import setting_names, setting_token
+from fedrepro.core.component_notation import setting_names, setting_token
 from fedrepro.core.errors import FedreproError, shown, unknown
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.artifacts import checksum_of_file, read_source, write_json
-from fedrepro.core.component_tokens import setting_names
+from fedrepro.core.component_notation import setting_names
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.method_kinds import MODULE
 from fedrepro.core.params import comparable_text

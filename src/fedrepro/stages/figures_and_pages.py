@@ -17,7 +17,7 @@ from fedrepro.core.artifacts import (
     write_table,
     write_text,
 )
-from fedrepro.core.component_tokens import shown_name
+from fedrepro.core.component_notation import shown_name
 from fedrepro.core.errors import FedreproError, unknown
 from fedrepro.core.params import comparable_text
 from fedrepro.core.spec import Spec

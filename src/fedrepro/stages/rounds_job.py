@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedrepro.api import ClientInfo, Report, Traffic
-from fedrepro.core.component_tokens import setting_token
+from fedrepro.core.component_notation import setting_token
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule, rounds_to_target
 from fedrepro.core.metrics import OF_ROUNDS, MetricRow, Number, Table, require_metric

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedrepro.core.portable_ops import aligned_buffers
-from fedrepro.core.portable_ops.aligned_buffers import aligned
-from fedrepro.core.portable_ops.implicit_convolution import NOWHERE
+from fedrepro.core.portable_ops import padding_and_alignment
+from fedrepro.core.portable_ops.convolution_and_pooling import NOWHERE
 from fedrepro.core.portable_ops.matrix_products import PLAIN, Array, clear, inner, row_of
+from fedrepro.core.portable_ops.padding_and_alignment import aligned
 from fedrepro.core.portable_ops.sparse_products import LANE_BYTES, STRIPS, VECTORS, lay, lift, total
 from fedrepro.networks.compiled_convolutions import features, gives
 from fedrepro.networks.convolution_layout import (
@@ -132,7 +132,7 @@ def maps_of(
         p[TOP], p[BOTTOM], p[DOWN] = _shared(high, side, height)
         p[LEFT], p[RIGHT], p[OVER] = _shared(along, side, width)
         p[WEIGHT], p[BIAS] = offsets[f"match{j}_weight"], offsets[f"match{j}_bias"]
-        p[PLACES], row = begun, aligned_buffers.row_of(side)
+        p[PLACES], row = begun, padding_and_alignment.row_of(side)
         p[WIDE], p[TILES] = side * units, len(tiles)
         p[LONG], some = _tiles(side, side * units, LANE_BYTES // dtype.itemsize)
         tiles += some

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.aligned_buffers import LINE
 from fedrepro.core.portable_ops.elementary_functions import flush, prefetch_line, restore, words
 from fedrepro.core.portable_ops.matrix_products import (
     PLAIN,
@@ -27,6 +26,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     row_of,
     transpose,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import LINE
 from fedrepro.networks import compiled_forward_and_moments, compiled_lstm
 from fedrepro.networks.compiled_forward_and_moments import forward_body
 from fedrepro.training import compiled_representation_matching, step_arrays_and_losses

@@ -14,8 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from fedrepro.core.portable_ops.aligned_buffers import LINE, PAD, PAGE, aligned, padded_to, row_of
 from fedrepro.core.portable_ops.matrix_products import Array, multiplier
+from fedrepro.core.portable_ops.padding_and_alignment import (
+    LINE,
+    PAD,
+    PAGE,
+    aligned,
+    padded_to,
+    row_of,
+)
 from fedrepro.networks.layers import Shape
 from fedrepro.networks.memory_layout import Rows, body_of, parts_of, turned_in
 from fedrepro.training import compiled_steps

@@ -22,14 +22,14 @@ from numba.core import cgutils as untyped
 from numba.core import config
 from numba.extending import intrinsic, overload
 
-from fedrepro.core.portable_ops import aligned_buffers
-from fedrepro.core.portable_ops.aligned_buffers import PAD
+from fedrepro.core.portable_ops import padding_and_alignment
 from fedrepro.core.portable_ops.compilation import (
     OPTIONS,
     compiled_once,
     kept_by_content,
     one_process,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import PAD
 
 Array = np.ndarray[Any, Any]
 cgutils: Any = untyped
@@ -42,7 +42,7 @@ def named_after(function: Function, calls: Collection[ModuleType]) -> None:
 
     Numba caches compiled code by a function's name and own file, and so misses a change there.
     """
-    sources = "".join(inspect.getsource(module) for module in (aligned_buffers, *calls))
+    sources = "".join(inspect.getsource(module) for module in (padding_and_alignment, *calls))
     function.__qualname__ += f"_{xxhash.xxh3_64_hexdigest(sources.encode())}"
 
 
@@ -132,7 +132,7 @@ def clear(values: Array, first: int, end: int) -> None:
         values[k] = 0
 
 
-padded_to, row_of = inner(aligned_buffers.padded_to), inner(aligned_buffers.row_of)
+padded_to, row_of = inner(padding_and_alignment.padded_to), inner(padding_and_alignment.row_of)
 
 
 def _wide() -> bool:

@@ -60,7 +60,7 @@ class Map:
     held: dict[str, float]
 
     def table(self, rows: pd.DataFrame, shade: Shade, what: str = "mean") -> pd.DataFrame:
-        """Return column `what` for metric `shade`, in rows by `self.up`, columns by `self.across`."""
+        """Return column `what` for metric `shade`, by self.up (rows) and self.across."""
         cells = select_series(rows, shade.metric, shade.split)
         for key, value in self.held.items():
             cells = cells[cells[key].astype(float) == value]

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedrepro.api import takes
 from fedrepro.core import plugins
-from fedrepro.core.component_tokens import require_called
+from fedrepro.core.component_notation import require_called
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.evaluation_schedule import EvaluationSchedule
 from fedrepro.core.method_kinds import METHOD_KINDS

@@ -17,7 +17,7 @@ import pandas as pd
 
 from fedrepro.api import GlobalModel, LocalModels, MethodOutput
 from fedrepro.core.artifacts import require_target, write_text
-from fedrepro.core.component_tokens import method_called
+from fedrepro.core.component_notation import method_called
 from fedrepro.core.errors import FedreproError, arose, sentence_for
 from fedrepro.core.method_kinds import METHOD_KINDS, MODULE
 from fedrepro.core.metrics import FLOAT_BYTES

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fedrepro.core.portable_ops.aligned_buffers import PAD, aligned, padded_to, row_of
+from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
     layer_matrices,

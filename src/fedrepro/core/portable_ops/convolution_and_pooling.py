@@ -14,7 +14,6 @@ from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
 
 from fedrepro.core.portable_ops import matrix_products
-from fedrepro.core.portable_ops.aligned_buffers import PAD
 from fedrepro.core.portable_ops.matrix_products import (
     COLUMNS,
     HALF,
@@ -30,6 +29,7 @@ from fedrepro.core.portable_ops.matrix_products import (
     tile,
     written,
 )
+from fedrepro.core.portable_ops.padding_and_alignment import PAD
 
 DEEP = 256  # terms of a sum at a time: as many rows of COLUMNS numbers stay in the first cache
 NOWHERE = 4  # the place in a window of 2 × 2 that a pooling notes where nothing is above zero
