@@ -1,7 +1,6 @@
 """Settings of all tests: one thread, libraries unsteered, helpers on the path, lines that ran."""
 
 import gc
-import io
 import os
 import re
 import signal
@@ -73,11 +72,11 @@ def _environment_of_one_test_only() -> Iterator[None]:
     Commands tell what they start of files of components, and benchmarks steer libraries.
     """
     names = (NAMED, *BRANCHES)
-    before = {name: os.environ.get(name) for name in names}
+    before = {name: os.environ[name] for name in names if name in os.environ}
     yield
     for name in names:
         os.environ.pop(name, None)
-    os.environ.update((name, value) for name, value in before.items() if value is not None)
+    os.environ.update(before)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,17 +116,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    counted = config.stash.get(COUNTED, None)
+    counted, asked = config.stash.get(COUNTED, None), config.getoption("lines")
+    if asked is None:
+        return
     if counted is None:
-        if config.getoption("lines") is not None:
-            terminalreporter.write_line("lines were not counted: SlipCover is not installed")
+        terminalreporter.write_line("lines were not counted: SlipCover is not installed")
         return
     import lines
 
-    text, asked = io.StringIO(), config.getoption("lines")
-    lines.show(counted, text)
     terminalreporter.section("lines of src that did not run")
-    terminalreporter.write(text.getvalue())
+    lines.show(counted, terminalreporter)
     share = lines.percent(counted)
     enough = "at least" if share >= asked else "too few: not"
     terminalreporter.write_line(f"{share:.1f} % of the lines ran, {enough} {asked:g} %")
@@ -214,12 +212,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     slow += [item for item in others if item.get_closest_marker("long")]
     others = [item for item in others if not item.get_closest_marker("long")]
     share = -(-len(others) // workers)
-    items[:] = [
-        item
-        for at in range(workers)
-        for item in (
-            *(on_cluster if at == workers - 1 else ()),
-            *slow[at::workers],
-            *others[at * share : (at + 1) * share],
-        )
-    ]
+    items.clear()
+    for at in range(workers):
+        items += on_cluster if at == workers - 1 else []
+        items += slow[at::workers] + others[at * share : (at + 1) * share]

@@ -34,7 +34,6 @@ def test_the_repositorys_config_is_valid():
         ({"scale": "huge"}, "'scale' is 'huge'"),
         ({"seed": -1}, "'seed' is -1"),
         ({"granularity": {"clients_per_job": 0}}, "clients_per_job"),
-        ({"device": "tpu"}, "'device' is 'tpu'"),
         ({"granularity": {"trials_per_job": 10**20}}, "'granularity.trials_per_job' is 10+; "),
         ({"exhibits": "headlin"}, "'exhibits' is 'headlin'; input should be 'headline' or"),
         ({"exhibits": 3}, "'exhibits' is 3; .*; or input should be a valid list"),
@@ -46,27 +45,24 @@ def test_bad_config_is_a_sentence(values, sentence):
 
 
 def test_one_exhibit_may_be_named_without_a_list():
-    found = [
-        Plan(read_config({"exhibits": given}), load_exhibits(), "tiny")
-        for given in ("pfnm/figure-2a", ["pfnm/figure-2a"])
-    ]
-    assert [[one.key for one in plan.selected] for plan in found] == [["pfnm/figure-2a"]] * 2
+    plan = Plan(read_config({"exhibits": "pfnm/figure-2a"}), load_exhibits(), "tiny")
+    assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
 
 
-def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path):
+@pytest.mark.parametrize(
+    "read",
+    [
+        load_config,
+        load_claims,
+        lambda path: require_yaml([str(path)]),
+        lambda path: load_exhibits(path.parent)["mine"],
+    ],
+)
+def test_a_doubled_key_is_a_sentence_in_every_file(tmp_path, read):
     """An exhibit that is given the name of another would be lost."""
-    text = load_exhibits()["pfnm"].as_yaml()
-    (tmp_path / "pfnm.yaml").write_text(text.replace("  figure-2b:", "  figure-2a:"))
-    with pytest.raises(FedreproError, match=r"pfnm.yaml is not valid YAML: the key 'figure-2a' st"):
-        load_exhibits(tmp_path)["pfnm"]
-    (tmp_path / "config.yaml").write_text("seed: 1\nscale: tiny\nseed: 2\n")
-    for read in (load_config, lambda path: require_yaml([str(path)])):
-        with pytest.raises(FedreproError, match="the key 'seed' stands twice"):
-            read(tmp_path / "config.yaml")
-    claims = (ROOT / "src/fedrepro/papers/pfnm/claims.yaml").read_text()
-    (tmp_path / "claims.yaml").write_text(f"{claims}\npaper: pfnm\n")
-    with pytest.raises(FedreproError, match="the key 'paper' stands twice"):
-        load_claims(tmp_path / "claims.yaml")
+    (tmp_path / "mine.yaml").write_text("seed: 1\nscale: tiny\nseed: 2\n")
+    with pytest.raises(FedreproError, match=r"mine.yaml is not valid YAML: the key 'seed' stands"):
+        read(tmp_path / "mine.yaml")
 
 
 def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
@@ -85,10 +81,9 @@ def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
 
 
 def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):
-    monkeypatch.delenv("FEDREPRO_MIRROR", raising=False)
-    assert read_config({"mirror": "here"}).mirror_folder() == "here"
-    monkeypatch.setenv("FEDREPRO_MIRROR", "there")
-    assert read_config({"mirror": "here"}).mirror_folder() == "there"
+    for set_there, used in (("", "here"), ("there", "there")):
+        monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
+        assert read_config({"mirror": "here"}).mirror_folder() == used
 
 
 def test_mappings_merge_and_another_component_replaces():
@@ -122,10 +117,12 @@ def test_python_of_a_paper_that_fails_hides_this_paper_alone(monkeypatch):
 
 
 def test_exhibits_as_yaml_say_the_same(tmp_path):
-    for paper, file in load_exhibits().items():
+    files = load_exhibits()
+    for paper, file in files.items():
         (tmp_path / f"{paper}.yaml").write_text(file.as_yaml(), encoding="utf-8")
-        again = load_exhibits(tmp_path)[paper]
-        assert again.model_dump() == file.model_dump()
+    for paper, again in load_exhibits(tmp_path).items():
+        assert again.model_dump() == files.pop(paper).model_dump()
+    assert not files
 
 
 # ------------------------------------------------------------------------------------------- YAML

@@ -34,16 +34,13 @@ def test_a_long_value_or_name_is_cut_and_a_short_one_is_not():
     assert shown([1]) == "[1]"
 
 
-def test_an_unknown_name_gets_the_nearest_one_and_all_others():
+def test_an_unknown_name_gets_the_nearest_one_and_others_up_to_a_number():
     said = str(unknown("method", "averag", ["pfnm", "average"], "a file"))
     assert said == (
         "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
     )
     assert str(unknown("method", "zz", ["pfnm"])) == "unknown method 'zz': known are pfnm"
     assert str(unknown("method", "zz", [])) == "unknown method 'zz': known are none"
-
-
-def test_of_many_names_so_many_are_listed_and_the_rest_counted():
     names = [f"name{i:02}" for i in range(LISTED + 3)]
     assert "more" not in str(unknown("method", "name", names[:LISTED]))
     assert str(unknown("method", "name", names)).endswith(" and 3 more")
@@ -66,19 +63,12 @@ def test_other_errors_are_of_a_file_or_left_to_the_handler_of_faults():
     assert sentence_for(ValueError("anything")) is None
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        MemoryError(),
-        RuntimeError("CUDA out of memory"),
-        RuntimeError("can't allocate memory"),
-        RuntimeError("std::bad_alloc"),
-        OSError(errno.ENOMEM, "Cannot allocate memory"),
-    ],
-)
-def test_missing_memory_is_said_whoever_missed_it(error):
-    said = str(sentence_for(error))
-    assert said.startswith(f"there is not enough memory ({str(error) or 'none is left'}): choose")
+def test_missing_memory_is_said_whoever_missed_it():
+    words = ("CUDA out of memory", "can't allocate memory", "std::bad_alloc")
+    missed = OSError(errno.ENOMEM, "Cannot allocate memory")
+    for error in (MemoryError(), missed, *map(RuntimeError, words)):
+        told = f"there is not enough memory ({str(error) or 'none is left'}): choose"
+        assert str(sentence_for(error)).startswith(told)
 
 
 def test_a_fault_says_where_it_arose_in_the_innermost_frame():

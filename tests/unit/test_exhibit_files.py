@@ -10,11 +10,7 @@ from synthetic import KEY, draw, made_once, plan, undrawn, workplace
 
 from fedrepro.core.artifacts import read_json, write_json
 from fedrepro.core.errors import FedreproError
-from fedrepro.numbers.exhibit_files import (
-    open_exhibit,
-    open_recorded,
-    read_claims,
-)
+from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.record.compare import compare
 from fedrepro.record.record_results import RECORD, drawn_keys, record
 from fedrepro.record.site.report_data import claims_of, drawings_of, read_reports
@@ -58,13 +54,13 @@ def test_what_is_not_the_exhibits_is_a_sentence_on_the_page_and_for_claims(suffi
         "not UTF-8": good[:50] + b"\xff" + good[50:],
     }
     Path(f"{base}{suffix}").write_bytes(bad[how])
-    with pytest.raises(FedreproError, match="figure-2a"):
-        read_reports(FOLDER, "tiny", [KEY])
-    with pytest.raises(FedreproError, match="figure-2a"):
-        record("tiny", [KEY])
-    if suffix != ".choice.csv":
+    for reading in (
+        lambda: read_reports(FOLDER, "tiny", [KEY]),
+        lambda: record("tiny", [KEY]),
+        lambda: judge_claims(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv")),
+    )[: 2 if suffix == ".choice.csv" else 3]:
         with pytest.raises(FedreproError, match="figure-2a"):
-            judge_claims(PUBLISHED, [KEY], FOLDER, Path("out/pfnm/claims.csv"))
+            reading()
 
 
 @in_a_workplace
@@ -96,17 +92,15 @@ def test_a_record_of_an_earlier_schema_is_read_and_an_altered_one_is_not():
 @pytest.mark.parametrize("bad", [b"claim,verdict\n", b"\xff\xfe"])
 def test_verdicts_that_are_not_those_of_their_json_are_a_sentence(bad):
     draw(plan())
-    path = FOLDER / "pfnm/claims.csv"
-    judge_claims(PUBLISHED, [KEY], FOLDER, path)
-    assert claims_of(read_claims(path))
-    good = path.read_bytes()
-    path.write_bytes(bad)
-    with pytest.raises(FedreproError, match=r"claims\.csv cannot be read"):
-        claims_of(read_claims(path))
-    path.write_bytes(good)
-    path.with_suffix(".json").write_bytes(bad)
-    with pytest.raises(FedreproError, match=r"claims\.json cannot be read"):
-        claims_of(read_claims(path))
+    table = FOLDER / "pfnm/claims.csv"
+    judge_claims(PUBLISHED, [KEY], FOLDER, table)
+    assert claims_of(read_claims(table))
+    for path in (table, table.with_suffix(".json")):
+        good = path.read_bytes()
+        path.write_bytes(bad)
+        with pytest.raises(FedreproError, match=rf"{path.name} cannot be read"):
+            claims_of(read_claims(table))
+        path.write_bytes(good)
 
 
 @pytest.mark.parametrize("bad", ["", "[]", "{}", '{"partitions": 3}', "[[", '{"schema": 2}'])

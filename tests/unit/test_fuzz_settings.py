@@ -150,9 +150,7 @@ def test_what_can_be_planned_can_be_drawn_and_shown(workplace, without_png, give
     folder = workplace / "exhibits"
     folder.mkdir(exist_ok=True)
     plan = done_or_said(lambda: planned(folder, written(values), "tiny", {}))
-    if plan is None:
-        return
-    if done_or_said(lambda: plan.exhibit(f"pfnm/{name}")) is None:
+    if plan is None or done_or_said(lambda: plan.exhibit(f"pfnm/{name}")) is None:
         return
     draw(plan, f"pfnm/{name}")
     (paper,) = read_reports(Path("reports/tiny"), "tiny", [f"pfnm/{name}"]).papers

@@ -78,35 +78,29 @@ def far(begun, tmp_path_factory):
     return begun
 
 
-def stage(*words: str, env: dict[str, str] | None = None, **options) -> subprocess.Popen[str]:
+def stage(*words: str, env: dict[str, str] | None = None, cwd: Path = ROOT, **keys: object):
+    """The near end of a job with these keys."""
+    words = (*words, json.dumps(keys)) if keys else words
     return subprocess.Popen(
-        [sys.executable, "-c", ENTRY, "job", *words],
-        env={**os.environ, **(env or {})}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, **options,
+        [sys.executable, "-c", ENTRY, "job", *words], env={**os.environ, **(env or {})}, cwd=cwd,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def text(**keys: object) -> str:
-    return json.dumps(keys)
 
 
 def test_a_job_is_as_alone_with_its_words_status_folder_and_environment(far, tmp_path):
     for name, env in (("a", {}), ("b", {job_client.SOCKET: "none"})):
-        near = stage(text(**SIMULATED, out=str(tmp_path / name)), cwd=ROOT, env=env)
+        near = stage(**SIMULATED, out=name, cwd=tmp_path, env=env)
         assert near.wait(600) == 0, near.stderr.read()
+        said = re.search(r"processor time and, at its peak, (\d+) MiB", near.stderr.read())
+        assert int(said[1]) > 100  # by the job itself: PyTorch alone; a near end has less than 20
     one, two = ((tmp_path / name / "metrics.parquet").read_bytes() for name in "ab")
     assert one == two
-    near = stage(text(stage="prepare", dataset={"name": "digtis"}, out=str(tmp_path)))
+    near = stage(stage="prepare", dataset={"name": "digtis"}, out="made", cwd=tmp_path)
     assert near.wait(600) == 2
     assert "fedrepro: unknown dataset 'digtis'" in near.stderr.read()
     near = stage("--help")
     assert near.wait(600) == 0
     assert "usage: fedrepro job" in near.stdout.read()
-    near = stage(text(stage="prepare", dataset={"name": "digits"}, out="made"), cwd=tmp_path)
-    assert near.wait(600) == 0
-    assert (tmp_path / "made/dataset.json").exists()
-    said = re.search(r"processor time and, at its peak, (\d+) MiB", near.stderr.read())
-    assert int(said[1]) > 100  # by the job itself: PyTorch alone; a near end has less than 20
 
 
 @pytest.mark.parametrize(
@@ -128,9 +122,8 @@ def test_what_does_not_suit_the_process_runs_where_it_is(far, monkeypatch, words
 def running_job(far: int, folder: Path) -> tuple[subprocess.Popen[str], int]:
     """The near end and the number of a job that waits for ever: nobody writes to its data set."""
     os.mkfifo(folder / "dataset.json")
-    partition = {"name": "homogeneous", "clients": 2}
-    given = {"stage": "partition", "partition": partition, "data": str(folder), "trials": [0, 0]}
-    near = stage(text(**given, out=str(folder / "made")))
+    given = {"partition": {"name": "homogeneous", "clients": 2}, "trials": [0, 0]}
+    near = stage(stage="partition", **given, data=".", out="made", cwd=folder)
 
     def reading() -> int:
         with contextlib.suppress(OSError):  # there is no reader yet
@@ -179,7 +172,7 @@ def test_an_interrupt_while_a_job_waits_to_begin_is_quiet(tmp_path):
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"\0{name}")
         listener.listen()
-        near = stage(text(**SIMULATED, out=str(tmp_path / "a")), env={job_client.SOCKET: name})
+        near = stage(**SIMULATED, out=str(tmp_path / "a"), env={job_client.SOCKET: name})
         channel, _ = listener.accept()
         with channel:
             channel.recv(1 << 16)

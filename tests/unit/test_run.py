@@ -26,14 +26,11 @@ MISTAKES = {
     "run fedavg --partition dirichlt:0.1": "unknown partition 'dirichlt': did you mean 'dirichlet'",
     "run fedavg --partition iid:3": "partition 'iid' takes no value: write iid",
     "run fedavg --partition dirichlet:x": "parameter 'alpha' cannot be read from 'x'",
-    "run fedavg --partition dirichlet:0": "parameter 'alpha' must be above 0",
     "run fedavg --model mpl": "unknown model 'mpl': did you mean 'mlp'?",
     "run fedavg --optimiser sdg": "unknown optimiser 'sdg': did you mean 'sgd'?",
     "run scaffold --optimiser adam": "scaffold",
     "run fedavg --clients 0": "parameter 'clients' must be at least 1",
-    "run fedavg --rounds 0": "parameter 'rounds' must be at least 1",
     "run fedavg --trials 0": "trials",
-    "run fedavg --lr x": "Invalid value for '--lr'",
     "run fedavg --client 3": "No such option: --client",
     "run fedavg scaffold.lr=0.1": "unknown name before the dot 'scaffold' in 'scaffold.lr'",
     "run fedavg --data mine.csv": "--data takes the name of a data set, not the file mine.csv",
@@ -45,7 +42,6 @@ MISTAKES = {
     "run gossip_sgd": "graph",
     "run ,": "name one method or several",
     "run none.yaml": "none.yaml is missing",
-    "list model": "No such command 'model'",
 }
 
 
@@ -108,11 +104,10 @@ def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
             path.write_text(text)
 
 
-@pytest.mark.parametrize("kind", ["methods", "models", "data", "partitions"])
-def test_names_are_listed(kind, capsys):
-    assert main(["list", kind]) == 0
-    one = {"methods": "scaffold", "models": "lenet5", "data": "mnist", "partitions": "two-labels"}
-    assert one[kind] in capsys.readouterr().out
+def test_names_are_listed(capsys):
+    for kind, name in ("models", "lenet5"), ("data", "mnist"), ("partitions", "two-labels"):
+        assert main(["list", kind]) == 0
+        assert name in capsys.readouterr().out
 
 
 def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
@@ -173,8 +168,8 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert abs(row["accuracy"] - plain.mean()) < 4 * error
     assert plain.mean() > 0.6
     assert 4 * error < 0.1  # so that another method would not pass
-    parameters = 64 * 50 + 50 + 50 * 10 + 10
-    assert row["megabytes"] == pytest.approx(2 * 4 * parameters * 5 * 10 / 1e6, rel=0.01)
+    sent = 2 * 4 * (64 * 50 + 50 + 50 * 10 + 10) * 5 * 10
+    assert row["megabytes"] == pytest.approx(sent / 1e6, rel=0.01)
     for name in ("file", "csv", "yaml"):
         assert Path(found.attrs[name]).stat().st_size
     again = fedrepro.run(found.attrs["yaml"])

@@ -21,26 +21,19 @@ ROOT = Path(__file__).parents[2]
 plugin = pytest.importorskip("snakemake_executor_plugin_slurm")
 
 
-def workflow() -> SimpleNamespace:
-    return SimpleNamespace(
+def test_snakemake_has_the_jobs_that_wait_and_the_limit_that_is_lifted():
+    """A name that is gone would be set and looked at by nobody."""
+    parameters = inspect.signature(DAG.needrun_jobs).parameters.values()
+    assert [one.name for one in parameters if one.default is one.empty] == ["self"]
+    looking = [f for f in vars(JobScheduler).values() if hasattr(f, "__code__")]
+    assert sum("job_rate_limiter" in f.__code__.co_names for f in looking) >= 3
+    workflow = SimpleNamespace(
         dag=SimpleNamespace(needrun_jobs=lambda: iter("abc")),
         scheduler=SimpleNamespace(job_rate_limiter=object()),
     )
-
-
-def test_snakemake_has_the_jobs_that_wait():
-    parameters = inspect.signature(DAG.needrun_jobs).parameters.values()
-    assert [one.name for one in parameters if one.default is one.empty] == ["self"]
-    assert workflow_and_slurm.waiting_jobs(workflow()) == 3
-
-
-def test_snakemake_has_the_limit_that_is_lifted():
-    """A name that is gone would be set and looked at by nobody."""
-    looking = [f for f in vars(JobScheduler).values() if hasattr(f, "__code__")]
-    assert sum("job_rate_limiter" in f.__code__.co_names for f in looking) >= 3
-    one = workflow()
-    workflow_and_slurm.lift_limit(one)
-    assert one.scheduler.job_rate_limiter is None
+    assert workflow_and_slurm.waiting_jobs(workflow) == 3
+    workflow_and_slurm.lift_limit(workflow)
+    assert workflow.scheduler.job_rate_limiter is None
 
 
 def test_parts_that_are_called_otherwise_are_left_alone():
@@ -48,6 +41,7 @@ def test_parts_that_are_called_otherwise_are_left_alone():
     for bare in (others, SimpleNamespace()):
         assert workflow_and_slurm.waiting_jobs(bare) == 0
         workflow_and_slurm.lift_limit(bare)
+        workflow_and_slurm.join(bare, None, None)
 
 
 def test_nothing_else_of_the_workflow_reaches_for_them():
@@ -55,12 +49,6 @@ def test_nothing_else_of_the_workflow_reaches_for_them():
         if path.suffix in {".smk", ""} and path.is_file():
             text = path.read_text(encoding="utf-8")
             assert not re.search(r"workflow\.(dag|scheduler|persistence)\b", text), path
-
-
-def test_where_a_module_cannot_be_told_nothing_is_joined():
-    nothing = SimpleNamespace()
-    workflow_and_slurm.join(nothing, None, None)
-    assert vars(nothing) == {}
 
 
 DISABLED = "echo Slurm accounting storage is disabled >&2; exit 1"

@@ -91,13 +91,9 @@ def test_of_a_later_parameter_files_speak_only_where_it_has_another_value():
     assert usual.values == {"rate": 0.5, "patience": 0}
     rows = [MetricRow(0, METHOD, "accuracy", 1.0)]
     assert "training_patience" not in Table([usual], rows).arrow().column_names
-    assert Table([other], rows).arrow()["training_patience"].to_pylist() == [3]
-
-
-def test_a_table_names_the_methods_of_its_rows():
-    tuned = components("method")["pfnm"].spec({"sigma2": 0.5})
-    rows = [MetricRow(0, method, "accuracy", 1.0) for method in (METHOD, tuned)]
-    assert Table([], rows).arrow()["method_name"].to_pylist() == ["average", "pfnm"]
+    table = Table([other], rows).arrow()
+    assert table["training_patience"].to_pylist() == [3]
+    assert table["method_name"].to_pylist() == ["average"]
 
 
 def test_a_sweep_expands_in_the_order_written():
@@ -159,8 +155,7 @@ def test_pairs_and_every_combination_of_the_same_lists_are_two_things():
         ("example+clients", "not of the form key~value"),
         ("example+clients~2+alpha~0.5", "write 'example+alpha~0.5+clients~2'"),
         ("example+alpha~0.2+clients~2", "write 'example+clients~2'"),
-        ("example+clients~02", "write 'example+clients~2'"),
-        ("example+alpha~0.50+clients~2", "write 'example+alpha~0.5+clients~2'"),
+        ("example+alpha~0.50+clients~02", "write 'example+alpha~0.5+clients~2'"),
         ("example+alpha~nan+clients~2", "must be a number"),
         ("example+clients~", "not of the form key~value"),
         ("example+~1", "unknown parameter ''"),
@@ -179,13 +174,11 @@ def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
     ("values", "sentence"),
     [
         ({"clients": True}, "must be a whole number"),
-        ({"clients": "many"}, "must be a whole number"),
         ({"clients": 2, "balance": 1}, "must be true or false"),
         ({"clients": 2, "hidden": []}, "empty list"),
         ({"clients": 2, "alpha": []}, "empty list"),
         ({"clients": 2, "alpha": [1, 1.0]}, "lists a value twice"),
         ({"clients": None}, "cannot be none"),
-        ({"clients": 2, "order": "a,b"}, "must be one of"),
         ({"clients": 10**7}, "must be at most 1,000,000, not 10000000"),
         ({"clients": 2, "alpha": 1e300}, r"at most 1e\+38 in size"),
         ({"clients": {"a": ["b"] * 99}}, r"not \{'a': \['b', .{60,90}…$"),
@@ -195,11 +188,6 @@ def test_a_bad_token_is_refused_with_a_sentence(token, sentence):
 def test_bad_values_from_yaml_are_refused_with_a_sentence(values, sentence):
     with pytest.raises(FedreproError, match=sentence):
         COMPONENT.spec(values)
-
-
-def test_a_list_cannot_differ_between_listed_settings():
-    with pytest.raises(FedreproError, match="'hidden' is a list itself"):
-        COMPONENT.paired({"clients": 1}, [{"hidden": [5], "cap": 1}, {"hidden": [6], "cap": 2}])
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
@@ -216,12 +204,6 @@ def test_every_component_can_be_named_by_tokens(kind):
             assert param.arg.doc, f"{kind} {name}: parameter {param.name} has no description"
             if not param.required and param.default is not None and not param.many:
                 assert param.check(param.default, "default") == param.default
-
-
-def test_a_signature_without_descriptions_has_no_parameters():
-    def plain(x: int, *, rng: int = 0) -> None: ...
-
-    assert read_signature(plain) == {}
 
 
 def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrote():
@@ -248,9 +230,12 @@ def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrot
     assert found(Written) == found(Inherited) == {"rounds": (4, "of each"), "lr": (0.5, "rate")}
 
 
-def test_a_parameter_that_cannot_be_written_down_is_refused():
+def test_a_parameter_is_described_and_one_that_cannot_be_written_down_is_refused():
+    def plain(x: int, *, rng: int = 0) -> None: ...
+
     def bad(*, what: Annotated[dict, Arg("a mapping")]) -> None: ...
 
+    assert read_signature(plain) == {}
     with pytest.raises(TypeError, match="what"):
         read_signature(bad)
 
@@ -263,4 +248,6 @@ def test_where_one_value_is_needed_a_list_is_refused_with_where_it_may_stand():
     assert one.single() is one
     with pytest.raises(FedreproError, match="'clients' lists several values, 2@3"):
         parse_token("partition", "iid+clients~2@3")
+    with pytest.raises(FedreproError, match="'hidden' is a list itself"):
+        COMPONENT.paired({"clients": 1}, [{"hidden": [5], "cap": 1}, {"hidden": [6], "cap": 2}])
     assert parse_token("method", "pfnm+sigma2~0.1@1").swept == ("sigma2",)

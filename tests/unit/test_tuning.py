@@ -91,17 +91,12 @@ def test_tuning_is_a_plain_loop_from_the_models_weights(layers, dropout, patienc
             assert np.abs(found.tensors[key][i] - value).max() < 1e-6, key
 
 
-def test_a_diverged_model_stays_one():
+def test_a_diverged_model_stays_one_and_tensors_of_another_are_a_sentence():
     given = problem()
     (model,) = each(call("average", given))
     broken = {k: v * np.inf for k, v in model.tensors.items()}
     with np.errstate(invalid="ignore"):
         assert not after(replace(model, tensors=broken), given).finite
-
-
-def test_tensors_that_are_not_the_models_are_a_sentence():
-    given = problem()
-    (model,) = each(call("average", given))
     strange = dict(model.tensors) | {"weight0": np.zeros((1, FEATURES + 1, 8), np.float32)}
     with pytest.raises(FedreproError, match="are not those of one dense network"):
         after(replace(model, tensors=strange), given)
@@ -114,11 +109,9 @@ def test_tensors_that_are_not_the_models_are_a_sentence():
 def folder(tmp_path_factory):
     """Digits with 200 validation examples among three clients by two partitions, and models."""
     found = tmp_path_factory.mktemp("tuned")
-    data = found / "data"
-    assert jobs.stage("prepare", "--dataset", DATA, "--out", str(data)) == 0
     for name, token in PARTITIONS.items():
-        words = ["--partition", token, "--data", str(data), "--trials", "0-1"]
-        assert jobs.stage("partition", *words, "--out", str(found / name)) == 0
+        jobs.divided(found, token, dataset=DATA)
+        (found / "members").rename(found / name)
     words = [*SCENARIO, "--clients", "0-2", "--out", str(found / "local.parquet")]
     assert compute("train", found, words) == 0
     return found
@@ -157,12 +150,8 @@ def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
     assert np.array_equal(rows("few", 0, 50, 1), rows("one", 0, 50, 1))
     others = [rows("few", *place) for place in ((0, 50, 0), (1, 50, 0), (0, 50, 1))]
     assert len({part.tobytes() for part in others}) == 3
-    whole = rows("few", 0, 200, 3)
-    assert len(np.unique(whole, axis=0)) == len(np.unique(load_whole(folder), axis=0))
-
-
-def load_whole(folder):
-    return load_prepared(folder / "data").raw("validation")
+    whole, held = rows("few", 0, 200, 3), load_prepared(folder / "data").raw("validation")
+    assert len(np.unique(whole, axis=0)) == len(np.unique(held, axis=0))
 
 
 def test_a_sample_larger_than_there_is_is_a_sentence(folder):
@@ -183,17 +172,14 @@ def test_a_job_measures_what_came_and_what_tuning_made_of_it(folder, tmp_path):
     assert final["repetition"].isna().all()
     assert set(after_all["tune_examples"]) == {50, 100}
     assert set(after_all["setting"]) == {
-        "average;tune+examples~50+repetitions~2",
-        "average;tune+examples~100+repetitions~2",
+        f"average;tune+examples~{size}+repetitions~2" for size in (50, 100)
     }
-    assert set(after_all["method"]) == {"average"}
     accuracy = after_all.query("metric == 'accuracy' and split == 'test'")
     assert len(accuracy) == 2 * 2 * 2
     assert accuracy["value"].nunique() > 1
     assert accuracy["value"].mean() > final.query("metric == 'accuracy'")["value"].mean()
     # the server tunes: the clients send nothing more
-    sent = frame[frame["metric"] == "bytes_up"]["value"]
-    assert sent.nunique() == 1
+    assert frame[frame["metric"] == "bytes_up"]["value"].nunique() == 1
 
 
 def test_clients_alone_are_tuned_one_by_one(folder, tmp_path):

@@ -96,7 +96,7 @@ class Cluster:
             self.ask("scancel", "--user", "root", "--full", check=False)
         for name in ("slurmd", "slurmctld", "munged"):
             self.stop(name)
-        for pid in self.processes():
+        for pid, *_ in self.processes():
             kill(pid)
         until(lambda: not list(self.processes()))
 
@@ -109,7 +109,7 @@ class Cluster:
     def lose_node(self) -> None:
         """The node dies with all that runs on it, and SLURM is told so."""
         self.running.pop("slurmd").kill()
-        for pid, words, env in self.processes_with_env():
+        for pid, words, env in self.processes():
             if b"slurmstepd" in words or b"SLURM_JOB_ID=" in env:
                 kill(pid)
         self.ask("scontrol", "update", f"nodename={self.host}", "state=down", "reason=dead")
@@ -148,11 +148,8 @@ class Cluster:
     def state(self, job: str) -> str:
         return next(row[1] for row in self.jobs("T") if row[0] == job)
 
-    def processes(self) -> Iterator[int]:
+    def processes(self) -> Iterator[tuple[int, bytes, bytes]]:
         """All that knows of this cluster: its daemons, its jobs, what submits them."""
-        return (pid for pid, _, _ in self.processes_with_env())
-
-    def processes_with_env(self) -> Iterator[tuple[int, bytes, bytes]]:
         for place in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 env = (place / "environ").read_bytes()

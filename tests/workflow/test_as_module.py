@@ -50,25 +50,20 @@ def test_jobs_of_a_module_are_preloaded_and_handlers_of_both_run(folder):
     done = run(folder, "--config", "scale=tiny", "--", *targets)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (folder / "theirs").exists()
-    log = folder / log_path(str(Path(targets[0]).parent))
-    peak = re.search(r"peak, (\d+) MiB", log.read_text())
-    assert peak
-    assert int(peak[1]) > 300  # with all packages loaded
+    log = (folder / log_path(str(Path(targets[0]).parent))).read_text()
+    assert int(re.search(r"peak, (\d+) MiB", log)[1]) > 300  # with all packages loaded
 
 
 @pytest.mark.parametrize(
-    ("more", "without", "why"),
+    ("more", "config", "why"),
     [
-        ('\n    prefix: "sub"', "", "takes no `prefix`"),
-        ('\n    replace_prefix: {"results/": "elsewhere/"}', "", "takes no `prefix`"),
-        ("", "config/config.yaml", "reads config/config.yaml, which is missing"),
+        ('\n    replace_prefix: {"results/": "elsewhere/"}', "config/config.yaml", "takes no `pre"),
+        ("", "other.yaml", "reads config/config.yaml, which is missing"),
     ],
 )
-def test_what_a_module_cannot_do_is_said_before_any_job(folder, more, without, why):
-    if without:
-        (folder / without).rename(folder / "other.yaml")
-    start = ["--configfile", "other.yaml"] if without else []
-    done = run(folder, "-n", *start, "--config", "scale=tiny", more=more)
+def test_what_a_module_cannot_do_is_said_before_any_job(folder, more, config, why):
+    (folder / "config/config.yaml").rename(folder / config)
+    done = run(folder, "-n", "--configfile", config, "--config", "scale=tiny", more=more)
     assert done.returncode == 1
     said = done.stdout + done.stderr
     assert why in said

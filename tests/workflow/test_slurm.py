@@ -92,10 +92,6 @@ class Site:
         own = environment(SLURM_CONF=str(cluster.config))
         self.env = {**own, "PATH": os.pathsep.join((str(first), str(BIN), own["PATH"]))}
 
-    def meets(self, *names: str, what: str = WAIT) -> None:
-        for name in names:
-            (self.trouble / name).write_text(what)
-
     def job(self, name: str) -> str:
         """The SLURM job that has met this trouble."""
         place = self.trouble / f"met/{name}/job"
@@ -111,13 +107,6 @@ class Site:
             [sys.executable, "-c", EAGER, *words, "--", *targets],
             cwd=self.folder, env=self.env, stdout=said, stderr=said, text=True,
         )  # fmt: skip
-
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
-
-    def ends_well(self, process: subprocess.Popen[str]) -> str:
-        assert process.wait(BUSY) == 0, self.said()[-6000:]
-        return self.said()
 
 
 def attempts(cluster: Cluster, rule: str) -> list[list[str]]:
@@ -135,10 +124,10 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     runs = plan.exhibit("pfnm/figure-2b").runs
     scenario = next(r.scenario for r in runs if r.stage == "aggregate" and r.scenario.clients == 4)
     targets = folders_of(plan.jobs.local(scenario, TrialBlock(0, 0)))
-    site.meets(
-        "prepare.login", "prepare.node", "train0.cancelled", "train1.late", "train3.requeued"
-    )
-    site.meets("train2.hungry", what=f"exec {sys.executable} {site.trouble / 'hungry.py'}")
+    hungry = f"exec {sys.executable} {site.trouble / 'hungry.py'}"
+    wanted = "train0.cancelled", "train1.late", "train2.hungry", "train3.requeued"
+    for name in ("prepare.login", "prepare.node", *wanted):
+        (site.trouble / name).write_text(hungry if "hungry" in name else WAIT)
 
     first = site.start(*targets)
     left = site.job("prepare.login")
@@ -154,13 +143,13 @@ def test_jobs_that_meet_trouble_are_tried_again(cluster, tmp_path):
     cluster.lose_node()
     until(lambda: cluster.state(lost) == "PENDING")
     cluster.start_node()
-    wanted = "train0.cancelled", "train1.late", "train2.hungry", "train3.requeued"
     cancelled, late, hungry, again = map(site.job, wanted)
     cluster.ask("scancel", cancelled)
     cluster.ask("scontrol", "update", f"jobid={late}", "endtime=now+1")
     cluster.ask("scontrol", "requeue", again)
-    said = site.ends_well(second)
+    status, said = second.wait(BUSY), (site.folder / "said").read_text()
 
+    assert status == 0, said[-6000:]
     assert "fedrepro: an earlier run in this folder left jobs with SLURM (1)" in said
     assert [row[0] for row in attempts(cluster, "prepare")] == ["CANCELLED", "COMPLETED"]
     states = {job: cluster.state(job) for job in (cancelled, late, hungry, lost, again)}
