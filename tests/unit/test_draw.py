@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,7 +12,6 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from small_exhibits import small
@@ -27,11 +25,12 @@ from synthetic import (
     plan,
     plausible,
     tables_of,
+    undrawn,
     workplace,
     write_runs,
 )
 
-from fedrepro.core.artifacts import read_provenance, read_table, write_table
+from fedrepro.core.artifacts import read_json, read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
 from fedrepro.drawings.figure_layout import figure, lines, render_figure, rules
@@ -41,25 +40,23 @@ from fedrepro.numbers.run_times import timings_of
 from fedrepro.planning.exhibit_methods import ExhibitMethod
 from fedrepro.stages.figures_and_pages import draw_exhibit
 
-__all__ = ["workplace"]
+__all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace")
 
 OUTPUTS = {".svg", ".png", ".csv", ".choice.csv", ".json", ".metrics.parquet"}
 
 
-def numbers_of(made, values=plausible, key=KEY):
-    exhibit = made.exhibit(key)
-    found = summarise(exhibit, tables_of(made, key, values))
+def numbers_of(made, values=plausible):
+    found = summarise(made.exhibit(KEY), tables_of(made, KEY, values))
     return read_csv(csv_text(found.numbers))
 
 
-def drawn(made=None, values=plausible, key=KEY) -> Figure:
-    made = made or plan()
+def drawn(values=plausible) -> Figure:
     with rules():
-        return figure(made.exhibit(key), numbers_of(made, values, key))
+        return figure(plan().exhibit(KEY), numbers_of(plan(), values))
 
 
-def texts(found: Figure | Axes) -> str:
+def texts(found: Figure) -> str:
     return "\n".join(text.get_text() for text in found.findobj(lambda x: hasattr(x, "get_text")))
 
 
@@ -72,10 +69,10 @@ def test_bands_are_one_sample_sd_of_the_csv(numbers):
     line = lines(plan().exhibit(KEY), numbers, "accuracy", "test")["U-Ens"]
     rows = numbers.query("method == 'U-Ens' and metric == 'accuracy' and split == 'test'")
     assert line.sd == rows["sd"].tolist()
-    assert line.band[1] == [m + s for m, s in zip(rows["mean"], rows["sd"], strict=True)]
+    assert line.band[1] == (rows["mean"] + rows["sd"]).tolist()
 
 
-def test_every_method_has_a_line_of_its_accuracy_and_a_place_in_the_legend():
+def test_every_method_has_a_line_of_its_accuracy_and_those_of_one_size_share_a_named_one():
     found = drawn()
     labels = [measure.label for measure in plan().exhibit(KEY).measures]
     for axes in found.axes[:2]:
@@ -83,18 +80,17 @@ def test_every_method_has_a_line_of_its_accuracy_and_a_place_in_the_legend():
     # distillation has fewer trials than the others
     named = ["KD (paired)" if label == "KD" else label for label in labels]
     assert [text.get_text() for text in found.legends[0].get_texts()] == named
-
-
-def test_methods_of_one_size_share_a_line_that_is_named():
-    found = drawn()
     assert [line.get_label() for line in found.axes[2].lines] == [
         *("concatenation", "clients alone", "PFNM", "KD")
     ]
-    shown, together = texts(found), "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens"
-    assert together in shown
-    assert "50: clients alone, pooled training, D-SGD, parameter average" in shown
-    assert plan().exhibit(KEY).settings.title in shown
-    assert "Digits (8×8) · 2 trials · KD: 1 trial" in shown
+    together = "50·J: concatenation, PFNM unmatched, U-Ens, W-Ens"
+    for words in (
+        together,
+        "50: clients alone, pooled training, D-SGD, parameter average",
+        plan().exhibit(KEY).settings.title,
+        "Digits (8×8) · 2 trials · KD: 1 trial",
+    ):
+        assert words in texts(found)
 
     def nothing_merged(token, clients, trial, metric, split):
         if metric == "hidden_units" and token.startswith("pfnm"):
@@ -121,27 +117,23 @@ def added(*labels, reference=False):
     return [first, *(ExhibitMethod(one.spec(), label, None, None, reference) for label in labels)]
 
 
-@given(st.sets(st.text(min_size=1), min_size=2, max_size=20))
-def test_added_methods_differ_however_many_there_are(labels):
+@given(st.lists(st.text(min_size=1), min_size=2, max_size=20, unique=True), st.randoms())
+def test_added_methods_differ_however_many_there_are_in_any_order(labels, random):
     rivals = line_styles(added(*labels))
     assert len({(look.colour, look.marker, look.dash) for look in rivals.values()}) == len(rivals)
     if len(rivals) <= 12:
         assert len({look.colour for look in rivals.values()}) == len(rivals)
-
-
-@given(st.lists(st.text(min_size=1), min_size=1, max_size=8, unique=True), st.randoms())
-def test_the_looks_of_added_methods_do_not_follow_from_their_order(labels, random):
-    mixed = random.sample(labels, len(labels))
-    assert line_styles(added(*labels)) == line_styles(added(*mixed))
+    few = labels[:8]
+    assert line_styles(added(*few)) == line_styles(added(*random.sample(few, len(few))))
 
 
 def test_a_method_has_one_look_under_any_label_and_in_any_company():
     """Each method of the registry as a rival, alone and among all others."""
+    found = components("method").items()
+    specs = {n: m.spec(dict.fromkeys(m.params.keys() & {"rounds"}, 1)) for n, m in found}
     rivals = [
-        ExhibitMethod(
-            item.spec(dict.fromkeys(item.params.keys() & {"rounds"}, 1)), name, None, None, False
-        )
-        for name, item in components("method").items()
+        ExhibitMethod(spec, name, None, None, False)
+        for name, spec in specs.items()
         if family_of(name) == name
     ]
     together = line_styles(rivals)
@@ -164,14 +156,13 @@ def crowded(count):
     return exhibit, pd.DataFrame(rows)
 
 
-@pytest.mark.parametrize("count", [0, 14, 30])
+@pytest.mark.parametrize("count", [0, 30])
 def test_nothing_at_the_foot_is_cut_off_however_many_methods_there_are(count):
     exhibit, numbers = crowded(count)
     with rules():
         found = figure(exhibit, numbers)
         renderer = FigureCanvasAgg(found).get_renderer()
-        boxes = [text.get_window_extent(renderer) for text in found.texts]
-        boxes += [legend.get_window_extent(renderer) for legend in found.legends]
+        boxes = [part.get_window_extent(renderer) for part in (*found.texts, *found.legends)]
     for box in boxes:
         assert found.bbox.x0 <= box.x0 <= box.x1 <= found.bbox.x1
         assert found.bbox.y0 <= box.y0 <= box.y1 <= found.bbox.y1
@@ -192,7 +183,6 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     """Neither the date, nor a user's matplotlibrc, nor the hash seed is in them. To draw them
     loads neither pyplot nor torch."""
     images = render_figure(plan().exhibit(KEY), numbers)
-    assert images == render_figure(plan().exhibit(KEY), numbers)
     assert ET.fromstring(images[".svg"]).tag.endswith("svg")
     assert b"dc:date" not in images[".svg"]
     assert images[".png"].startswith(b"\x89PNG")
@@ -201,10 +191,10 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT / 'tests/unit')!r})\n"
         "from pathlib import Path; from synthetic import plan, KEY\n"
-        "from fedrepro.drawings.figure_layout import render\n"
+        "from fedrepro.drawings.figure_layout import render_figure\n"
         "import fedrepro.stages.figures_and_pages\n"
         "from fedrepro.numbers.exhibit_tables import read_csv\n"
-        "images = render(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
+        "images = render_figure(plan().exhibit(KEY), read_csv(Path('numbers.csv').read_text()))\n"
         "[Path(f'other{suffix}').write_bytes(image) for suffix, image in images.items()]\n"
         "assert not {'matplotlib.pyplot', 'torch'} & set(sys.modules)\n"
     )
@@ -225,9 +215,9 @@ def test_the_stage_writes_exactly_its_outputs_and_the_same_bytes_twice():
     assert {path.name: path.read_bytes() for path in base.parent.iterdir()} == before
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_json_says_where_the_exhibit_comes_from():
-    base = draw(plan(seed=3))
-    about = json.loads(Path(f"{base}.json").read_text())
+    about = read_json(f"{draw(plan(seed=3))}.json")
     assert about["command"] == f"snakemake --cores 2 reports/tiny/{KEY}.svg"
     assert about["seed"] == 3
     assert about["data"][0]["sha256"] == "ab" * 32
@@ -244,6 +234,7 @@ def test_the_json_says_where_the_exhibit_comes_from():
     assert not any(path.is_absolute() for path in timings_of(about))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_exhibit_says_of_its_runs_what_their_files_say():
     """Not what sources, machine and versions are now, nor what components the plan names now."""
     made = plan()
@@ -252,35 +243,34 @@ def test_an_exhibit_says_of_its_runs_what_their_files_say():
     own = {"resolved": {"weights": ["kept;v0;sigma2~7"]}, "behind": [earlier]}
     for path in made.metrics_files(made.exhibit(KEY)):
         write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, **own})
-    draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
-    about = json.loads(Path(made.exhibit_file(KEY, ".json")).read_text())
+    draw_exhibit(KEY, made, Path("out"))
+    about = read_json("out.json")
     assert about["components"] == {"weights": ["kept;v0;sigma2~7"]}
     assert sorted(one["revision"] for one in about["computed"]) == [REVISION, "earlier"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_of_another_version_are_refused_where_snakemake_has_no_record_of_them():
     """As after a copy of `results` from a machine whose method had an earlier version."""
     made = plan()
     write_runs(made)
     run = next(run for run in made.exhibit(KEY).runs if run.method.name == "pfnm")
     (path,) = made.run_files(run, 1)
-    for resolved in (run.method.resolved.replace(";v", ";v0."), run.method.resolved):
+
+    def drawn_with(resolved):
         own = {**SOURCE, "resolved": {"method": [resolved]}}
         write_table(path, read_table(path, "metrics"), "metrics", own)
-        if resolved == run.method.resolved:
-            draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
-            continue
-        with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
-            draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
+        draw_exhibit(KEY, made, Path(made.exhibit_file(KEY, "")))
+
+    with pytest.raises(FedreproError, match=r"is of pfnm;v0.*: delete it"):
+        drawn_with(run.method.resolved.replace(";v", ";v0."))
+    drawn_with(run.method.resolved)
 
 
-def test_runs_on_different_data_are_refused(monkeypatch: pytest.MonkeyPatch):
+def test_runs_on_different_data_are_refused():
     made = plan()
     write_runs(made)
-    sums = iter(f"{number:064x}" for number in range(100))
-    monkeypatch.setattr(
-        "fedrepro.numbers.exhibit_tables.read_provenance",
-        lambda table: {"data": next(sums), "revision": "", "versions": {}},
-    )
+    path = made.metrics_files(made.exhibit(KEY))[0]
+    write_table(path, read_table(path, "metrics"), "metrics", {**SOURCE, "data": "cd" * 32})
     with pytest.raises(FedreproError, match="computed on different data called digits"):
         draw_exhibit(KEY, made, Path("out"))

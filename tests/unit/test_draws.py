@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from problems import CLASSES, FEATURES, problem
+from scipy.special import softmax
 
 from fedrepro.api import GlobalModel
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.predict import predict_belief, probabilities
+from fedrepro.networks.predict import draws_of, predict_belief, probabilities
 from fedrepro.numbers.model_evaluation import (
     Draws,
     EvaluationSplit,
@@ -38,34 +39,14 @@ def split_of(own):
 
 
 def test_a_prediction_is_the_mean_of_the_softmax_over_draws():
+    """Of which test_peer knows the mean and the spread."""
     clients = given().clients
     tensors, examples = belief(clients, 0.5), clients.data.examples
-    found = predict_belief(clients.network, tensors, examples, 4000, RngKey(0))
-    assert torch.allclose(found.sum(1), torch.ones(len(found)), atol=1e-4)
-    rng = np.random.default_rng(5)
-    deviation = np.log1p(np.exp(0.5))
-    total = np.zeros(found.shape)
-    for _ in range(4000):
-        w0, b0, w1, b1 = (
-            tensors[name] + deviation * rng.standard_normal(tensors[name].shape)
-            for name in ("weight0", "bias0", "weight1", "bias1")
-        )
-        logits = np.maximum(examples.inputs.numpy() @ w0 + b0, 0) @ w1 + b1
-        each = np.exp(logits - logits.max(1, keepdims=True))
-        total += each / each.sum(1, keepdims=True) / 4000
-    # the mean of 4000 numbers within [0, 1] has a standard error of at most 0.008, twice here
-    assert np.abs(found.numpy() - total).max() < 5 * 0.008 * 2**0.5
-
-
-def test_draws_belong_to_their_place_and_do_not_depend_on_the_examples_asked():
-    clients = given().clients
-    tensors, examples = belief(clients, 1.0), clients.data.examples
-    first, again, other = (
-        predict_belief(clients.network, tensors, examples, 3, RngKey(0, client=c))
-        for c in (0, 0, 1)
-    )
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    found = predict_belief(clients.network, tensors, examples, 50, RngKey(0))
+    drawn, x = draws_of(clients.network, tensors, 50, RngKey(0)), examples.inputs.numpy()
+    each = zip(*(drawn[name] for name in ("weight0", "bias0", "weight1", "bias1")), strict=True)
+    scores = [softmax(np.maximum(x @ w0 + b0, 0) @ w1 + b1, axis=1) for w0, b0, w1, b1 in each]
+    assert np.allclose(found.numpy(), np.mean(scores, axis=0), atol=1e-5)
 
 
 def test_a_belief_without_spread_predicts_by_its_means():
@@ -76,6 +57,10 @@ def test_a_belief_without_spread_predicts_by_its_means():
     assert torch.allclose(drawn, probabilities(clients.network, means, None, examples), atol=1e-6)
 
 
+def values_of(numbers):
+    return {number.metric: number.value for number in numbers}
+
+
 def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
     own = given()
     split, draws = split_of(own), Draws(RngKey(0), 7)
@@ -84,23 +69,18 @@ def test_controls_predict_by_draws_with_the_accuracy_of_means_beside():
         for s in (1.0, 1.5)
     ]
     numbers, each = measure_alone(models, {"test": split}, draws)
-    found = {n.metric: n.value for n in numbers}
-    right = [
-        correct(model, split, Draws(RngKey(0, client=j), 7)).mean()
-        for j, model in enumerate(models)
-    ]
+    places = [Draws(RngKey(0, client=j), 7) for j in range(2)]
+    right = [correct(m, split, place).mean() for m, place in zip(models, places, strict=True)]
+    by_means = [correct(model, split).mean() for model in models]
     assert each == pytest.approx(right)
+    found, one = values_of(numbers), values_of(measure(models[0], {"test": split}, draws))
     assert found["accuracy"] == pytest.approx(np.mean(right))
-    assert found["accuracy_of_means"] == pytest.approx(
-        np.mean([correct(model, split).mean() for model in models])
-    )
+    assert found["accuracy_of_means"] == pytest.approx(np.mean(by_means))
     assert found["forward_passes"] == 7
-    one = {n.metric: n.value for n in measure(models[0], {"test": split}, draws)}
     assert one["accuracy"] == pytest.approx(correct(models[0], split, draws).mean())
-    assert one["accuracy_of_means"] == pytest.approx(correct(models[0], split).mean())
-    by_means = {n.metric: n.value for n in measure(models[0], {"test": split})}
-    assert by_means["accuracy"] == one["accuracy_of_means"]
-    assert by_means["forward_passes"] == 1
+    assert one["accuracy_of_means"] == pytest.approx(by_means[0])
+    plain = values_of(measure(models[0], {"test": split}))
+    assert (plain["accuracy"], plain["forward_passes"]) == (one["accuracy_of_means"], 1)
 
 
 def test_a_mixture_of_beliefs_is_that_of_their_predictions():
@@ -108,16 +88,14 @@ def test_a_mixture_of_beliefs_is_that_of_their_predictions():
     split, place = split_of(own), RngKey(0, trial=3)
     parts = [belief(own.clients, 0.5, seed) for seed in (1, 2)]
     weights = np.array([[0.3, 0.9, 0.5], [0.7, 0.1, 0.5]])
-    model = GlobalModel(
-        own.clients.model, {k: np.stack([p[k] for p in parts]) for k in parts[0]}, weights
-    )
+    stacked = {k: np.stack([part[k] for part in parts]) for k in parts[0]}
     scores = sum(
         torch.tensor(w)
-        * predict_belief(own.clients.network, p, split.examples, 10, place.at(client=i))
-        for i, (w, p) in enumerate(zip(weights, parts, strict=True))
+        * predict_belief(own.clients.network, part, split.examples, 10, place.at(client=i))
+        for i, (w, part) in enumerate(zip(weights, parts, strict=True))
     )
-    right = scores.argmax(1).numpy() == own.labels
-    assert np.array_equal(correct(model, split, Draws(place))[:, 0], right)
+    found = correct(GlobalModel(own.clients.model, stacked, weights), split, Draws(place))
+    assert np.array_equal(found[:, 0], scores.argmax(1).numpy() == own.labels)
 
 
 def test_networks_without_spreads_predict_as_ever():

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import exact  # noqa: E402
 from asked import asked_of_mkl  # noqa: E402
 from contract import made_of, problem_for  # noqa: E402
-from mirror import IS_HERE, real_arrays  # noqa: E402
+from mirror import IS_HERE, SLOW, real_arrays  # noqa: E402
 from pictures import pictures  # noqa: E402
 from problems import CLASSES, FEATURES, peers_of, problem  # noqa: E402
 
@@ -31,6 +31,7 @@ from fedrepro.api import BELIEFS  # noqa: E402
 from fedrepro.core.registry import KINDS, components  # noqa: E402
 from fedrepro.core.rng import RngKey  # noqa: E402
 from fedrepro.data.assignment import TrainingLabels  # noqa: E402
+from fedrepro.data.raw_files import raw_files  # noqa: E402
 from fedrepro.training.mixing_matrices import weights_of  # noqa: E402
 
 BLOCK = 1 << 16  # numbers that stay in the cache: whole data sets have a hundred million
@@ -85,7 +86,7 @@ def of_partition(item):
     examples = TrainingLabels(np.arange(600) * 7 % 10, 10, groups, tuple("abcdefghijkl"))
     values = {p.name: 4 for p in item.params.values() if p.required}
     split = item.fn(examples, RngKey(0), **item.spec(values).own)
-    return [split.owner, *(split.noise,) * (split.noise is not None)]
+    return [split.owner] if split.noise is None else [split.owner, split.noise]
 
 
 def of_model(item):
@@ -152,7 +153,6 @@ def of_method(item):
 
 
 SMALLER = {"shakespeare": "+stride~100", "ham10000": "+size~16"}
-EMBEDDED = ("digits", "p2p_nodes")
 NUMBERS = {
     "dataset": of_dataset,
     "feature": of_feature,
@@ -163,6 +163,8 @@ NUMBERS = {
     "method": of_method,
 }
 ALL = [(kind, name) for kind in KINDS for name in sorted(components(kind))]
+# real data that take minutes to unpack or to make smaller
+LONG = {("dataset", name): pytest.mark.nightly for name in (*SLOW, "speech_commands")}
 
 
 def is_module(item):
@@ -171,7 +173,7 @@ def is_module(item):
 
 
 def can_be_measured(kind: str, name: str) -> bool:
-    return kind != "dataset" or name in EMBEDDED or IS_HERE
+    return kind != "dataset" or IS_HERE or not raw_files(components(kind)[name].spec())
 
 
 def measured(kind: str, name: str) -> tuple[dict[str, object], str]:
@@ -194,7 +196,9 @@ def alike(kept: list[float], now: list[float]) -> bool:
     return bool(np.allclose(one[:, :3], two[:, :3], rtol=1e-3, atol=1e-3) and sums.all())
 
 
-@pytest.mark.parametrize(("kind", "name"), ALL)
+@pytest.mark.parametrize(
+    ("kind", "name"), [pytest.param(*one, marks=LONG.get(one, ())) for one in ALL]
+)
 def test_results_change_only_with_the_version(kind, name):
     if not can_be_measured(kind, name):
         pytest.skip("the mirror of the real data is not here")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jobs
 import numpy as np
 import pytest
 from contract import call
-from partitioned import NAMES, data_of, fitting, grouped
+from partitioned import NAMES, fitting, grouped
 from problems import problem
 from small_exhibits import small
 
@@ -35,8 +36,8 @@ def with_aside(name, **values):
     return spec.component.spec({**spec.values, **values})
 
 
-def members(tmp_path, spec, trials=range(2), trial=0):
-    table = build_partition(spec, grouped(LABELS, LABELS[:40]), trials, 0)
+def members(tmp_path, spec, trial=0):
+    table = build_partition(spec, grouped(LABELS, LABELS[:40]), range(2), 0)
     write_partition(tmp_path / "p", table, {"seed": 0})
     return read_partition(tmp_path / "p", trial)
 
@@ -58,24 +59,19 @@ def test_every_training_example_has_one_place(tmp_path, name, at):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_partitions_of_a_trial_set_the_same_examples_aside(tmp_path, name):
+    """Whose public sample does not depend on how many validate."""
     values = {"public": 12, "validation": 20}
-    one = members(tmp_path, with_aside(name, **values))
-    two = members(tmp_path, with_aside("pooled", **values))
+    one, two = (members(tmp_path, with_aside(each, **values)) for each in (name, "pooled"))
     assert np.array_equal(one.public, two.public)
     assert np.array_equal(one.server_validation, two.server_validation)
+    assert np.array_equal(one.public, members(tmp_path, with_aside(name, public=12)).public)
     other = members(tmp_path, with_aside(name, **values), trial=1)
     assert not np.array_equal(one.public, other.public)
 
 
-def test_the_public_sample_does_not_depend_on_how_many_validate(tmp_path):
-    few, many = (with_aside("iid", public=12, validation=n) for n in (0, 60))
-    assert np.array_equal(members(tmp_path, few).public, members(tmp_path, many).public)
-
-
 def test_nothing_set_aside_leaves_the_partition_and_its_name_as_they_were():
-    plain = fitting("dirichlet", LABELS, 3)
     same = with_aside("dirichlet", public=0, validation=0)
-    assert same.token == plain.token
+    assert same.token == fitting("dirichlet", LABELS, 3).token
     aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
     assert not aside
     assert np.array_equal(rest, np.arange(LABELS.size))
@@ -89,17 +85,15 @@ def test_clients_validate_on_the_classes_that_they_hold(tmp_path):
 
 
 def test_noise_is_on_what_clients_validate_with_too(tmp_path):
-    spec = with_aside("feature_noise", validation=20, validation_at="clients")
-    found = members(tmp_path, spec)
+    found = members(tmp_path, with_aside("feature_noise", validation=20, validation_at="clients"))
+    without = PartitionIndices(found.train, found.validation, found.noise)
     inputs = np.zeros((LABELS.size, 3), np.float32)
-    noisy = found.with_feature_noise(inputs, RngKey(0, 0))
-    last = found.client_validation[-1]
+    noisy, plain = (one.with_feature_noise(inputs, RngKey(0, 0)) for one in (found, without))
+    last, train = found.client_validation[-1], found.train[-1]
     assert last.size
     assert noisy[last].any()
-    alone = PartitionIndices(found.train, found.validation, found.noise)
-    assert not alone.with_feature_noise(inputs, RngKey(0, 0))[last].any()
-    train = found.train[-1]
-    assert np.array_equal(alone.with_feature_noise(inputs, RngKey(0, 0))[train], noisy[train])
+    assert not plain[last].any()
+    assert np.array_equal(plain[train], noisy[train])
 
 
 def test_more_than_there_is_cannot_be_set_aside(tmp_path):
@@ -110,43 +104,34 @@ def test_more_than_there_is_cannot_be_set_aside(tmp_path):
 FEDDF = components("method")["feddf"]
 
 
-class Pictures:
-    """A prepared data set of so many examples."""
+def inputs_of(count, shape, trial=0):
+    """The unlabelled inputs of networks that take (2,), of so many examples of a data set."""
+    x = np.arange(count, dtype=np.float32)[:, None]
+    pictures = SimpleNamespace(
+        token="pictures",
+        shape=shape,
+        labels=lambda split: x[:, 0],
+        inputs=lambda split, rows: x[rows],
+    )
+    return unlabelled(pictures, (2,), "x", RngKey(0, trial))
 
-    token = "pictures"
 
-    def __init__(self, count, shape):
-        self.x, self.shape = np.arange(count, dtype=np.float32)[:, None], shape
-
-    def labels(self, split):
-        return data_of(np.arange(len(self.x)) % 3).labels(split)
-
-    def inputs(self, split, rows):
-        return self.x[rows]
+def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
+    found, again, other = (inputs_of(10_500, (2,), trial) for trial in (1, 1, 2))
+    assert found.shape == (10_000, 1)
+    assert len(np.unique(found)) == 10_000
+    assert np.array_equal(found, again)
+    assert not np.array_equal(found, other)
+    with pytest.raises(FedreproError, match="have the shape 8 × 8, and the networks take 2"):
+        inputs_of(5, (8, 8))
 
 
 def test_a_method_names_the_data_set_and_no_other_method_has_one():
     assert public_data_of(FEDDF.spec({"public_data": "digits"})).token == "digits"
     assert public_data_of(components("method")["average"].spec()) is None
-
-
-@pytest.mark.parametrize("name", ["nowhere", ["mnist", "digits"]])
-def test_what_is_not_one_data_set_is_refused(name):
-    with pytest.raises(FedreproError, match=r"not the name of one data set: known are .*digits"):
-        public_data_of(FEDDF.spec({"public_data": name}))
-
-
-def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
-    found = unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1))
-    assert found.shape == (10_000, 1)
-    assert len(np.unique(found)) == 10_000
-    assert np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 1)))
-    assert not np.array_equal(found, unlabelled(Pictures(10_500, (2,)), (2,), "x", RngKey(0, 2)))
-
-
-def test_inputs_of_another_shape_are_refused():
-    with pytest.raises(FedreproError, match="have the shape 8 × 8, and the networks take 2"):
-        unlabelled(Pictures(5, (8, 8)), (2,), "x", RngKey(0))
+    for name in ("nowhere", ["mnist", "digits"]):
+        with pytest.raises(FedreproError, match=r"not the name of one data set: known are .*digit"):
+            public_data_of(FEDDF.spec({"public_data": name}))
 
 
 def test_of_equal_clients_feddf_starts_where_it_ends():
@@ -162,17 +147,16 @@ def test_of_equal_clients_feddf_starts_where_it_ends():
 NEEDS = frozenset({"client_validation_examples"})
 
 
-def clients_of(folder, dataset, partition):
+def clients_of(folder, partition, dataset="digits+validation~200"):
     """The clients of trial 0, as a method that declares the need is handed them."""
     out = folder / "partition.parquet"
     words = ["--partition", partition, "--data", folder / dataset]
     assert jobs.stage("partition", *words, "--trials", "0", "--out", out) == 0
     tokens = {"dataset": dataset, "partition": partition, "model": "logistic", "training": "adam"}
     scenario = Scenario(**{kind: parse_token(kind, token) for kind, token in tokens.items()})
-    members = read_partition(out, 0)
-    own = TrialData(load_prepared(folder / dataset), members, RngKey(0, 0), "cpu")
+    own = TrialData(load_prepared(folder / dataset), read_partition(out, 0), RngKey(0, 0), "cpu")
     made = own.clients(scenario, components("method")["average"].spec())
-    return replace(made, method="mine", needs=NEEDS), members, own.prepared
+    return replace(made, method="mine", needs=NEEDS), own.members, own.prepared
 
 
 @pytest.fixture(scope="module")
@@ -184,22 +168,19 @@ def folder(tmp_path_factory):
 
 
 def test_a_client_has_its_part_of_the_data_sets_validation_split(folder):
-    clients, members, prepared = clients_of(folder, "digits+validation~200", "by_label+clients~5")
-    seen = 0
+    clients, members, prepared = clients_of(folder, "by_label+clients~5")
+    assert sum(len(clients.validation(j)[1]) for j in range(5)) == 200
     for j in range(5):
         inputs, labels = clients.validation(j)
         assert inputs.dtype == np.float32
         assert np.array_equal(inputs, prepared.inputs("validation", members.validation[j]))
         assert np.array_equal(labels, prepared.labels("validation")[members.validation[j]])
-        held = prepared.labels("train")[members.train[j]]
-        assert set(labels) <= set(held)
-        seen += len(labels)
-    assert seen == 200
+        assert set(labels) <= set(prepared.labels("train")[members.train[j]])
 
 
 def test_what_the_partition_sets_aside_comes_first(folder):
-    partition = "iid+clients~3+validation~60+validation_at~clients"
-    clients, members, prepared = clients_of(folder, "digits+validation~200", partition)
+    aside = "iid+clients~3+validation~60+validation_at~clients"
+    clients, members, prepared = clients_of(folder, aside)
     for j in range(3):
         inputs, labels = clients.validation(j)
         assert np.array_equal(inputs, prepared.inputs("train", members.client_validation[j]))
@@ -207,7 +188,7 @@ def test_what_the_partition_sets_aside_comes_first(folder):
 
 
 def test_clients_evaluate_candidates_on_the_same_examples(folder):
-    clients, *_ = clients_of(folder, "digits+validation~200", "iid+clients~3")
+    clients, *_ = clients_of(folder, "iid+clients~3")
     both = replace(clients, needs=NEEDS | {"client_validation"})
     weights = {"weight0": np.eye(64, 10, dtype=np.float32)[None], "bias0": np.zeros((1, 10))}
     found = both.evaluate(weights, on="validation").accuracy[0]
@@ -217,18 +198,13 @@ def test_clients_evaluate_candidates_on_the_same_examples(folder):
 
 
 def test_noisy_inputs_are_as_the_client_holds_them(folder):
-    clients, members, prepared = clients_of(
-        folder, "digits+validation~200", "feature_noise+clients~3"
-    )
-    plain = prepared.inputs("validation", members.validation[2])
-    inputs, _ = clients.validation(2)
-    assert not np.array_equal(inputs, plain)
-    spread = float(np.sqrt(members.noise[2]))
-    assert np.std(inputs - plain) == pytest.approx(spread, rel=0.1)
+    clients, members, prepared = clients_of(folder, "feature_noise+clients~3")
+    added = clients.validation(2)[0] - prepared.inputs("validation", members.validation[2])
+    assert np.std(added) == pytest.approx(float(np.sqrt(members.noise[2])), rel=0.1)
 
 
 def test_a_client_without_any_is_named_with_how_to_mend_it(folder):
-    clients, *_ = clients_of(folder, "digits", "iid+clients~3")
+    clients, *_ = clients_of(folder, "iid+clients~3", "digits")
     with pytest.raises(FedreproError, match="client 1 has none: give the data set validation"):
         clients.validation(1)
     given = problem().clients
@@ -238,13 +214,12 @@ def test_a_client_without_any_is_named_with_how_to_mend_it(folder):
 
 
 def test_what_surely_has_none_is_refused_before_anything_is_computed(monkeypatch):
-    meta = components("method")["average"].meta
-    monkeypatch.setitem(meta, "needs", NEEDS)
-    methods = [{"name": "average"}]
+    monkeypatch.setitem(components("method")["average"].meta, "needs", NEEDS)
+    given = {"methods": [{"name": "average"}], "partition": {"name": "iid"}}
+    aside = {"name": "iid", "validation": 20}
     with pytest.raises(FedreproError, match="'parameter average' works on validation examples of"):
-        small(methods=methods, partition={"name": "iid"})
-    small(methods=methods, partition={"name": "iid"}, dataset={"name": "digits", "validation": 50})
-    aside = {"name": "iid", "validation": 20, "validation_at": "clients"}
-    small(methods=methods, partition=aside)
+        small(**given)
     with pytest.raises(FedreproError, match="with validation_at: clients"):
-        small(methods=methods, partition={"name": "iid", "validation": 20})
+        small(**given | {"partition": aside})
+    small(**given, dataset={"name": "digits", "validation": 50})
+    small(**given | {"partition": aside | {"validation_at": "clients"}})

@@ -1,33 +1,23 @@
-"""FedAvg's family through the stage: killed and resumed, what it reads, and how it gives up."""
+"""FedAvg's family through the stage: what it reads, and how it gives up."""
 
 from __future__ import annotations
-
-import dataclasses
-import inspect
 
 import jobs
 import numpy as np
 import pytest
 
 from fedrepro.core.artifacts import read_table
-from fedrepro.core.registry import components
-from fedrepro.core.state_and_model_files import from_plain, load_state
-from fedrepro.stages import rounds_job
+from fedrepro.data.prepared import Prepared
 from fedrepro.stages.rounds_job import TrialRounds
 from fedrepro.training.federation.clients import Clients
 
-SPLIT = ["--partition", "iid+clients~4+validation~100"]
-SCENARIO = ["--dataset", "digits", "--model", "mlp+hidden~10"]
 TRAINING = "sgd+batch_size~64"
-GRID = "+fraction~0.5+lrs~0.05@0.1@0.2+meta_lr~0.3+rounds~12+step_counts~2@4@8"
 HUGE = "adaptive_fedavg+fraction~0.5+lrs~1e29@1e30+rounds~50"
-METHODS = {
-    "fedavg": "fedavg+fraction~0.5+last_lr~0.01+rounds~12+server_momentum~0.5",
-    "fedadam": "fedadam+fraction~0.5+rounds~12",
-    "matching": "representation_matching+fraction~0.5+rounds~12",
-    "adaptive": f"adaptive_fedavg{GRID}",
-    "both": f"adaptive_matching{GRID}",
-}
+METHODS = [
+    "fedavg+fraction~0.5+last_lr~0.01+rounds~12+server_momentum~0.5",
+    "fedadam+fraction~0.5+rounds~12",
+    "adaptive_matching+fraction~0.5+lrs~0.05@0.1@0.2+meta_lr~0.3+rounds~12+step_counts~2@4@8",
+]
 
 
 class Job:
@@ -35,21 +25,14 @@ class Job:
 
     def __init__(self, folder):
         self.folder = folder
-        assert self.stage("prepare", "--dataset", "digits", "--out", folder / "data") == 0
-        given = [*SPLIT, "--trials", "0-1", "--data", folder / "data"]
-        assert self.stage("partition", *given, "--out", folder / "p") == 0
-        self.given = [*given, *SCENARIO, "--members", folder / "p"]
-
-    def stage(self, *words):
-        return jobs.stage(*words)
+        divided = jobs.divided(folder, "iid+clients~4+validation~100")
+        self.given = [*divided, "--model", "mlp+hidden~10"]
 
     def run(self, method, *words, training=TRAINING):
-        made = {name: self.folder / name for name in ("metrics", "timings", "model.pt")}
-        out = ["--out", made["metrics"], "--timings", made["timings"]]
-        out += ["--global-model", made["model.pt"], "--checkpoint-seconds", "1e-9"]
+        out = ["--out", self.folder / "metrics", "--timings", self.folder / "timings"]
+        out += ["--global-model", self.folder / "model.pt", "--checkpoint-seconds", "1e-9"]
         out += ["--training", training, "--method", method]
-        assert self.stage("federate", *self.given, *out, *words) == 0
-        return made["metrics"].read_bytes(), made["model.pt"].read_bytes()
+        assert jobs.stage("federate", *self.given, *out, *words) == 0
 
     @property
     def frame(self):
@@ -61,49 +44,26 @@ def job(tmp_path_factory):
     return Job(tmp_path_factory.mktemp("iterations"))
 
 
-@pytest.mark.parametrize("name", ["matching", "both"])
-def test_a_finished_run_keeps_the_global_network_and_a_checkpoint_all(job, name, monkeypatch):
-    kept = []
-    save = rounds_job.save_state
-    monkeypatch.setattr(rounds_job, "save_state", lambda *a: kept.append(a[1]) or save(*a))
-    job.run(METHODS[name])
-    saved = load_state(job.folder / "model.pt")["trials"]
-    assert set(saved) == {"0", "1"}
-    for trial in saved.values():
-        (tensors,) = from_plain(trial).values()
-        assert {k: v.shape for k, v in tensors.items()} == {
-            "weight0": (1, 64, 10), "bias0": (1, 10), "weight1": (1, 10, 10), "bias1": (1, 10),
-        }  # fmt: skip
-    private = from_plain(kept[0]["state"])["private"]
-    assert {own["match0_weight"].shape for own in private.values()} == {(10, 64)}
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_no_test_number_has_a_part_in_the_weights(tmp_path, name, monkeypatch):
+@pytest.mark.parametrize("method", METHODS)
+def test_no_test_number_has_a_part_in_the_weights(job, method, monkeypatch):
     """With shuffled test labels every round has the same weights, and another accuracy."""
-    seen, step = [], TrialRounds._next
+    seen, found = [], []
+    step, labels = TrialRounds._next, Prepared.labels
 
     def watched(self, before, rng):
         after = step(self, before, rng)
         seen.append({k: v.tobytes() for k, v in after.state["weights"].items()})
         return after
 
-    def shuffled(raw, **values):
-        made = digits.fn(raw, **values)
-        labels = np.random.default_rng(0).permutation(made.y["test"])
-        return dataclasses.replace(made, y={**made.y, "test": labels})
+    def shuffled(self, split):
+        made = labels(self, split)
+        return np.random.default_rng(0).permutation(made) if split == "test" else made
 
     monkeypatch.setattr(TrialRounds, "_next", watched)
-    digits, found = components("dataset")["digits"], []
-    shuffled.__signature__ = inspect.signature(digits.fn)
-    for fn in (digits.fn, shuffled):
-        item = dataclasses.replace(digits, fn=fn)
-        monkeypatch.setitem(components("dataset"), "digits", item)
-        folder = tmp_path / fn.__name__
-        folder.mkdir()
-        one = Job(folder)
-        one.run(METHODS[name])
-        own = one.frame.query("metric == 'accuracy' and split == 'test'")["value"]
+    for read in (labels, shuffled):
+        monkeypatch.setattr(Prepared, "labels", read)
+        job.run(method)
+        own = job.frame.query("metric == 'accuracy' and split == 'test'")["value"]
         found.append((list(seen), own.to_numpy()))
         seen.clear()
     (weights, right), (others, wrong) = found
@@ -116,8 +76,11 @@ def test_no_test_number_has_a_part_in_the_weights(tmp_path, name, monkeypatch):
 
 
 def final(frame, metric):
-    own = frame[frame["round"].isna() & (frame["metric"] == metric)]
-    return own["value"].tolist()
+    return frame[frame["round"].isna() & (frame["metric"] == metric)]["value"].tolist()
+
+
+def rejected(frame, done):
+    return frame.query(f"round == {done} and metric == 'updates_rejected'")["value"].tolist()
 
 
 def test_a_run_in_which_nobody_has_numbers_ends_and_says_so(job, capsys):
@@ -125,12 +88,10 @@ def test_a_run_in_which_nobody_has_numbers_ends_and_says_so(job, capsys):
         job.run(method, "--measure-every", "30", training="sgd+lr~1e30")
         said = "20 rounds, no finite update of any client in 20 rounds in a row"
         assert capsys.readouterr().err.count(said) == 2
-        frame = job.frame
-        assert final(frame, "rounds") == [20, 20]
-        own = frame[(frame["round"] == 20) & (frame["metric"] == "updates_rejected")]
-        assert own["value"].tolist() == [40, 40]
+        assert final(job.frame, "rounds") == [20, 20]
+        assert rejected(job.frame, 20) == [40, 40]
         # the weights are those of the start, which predict something
-        accuracy = frame[frame["split"].eq("test") & frame["metric"].eq("accuracy")]
+        accuracy = job.frame.query("split == 'test' and metric == 'accuracy'")
         assert accuracy.groupby("trial")["value"].nunique().tolist() == [1, 1]
         assert accuracy["value"].notna().all()
 
@@ -145,5 +106,4 @@ def test_rounds_without_an_update_count_only_in_a_row(job, monkeypatch):
     monkeypatch.setattr(Clients, "average", often_lost)
     job.run("fedavg+fraction~0.5+rounds~49")
     assert final(job.frame, "rounds") == [49, 49]
-    own = job.frame[(job.frame["round"] == 49) & (job.frame["metric"] == "updates_rejected")]
-    assert own["value"].tolist() == [94, 94]
+    assert rejected(job.frame, 49) == [94, 94]

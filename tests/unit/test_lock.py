@@ -26,13 +26,14 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(locked(folder, *command), capture_output=True, text=True, timeout=30)
 
 
+HELD = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+
+
 @contextmanager
-def holder(folder: Path, script: str = "") -> Iterator[subprocess.Popen[str]]:
+def holder(folder: Path, script: str) -> Iterator[subprocess.Popen[str]]:
     """A live run that says its process number once it holds the lock."""
-    script = script or "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-    process = subprocess.Popen(
-        locked(folder, sys.executable, "-c", script), stdout=subprocess.PIPE, text=True
-    )
+    command = locked(folder, sys.executable, "-c", script)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         yield process
     finally:
@@ -49,18 +50,14 @@ def test_a_second_live_run_is_refused_with_one_sentence(tmp_path: Path) -> None:
     done = run(tmp_path, "sh", "-c", "echo out; exit 7")
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "")
     # the command takes the place of run_locked.py, and may do so again
-    script = (
-        "import os, sys; os.execv(sys.executable, [sys.executable, '-c', 'import os, time; "
-        "print(os.getpid(), flush=True); time.sleep(60)'])"
-    )
+    script = f"import os, sys; os.execv(sys.executable, [sys.executable, '-c', {HELD!r}])"
     with holder(tmp_path, script) as process:
         pid = first_line(process)
         second = run(tmp_path, "sh", "-c", "echo ran")
         assert run(tmp_path / "elsewhere", "true").returncode == 0
     assert int(pid) == process.pid
     assert run(tmp_path, "true").returncode == 0  # a killed run frees the lock
-    assert second.returncode == 2
-    assert second.stdout == ""
+    assert (second.returncode, second.stdout) == (2, "")
     assert second.stderr.count("\n") == 1
     assert f"process {pid}, since 20" in second.stderr
     assert f"kill {pid}" in second.stderr
@@ -96,19 +93,19 @@ def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Pa
 
 
 def test_what_cannot_be_run_or_locked_is_named(tmp_path: Path) -> None:
-    done = run(tmp_path, "no-such-command")
-    assert done.returncode == 127
-    assert re.fullmatch(r"fedrepro: cannot run no-such-command: .*\n", done.stderr)
     (tmp_path / "file").write_text("where the folder of the lock should be")
-    done = run(tmp_path / "file", "true")
-    assert done.returncode == 2
-    assert re.fullmatch(r"fedrepro: cannot lock .*\n", done.stderr)
+    for folder, command, status, words in (
+        (tmp_path, "no-such-command", 127, "cannot run no-such-command: "),
+        (tmp_path / "file", "true", 2, "cannot lock "),
+    ):
+        done = run(folder, command)
+        assert done.returncode == status
+        assert re.fullmatch(rf"fedrepro: {words}.*\n", done.stderr)
 
 
-@pytest.mark.parametrize("arguments", [[], ["lock"], ["lock", "--"], ["lock", "command"]])
-def test_a_wrong_call_shows_the_usage(arguments: list[str], tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(LOCKED), *arguments], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("usage:")
+def test_a_wrong_call_shows_the_usage(tmp_path: Path) -> None:
+    for words in ([], ["lock"], ["lock", "--"], ["lock", "command"]):
+        call = [sys.executable, str(LOCKED), *words]
+        done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 2
+        assert done.stderr.startswith("usage:")

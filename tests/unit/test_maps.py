@@ -14,7 +14,7 @@ from test_pages import Nesting
 from fedrepro.cli.draw_maps import draw_partition, drawn_partition
 from fedrepro.cli.main import main
 from fedrepro.core.registry import components, parse_token
-from fedrepro.data.partition_files import build_partition, write_partition
+from fedrepro.data.partition_files import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import load_prepared, write_prepared
 from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.partition_and_graph_maps import FEW, PartitionMap, graph_map, render_map
@@ -66,10 +66,9 @@ def texts_of(given):
 
 
 DRAWINGS = {
-    **{f"{n} clients": (map_with, counts_of(n, 10)) for n in (1, 2, 40, 41, 1000)},
-    **{token: (drawing, token, n)
-       for token, n in ((MATRIX, 2), ("ring", 1), ("grid+torus~true", 9), ("small_world", 64))},
-}  # fmt: skip
+    **{f"{n} clients": (map_with, counts_of(n, 10)) for n in (1, 40, 1000)},
+    **{token: (drawing, token, n) for token, n in ((MATRIX, 2), ("ring", 1), ("small_world", 64))},
+}
 
 
 @pytest.mark.parametrize("name", DRAWINGS)
@@ -88,18 +87,14 @@ def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name)
     assert make is drawing or image.width == 1400  # as wide as a page
 
 
-@pytest.mark.parametrize(
-    ("token", "clients"),
-    [(MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("grid", 25), ("complete", 64)],
-)
-def test_no_text_of_a_graph_is_cut_off(token, clients):
-    assert texts_of(drawing(token, clients))
+def test_no_text_of_a_graph_is_cut_off():
+    for token, n in ((MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("complete", 64)):
+        assert texts_of(drawing(token, n))
 
 
 @pytest.mark.parametrize(
     ("clients", "classes", "names"),
     [
-        (2, 10, None),
         (5, 7, ["akiec", "bcc", "bkl", "df", "mel", "nv", "vasc"]),
         (30, 10, None),
         (60, 80, [chr(32 + label) for label in range(80)]),
@@ -123,8 +118,7 @@ def test_few_clients_stay_in_their_order_and_many_go_by_main_class_and_then_by_s
     single = np.eye(5, dtype=int)[np.arange(100) * 7 % 5] * (1 + np.arange(100)[:, None] % 9)
     order = map_with(single).order()
     assert sorted(order) == list(range(100))
-    ordered = single[order]
-    main, sizes = ordered.argmax(axis=1), ordered.sum(axis=1)
+    main, sizes = single[order].argmax(axis=1), single[order].sum(axis=1)
     assert (np.diff(main) >= 0).all()
     assert (np.diff(sizes)[np.diff(main) == 0] <= 0).all()
 
@@ -150,12 +144,11 @@ def test_a_picture_has_words_and_numbers_of_what_is_there():
 # ------------------------------------------------------------------------------ the command
 
 
-@pytest.fixture
-def workplace(tmp_path, monkeypatch):
+@pytest.fixture(autouse=True)
+def _workplace(tmp_path, monkeypatch):
     (tmp_path / "config").symlink_to(ROOT / "config")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -168,19 +161,17 @@ def workplace(tmp_path, monkeypatch):
          "10 directed edges"),
     ],
 )  # fmt: skip
-def test_draw_writes_a_picture_and_says_its_numbers(workplace, capsys, words, other, usual, said):
+def test_draw_writes_a_picture_and_says_its_numbers(capsys, words, other, usual, said):
     assert main(["draw", *words, "--out", "map.png"]) == 0
     out = capsys.readouterr().out
     assert "drawn: map.png" in out
     assert said in out
-    assert (workplace / "map.png").read_bytes().startswith(b"\x89PNG")
+    assert Path("map.png").read_bytes().startswith(b"\x89PNG")
     assert main(["draw", *other]) == 0
-    assert (workplace / usual).exists()
+    assert Path(usual).exists()
 
 
-def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
-    from fedrepro.data.partition_files import read_partition
-
+def test_what_is_drawn_is_what_the_workflow_would_make():
     spec = spec_of("dirichlet", 4, min_examples=10)
     digits = components("dataset")["digits"].spec()
     write_prepared(Path("data"), digits.component.fn(Path(), **digits.values), digits, {})
@@ -197,19 +188,16 @@ def test_what_is_drawn_is_what_the_workflow_would_make(workplace):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["partition", "dirichlte"], "did you mean 'dirichlet'"),
         (["partition", "iid"], "needs a value for its parameter 'clients'"),
-        (["partition", "pooled", "--out", "map.pdf"],
-         "cannot write map.pdf: its name must end in .svg or .png"),
         (["partition", "pooled", "--dataset", "mnist"], "data set 'mnist' is not here"),
-        (["partition", "one_class+clients~3"], "leave out some of the 10 classes"),
         (["partition", "pooled", "--trial", "-1"], "Invalid value for '--trial'"),
-        (["graph", "rign"], "did you mean 'ring'"),
-        (["graph", "ring", "--out", "ring.pdf"],
-         "cannot write ring.pdf: its name must end in .svg or .png"),
+        *(
+            ([*what, "--out", "x.pdf"], "cannot write x.pdf: its name must end in .svg or .png")
+            for what in (["partition", "pooled"], ["graph", "ring"])
+        ),
     ],
-)  # fmt: skip
-def test_a_mistake_is_one_sentence(workplace, words, sentence, capsys):
+)
+def test_a_mistake_is_one_sentence(words, sentence, capsys):
     assert main(["draw", *words]) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 
@@ -217,31 +205,25 @@ def test_a_mistake_is_one_sentence(workplace, words, sentence, capsys):
 # ------------------------------------------------------------------------------------ graphs
 
 
-def arrows(token: str, clients: int) -> int:
-    with rules():
-        return len(drawing(token, clients).figure().axes[0].patches)
-
-
 def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
     """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
-    assert arrows(MATRIX, 2) == 2
-    assert arrows("ring", 6) == 0
-    assert arrows("grid+torus~true", 9) == 6
+    for token, clients, arrows in ((MATRIX, 2, 2), ("ring", 6, 0), ("grid+torus~true", 9, 6)):
+        with rules():
+            assert len(drawing(token, clients).figure().axes[0].patches) == arrows
 
 
 @pytest.mark.parametrize("name", PLACES)
-@pytest.mark.parametrize("count", [1, 2, 3, 12, 17])
-def test_every_node_has_a_place_of_its_own(name, count):
-    places = PLACES[name](count)
-    assert places.shape == (count, 2)
-    assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
-    assert len(np.unique(places.round(9), axis=0)) == count
+def test_every_node_has_a_place_of_its_own(name):
+    for count in (1, 2, 3, 12, 17):
+        places = PLACES[name](count)
+        assert places.shape == (count, 2)
+        assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
+        assert len(np.unique(places.round(9), axis=0)) == count
 
 
 def test_a_rectangle_is_as_near_a_square_as_can_be():
-    assert [rectangle(n) for n in (1, 2, 7, 8, 16, 24)] == [
-        (1, 1), (1, 2), (1, 7), (2, 4), (4, 4), (4, 6),
-    ]  # fmt: skip
+    found = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
+    assert {count: rectangle(count) for count in found} == found
 
 
 # ------------------------------------------------------------------- the stage and the report
@@ -269,7 +251,7 @@ GOSSIP, ALONE = {"name": "gossip_sgd", "label": "gossip"}, {"name": "local", "la
 
 
 @pytest.mark.parametrize("kind", ["partitions", "graphs"])
-def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(workplace, kind):
+def test_all_drawings_are_made_by_one_stage_and_shown_on_the_page(kind):
     """Those that exhibits are about, and no controls; a graph that no method is on has none."""
     out = Path(f"reports/tiny/{kind}")
     if kind == "partitions":

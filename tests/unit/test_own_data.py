@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import replace
 from functools import wraps
@@ -13,7 +12,6 @@ import pytest
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
-from fedrepro.data.partition_files import build_partition, read_partition, write_partition
 from fedrepro.data.prepared import load_prepared
 from fedrepro.data.user_data import OwnExamples, read_csv_examples, read_npz, split_by_class
 from fedrepro.stages.data import prepare
@@ -55,8 +53,7 @@ def test_a_csv_is_read_in_its_order(csv):
     found = of_csv(csv(GOOD))
     assert found.x.dtype == np.float32
     assert found.x.tolist() == np.float32([[1, 2], [3.5, -4], [5, 6e-3]]).tolist()
-    assert found.y.tolist() == [0, 1, 0]
-    assert found.classes == ("x", "y")
+    assert (found.y.tolist(), found.classes) == ([0, 1, 0], ("x", "y"))
     found = of_csv(csv("a,kind\n1,10\n2,9\n3,10\n4,-1\n"))  # whole numbers in their order
     assert (found.y.tolist(), found.classes) == ([2, 1, 2, 0], ("-1", "9", "10"))
 
@@ -73,30 +70,27 @@ def test_ends_of_lines_empty_lines_and_separators_do_not_matter(csv, ends):
 
 @pytest.mark.parametrize("other", ["1.0", "01", "+1", " 1 ", "1e0", "1.000e+00"])
 def test_one_number_is_one_class_however_it_is_written(csv, npz, other):
-    found = of_csv(csv(f"a,kind\n1,1\n2,{other}\n3,10\n"))
-    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
-    found = read_npz(npz(x=X, y=["1", other, "10"]))
-    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
+    file, arrays = csv(f"a,kind\n1,1\n2,{other}\n3,10\n"), npz(x=X, y=["1", other, "10"])
+    for found in (of_csv(file), read_npz(arrays)):
+        assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("1", "10"))
 
 
 def test_a_column_that_counts_lines_is_said(csv):
-    lines = "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9))
-    found = of_csv(csv("id,kind,a\n" + lines))
-    assert len(found.notes) == 1
-    assert "column 'id'" in found.notes[0]
+    found = of_csv(csv("id,kind,a\n" + "".join(f"{i},{i % 2},{i % 3}\n" for i in range(9))))
+    (note,) = found.notes
+    assert "column 'id'" in note
     assert "counts its lines" in split_by_class(found, 2).notes[0]
 
 
 @pytest.mark.parametrize("name", ["--5", "٣", 5000 * "9"])
 def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
-    assert set(read_csv_examples(csv(f"a,label\n1,3\n2,{name}\n"), "label").classes) == {"3", name}
+    assert set(of_csv(csv(f"a,kind\n1,3\n2,{name}\n")).classes) == {"3", name}
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("", ["is empty"]),
-        ("\n\n", ["is empty"]),
         ("a,kind\n", ["has no examples"]),
         ("1,2\n3,4\n", ["numbers in its first line, which has to name the columns"]),
         ("a,sort\n1,x\n2,y\n", ["unknown column 'kind'", "known are a, sort"]),
@@ -104,16 +98,12 @@ def test_classes_that_only_look_like_whole_numbers_are_names(csv, name):
         ("kind\nx\ny\n", ["has no column but 'kind'"]),
         ("a,a,kind\n1,2,x\n", ["names a column twice"]),
         ("a,kind\n1,x\n2,y,3\n", ["has 3 fields in line 3, not 2"]),
-        ("a,kind\n1\n", ["has 1 fields in line 2, not 2"]),
         ("a,b,kind\n1,2,x\n3,nan,y\n", ["'nan' in line 3, column 'b'", "not a finite number"]),
         ("b,kind,a\n1,x,2\n3,y,-inf\n", ["'-inf' in line 3, column 'a'", "not a finite number"]),
         ("a,kind\n1,x\n\n1e39,y\n", ["'1e39' in line 4, column 'a'"]),
-        ("a,kind\n1,x\nred,y\n", ["'red' in line 3, column 'a'"]),
-        ("a,kind\n1,x\n,y\n", ["'' in line 3, column 'a'"]),
         ("a,kind\n1,x\n2,x\n", ["has one class, 'x'"]),
         ("a,kind\n1,x\n2, \n", ["1 examples without a class"]),
         (",a,kind\n0,1,x\n1,2,y\n", ["no name for column 1", "write it with index=False"]),
-        ("a,kind,\n1,x,3\n2,y,4\n", ["no name for column 3"]),
         ("Unnamed: 0,a,kind\n0,1,x\n1,2,y\n", ["no name for column 1"]),
         ("a;kind\n5,1;x\n3,2;y\n", ["'5,1' in line 2", "decimals take a point"]),
         ("a,kind\n1,x\n2,NaN\n", ["has the class 'NaN'"]),
@@ -153,8 +143,7 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
     assert (found.x.dtype, found.x.tolist()) == (np.float32, X.tolist())
     assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("a", "b"))
     found = read_npz(npz(x=X.astype(np.uint8), y=np.array([7, 7, 10])))
-    assert found.x.dtype == np.uint8
-    assert (found.y.tolist(), found.classes) == ([0, 0, 1], ("7", "10"))
+    assert (found.x.dtype, found.y.tolist(), found.classes) == (np.uint8, [0, 0, 1], ("7", "10"))
     found = read_npz(npz(x=X, y=[2.0, 1.0, 2.0]))
     assert (found.y.tolist(), found.classes) == ([1, 0, 1], ("1", "2"))
 
@@ -162,10 +151,10 @@ def test_an_npz_keeps_shapes_and_bytes(npz):
 def test_channels_that_may_be_last_are_asked_for(npz):
     """And put first, as networks have them."""
     x = np.arange(2 * 5 * 6 * 3).reshape(2, 5, 6, 3)
-    told(npz(x=x, y=[0, 1]), read_npz, "(2, 5, 6, 3)", "--channels last", "channels='last'")
-    found = read_npz(npz(x=x, y=[0, 1]), channels="last")
-    assert (found.x == x.transpose(0, 3, 1, 2)).all()
-    assert read_npz(npz(x=x, y=[0, 1]), channels="first").x.shape == x.shape
+    path = npz(x=x, y=[0, 1])
+    told(path, read_npz, "(2, 5, 6, 3)", "--channels last", "channels='last'")
+    assert (read_npz(path, channels="last").x == x.transpose(0, 3, 1, 2)).all()
+    assert read_npz(path, channels="first").x.shape == x.shape
     moved = npz(x=x.transpose(0, 3, 1, 2), y=[0, 1])
     assert read_npz(moved).x.shape == (2, 3, 5, 6)
     with pytest.raises(FedreproError, match="must be first or last, not 'middle'"):
@@ -184,7 +173,6 @@ def test_channels_that_may_be_last_are_asked_for(npz):
         ({"x": X, "y": [[0], [1], [0]]}, ["(3, 1): make it whole numbers or text, (N,)"]),
         ({"x": X, "y": [0.5, 1.0, 0.0]}, ["y float64"]),
         ({"x": X, "y": [np.inf, 1.0, 0.0]}, ["y float64"]),
-        ({"x": X, "y": [np.nan, 1.0, 0.0]}, ["y float64"]),
         ({"x": X, "y": np.eye(3)}, ["y float64 (3, 3)", "y.argmax(axis=1)"]),
         ({"x": X, "y": ["a", "nan", "b"]}, ["has the class 'nan'"]),
         ({"x": [1.0, 2.0], "y": [0, 1]}, ["x float64 (2,)"]),
@@ -231,9 +219,8 @@ def test_pixels_get_the_hint_whatever_their_type(npz, dtype):
 
 
 def test_labels_that_leave_an_output_out_are_said(npz):
-    form = DataForm((1,), 4)
     x = np.zeros((3, 1))
-    (said,) = said_of(npz, form, x=x, y=[1, 2, 3])
+    (said,) = said_of(npz, DataForm((1,), 4), x=x, y=[1, 2, 3])
     assert "no example has the label 0" in said
     assert "lowered by 1" in said
     assert not said_of(npz, DataForm((1,), 3), x=x, y=[0, 1, 2])
@@ -262,8 +249,7 @@ def examples(*counts):
 def test_every_example_is_in_one_split_and_every_class_in_proportion():
     given = examples(40, 20)
     found = split_by_class(given, 12, 6)
-    parts = [found.x[split].ravel().tolist() for split in ("train", "validation", "test")]
-    assert sorted(itertools.chain(*parts)) == given.x.ravel().tolist()
+    assert sorted(np.concatenate([*found.x.values()]).ravel()) == given.x.ravel().tolist()
     assert np.bincount(found.y["test"]).tolist() == [8, 4]
     assert np.bincount(found.y["validation"]).tolist() == [4, 2]
     for split, x in found.x.items():
@@ -273,22 +259,20 @@ def test_every_example_is_in_one_split_and_every_class_in_proportion():
 
 def test_labels_that_do_not_count_from_0_are_said():
     x, y = np.zeros((30, 2), np.float32), np.arange(30) % 3
-
-    def notes(*classes):
-        return split_by_class(OwnExamples(x, y, classes), 6).notes
-
-    assert notes("0", "1", "2") == notes("a", "b", "c") == ()
-    assert "the labels are not 0 to 2" in notes("1", "2", "4")[0]
-    assert "1 → 0, 2 → 1, 4 → 2" in notes("1", "2", "4")[0]
+    own = [("0", "1", "2"), ("a", "b", "c"), ("1", "2", "4")]
+    *none, said = (split_by_class(OwnExamples(x, y, classes), 6).notes for classes in own)
+    assert none == [(), ()]
+    assert "the labels are not 0 to 2" in said[0]
+    assert "1 → 0, 2 → 1, 4 → 2" in said[0]
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
-def test_pixels_that_are_not_scaled_are_said(dtype):
-    x = (np.arange(30 * 4).reshape(30, 2, 2) * 2).astype(dtype)
-    given = OwnExamples(x, np.arange(30) % 2, ("a", "b"))
-    assert "scale=255" in split_by_class(given, 6).notes[0]
-    assert not split_by_class(given, 6, scale=255).notes
-    assert not split_by_class(replace(given, x=x // 255), 6).notes
+def test_pixels_that_are_not_scaled_are_said():
+    x = (np.arange(30 * 4).reshape(30, 2, 2) * 2).astype(np.uint8)
+    for pixels in (x, x.astype(np.float32)):
+        given = OwnExamples(pixels, np.arange(30) % 2, ("a", "b"))
+        assert "scale=255" in split_by_class(given, 6).notes[0]
+        assert not split_by_class(given, 6, scale=255).notes
+        assert not split_by_class(replace(given, x=pixels // 255), 6).notes
 
 
 @pytest.mark.parametrize(("test", "validation"), [(0, 0), (60, 0), (30, 30), (-1, 0)])
@@ -305,10 +289,8 @@ def test_an_index_of_pandas_is_no_count_of_a_class(tmp_path):
         read_counts(tmp_path / "counts.csv", [Path("a.pt"), Path("b.pt")], False)
 
 
-def test_one_client_may_hold_it_all(tmp_path, csv, capsys):
-    """From the file to who holds what; and two clients of one example are refused."""
-    lines = "".join(f"{i},{'xy'[i % 2]},{-i}\n" for i in range(20))
-    path = csv("a,kind,b\n" + lines)
+def test_what_is_odd_about_own_data_is_said_and_kept_with_them(tmp_path, csv, capsys):
+    path = csv("a,kind,b\n" + "".join(f"{i},{'xy'[i % 2]},{-i}\n" for i in range(20)))
     digits = components("dataset")["digits"].spec()
 
     def own(raw, **values):
@@ -320,9 +302,3 @@ def test_one_client_may_hold_it_all(tmp_path, csv, capsys):
     assert data.classes == ("x", "y")
     assert "column 'a'" in data.info["notes"][0]
     assert data.info["notes"][0] in capsys.readouterr().err
-    alone = components("partition")["iid"].spec({"clients": 1})
-    write_partition(tmp_path / "p.parquet", build_partition(alone, data, range(1), 0), {})
-    assert [len(rows) for rows in read_partition(tmp_path / "p.parquet", 0).train] == [14]
-    crowd = components("partition")["iid"].spec({"clients": 15})
-    with pytest.raises(FedreproError, match="14"):
-        build_partition(crowd, data, range(1), 0)

@@ -11,9 +11,8 @@ from test_partitions import problems
 
 import fedrepro.components.partitions.dirichlet as dirichlet_module
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
-from fedrepro.data.assignment import UNASSIGNED, TrainingLabels, require_examples
+from fedrepro.data.assignment import UNASSIGNED, require_examples
 from fedrepro.data.partition_files import PartitionIndices, build_partition
 from fedrepro.planning.jobs import Scenario
 
@@ -35,29 +34,13 @@ def counts_of(owner, labels, clients):
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_even_parts_differ_by_one_example_at_most_homogeneous_ones_in_each_class(problem, seed):
     labels, _, clients = problem
-    same = split_of("homogeneous", labels, clients, RngKey(seed)).owner
-    any_class = split_of("iid", labels, clients, RngKey(seed)).owner
+    same, any_class = (
+        split_of(name, labels, clients, RngKey(seed)).owner for name in ("homogeneous", "iid")
+    )
     for rows in (any_class, same, *(same[labels == k] for k in range(labels.max() + 1))):
         assert np.ptp(np.bincount(rows, minlength=clients)) <= 1
-
-
-def test_homogeneous_draws_who_gets_the_remainder():
     drawn = [split_of("homogeneous", np.zeros(10, int), 3, RngKey(s)).owner for s in range(30)]
-    assert {int(np.bincount(owner).argmax()) for owner in drawn} == {0, 1, 2}
-
-
-@given(
-    clients=st.integers(1, 8),
-    least=st.integers(1, 20),
-    alpha=st.floats(0.1, 10),
-    balance=st.booleans(),
-    seed=st.integers(0, 99),
-)
-def test_dirichlet_leaves_no_client_with_less_than_asked(clients, least, alpha, balance, seed):
-    labels = np.arange(600) % 10
-    values = {"alpha": alpha, "min_examples": least, "balance": balance}
-    owner = split_of("dirichlet", labels, clients, RngKey(seed), **values).owner
-    assert np.bincount(owner, minlength=clients).min() >= least
+    assert {int(np.bincount(owner).argmax()) for owner in drawn} == {0, 1, 2}  # the remainder
 
 
 @pytest.mark.parametrize(
@@ -91,10 +74,8 @@ def test_shares_have_the_mean_and_variance_of_the_distribution(name, alpha, tria
 def test_shares_per_client_have_the_expected_counts():
     """Of class k client i expects 1/J; its own q_i has E[q²] as a Dirichlet distribution over K."""
     labels = np.repeat(np.arange(10), 1000)
-    owners = [
-        split_of("dirichlet_clients", labels, 4, RngKey(0, trial=trial), alpha=0.5).owner
-        for trial in range(200)
-    ]
+    keys = [RngKey(0, trial=trial) for trial in range(200)]
+    owners = [split_of("dirichlet_clients", labels, 4, key, alpha=0.5).owner for key in keys]
     shares = np.array([counts_of(owner, labels, 4) for owner in owners]) / 1000
     assert np.mean(shares, axis=(0, 1)) == pytest.approx(np.full(4, 0.25), abs=0.02)
     # a client's examples are even over classes on average, because classes are whole
@@ -215,35 +196,30 @@ def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_o
         return split_of("dirichlet", np.arange(1437) % 10, **given)
 
     before = [drawn(trial) for trial in range(20)]
+    assert min(np.bincount(split.owner, minlength=30).min() for split in before) >= 10
     trial, split = max(enumerate(before), key=lambda item: item[1].redraws)
     assert split.redraws > 3
     assert np.array_equal(drawn(trial, max_redraws=split.redraws).owner, split.owner)
-    with monkeypatch.context() as patch:
-        patch.setattr(dirichlet_module, "BLOCK", 1)
-        for one, again in zip(before, map(drawn, range(20)), strict=True):
-            assert again.redraws == one.redraws
-            assert np.array_equal(again.owner, one.owner)
-    with pytest.raises(FedreproError) as failure:
+    told = rf"{split.redraws} draws of trial {trial} .*`clients` or `min_.* raise `alpha` \(0.2\)"
+    with pytest.raises(FedreproError, match=told):
         drawn(trial, max_redraws=split.redraws - 1)
-    sentence = str(failure.value)
-    assert f"{split.redraws} draws of trial {trial}" in sentence
-    assert "lower `clients` or `min_examples`, or raise `alpha` (0.2)" in sentence
+    monkeypatch.setattr(dirichlet_module, "BLOCK", 1)
+    for one, again in zip(before, map(drawn, range(20)), strict=True):
+        assert again.redraws == one.redraws
+        assert np.array_equal(again.owner, one.owner)
 
 
 @pytest.mark.parametrize(
-    ("name", "labels", "clients", "values", "sentence"),
+    ("name", "clients", "values", "sentence"),
     [
-        ("dirichlet", np.arange(39) % 3, 4, {"min_examples": 10},
-         "cannot give each of 4 clients 10: lower `clients`"),
-        ("quantity_skew", np.arange(600) % 10, 8, {"alpha": 0.01, "max_redraws": 5},
+        ("dirichlet", 4, {"min_examples": 10}, "cannot give each of 4 clients 10: lower `clients`"),
+        ("quantity_skew", 8, {"alpha": 0.01, "max_redraws": 5},
          r"6 draws of trial 0 all left.*raise `alpha` \(0.01\)"),
-        ("labels_each", np.arange(30) % 3, 2, {"each": 4}, "lower `each` to 3"),
-        ("shards", np.arange(30) % 3, 16, {}, "30 training examples cannot be cut into 32 shards"),
-        ("one_class", np.arange(50) % 5, 4, {},
-         "leave out some of the 5 classes: set `clients` to at"),
+        ("labels_each", 2, {"each": 4}, "lower `each` to 3"),
+        ("shards", 16, {}, "30 training examples cannot be cut into 32 shards"),
+        ("one_class", 2, {}, "leave out some of the 3 classes: set `clients` to at"),
         *(
-            ("label_lists", np.arange(30) % 3, 0, {"lists": ["0", text]},
-             f"the list '{text}' {sentence}")
+            ("label_lists", 0, {"lists": ["0", text]}, f"the list '{text}' {sentence}")
             for text, sentence in (
                 ("0-7", "names class 7, but the data have the classes 0 to 2"),
                 ("0-0", "names a class twice"),
@@ -253,13 +229,10 @@ def test_the_draw_that_is_taken_is_the_first_good_one_however_many_are_made_at_o
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_given_is_said_at_once(name, labels, clients, values, sentence):
+def test_what_cannot_be_given_is_said_at_once(name, clients, values, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        split_of(name, labels, clients, RngKey(0), **values)
-
-
-def test_enough_examples_of_each_client_are_no_error():
-    require_examples(examples_of(np.zeros(40, int)), 4, 10)
+        split_of(name, np.arange(30) % 3, clients, RngKey(0), **values)
+    require_examples(examples_of(np.zeros(40, int)), 4, 10)  # which are enough
 
 
 # ----------------------------------------------------------------------- sizes: iid, unlike ones
@@ -300,12 +273,9 @@ def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, 
 
 def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
-    owner = split_of("shards", labels, 100, RngKey(0)).owner
-    assert np.bincount(owner).tolist() == [600] * 100
-    held = classes_of(owner, labels)
-    assert max(map(len, held)) == 2
-    for client in range(100):
-        assert set(np.bincount(labels[owner == client])) <= {0, 300, 600}
+    counts = counts_of(split_of("shards", labels, 100, RngKey(0)).owner, labels, 100)
+    assert counts.sum(0).tolist() == [600] * 100
+    assert set(counts.ravel()) <= {0, 300, 600}
 
 
 def test_one_class_gives_every_client_one_class_and_shares_classes_evenly():
@@ -314,7 +284,6 @@ def test_one_class_gives_every_client_one_class_and_shares_classes_evenly():
     assert classes_of(owner, labels) == [{client % 5} for client in range(12)]
     for sizes in counts_of(owner, labels, 12):
         assert np.ptp(sizes[sizes > 0]) <= 1
-    assert components("partition")["one_class"].spec()["clients"] == 10
 
 
 TABLE_4 = {
@@ -348,18 +317,8 @@ def test_by_label_divides_any_number_of_classes(classes, clients):
     held = classes_of(split_of("by_label", labels, clients, RngKey(0)).owner, labels)
     assert set.union(*held) == set(range(classes))
     if (classes, clients) != (7, 5):
-        assert sum(map(len, held)) == classes
-        assert max(map(len, held)) - min(map(len, held)) <= 1
-
-
-@pytest.mark.parametrize(
-    "lists", [["0-1-2-3-4", "5-6-7-8-9"], ["0-2-3-4-6", "1-5-7-8-9"], ["0-1-2-3-4-5-6-7", "8-9"]]
-)
-def test_label_lists_are_what_p2p_asks_for(lists):
-    labels = np.arange(1000) % 10
-    owner = split_of("label_lists", labels, 0, RngKey(0), lists=lists).owner
-    assert classes_of(owner, labels) == [set(map(int, text.split("-"))) for text in lists]
-    assert owner.min() == 0
+        sizes = list(map(len, held))
+        assert (sum(sizes), np.ptp(sizes) <= 1) == (classes, True)
 
 
 def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
@@ -368,12 +327,13 @@ def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
     table = build_partition(spec, data_of(labels, validation), range(1), 0)
     rows = rows_of(table, 0)
     for split, of, each in (("train", labels, 100), ("validation", validation, 10)):
-        found = [(client, of[i]) for client, s, i in rows if s == split]
-        counts = {(j, k): found.count((j, k)) for j in range(3) for k in range(3)}
-        assert all(counts[j, 2] == 0 for j in range(3))
-        assert (counts[0, 0], counts[1, 0], counts[2, 0]) == (each // 2, 0, each // 2)
-        assert sum(counts[j, 1] for j in range(3)) == each
-        assert max(counts[j, 1] for j in range(3)) <= each // 3 + 1
+        found = np.zeros((3, 3), int)
+        for client, index in ((client, i) for client, s, i in rows if s == split):
+            found[client, of[index]] += 1
+        assert found[:, 0].tolist() == [each // 2, 0, each // 2]
+        assert found[:, 1].sum() == each
+        assert found[:, 1].max() <= each // 3 + 1
+        assert not found[:, 2].any()
     assert Scenario(spec, spec, spec, spec).clients == 3
     assert spec.token == "label_lists+lists~0-1@1@1-0"
 
@@ -401,14 +361,14 @@ def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones():
 
     def held(**values):
         table = build_partition(spec_of("natural", **values), data, range(1, 2), 0)
-        return [sum(j == client for j, _, _ in rows_of(table, 1)) for client in range(20)]
+        return np.bincount([client for client, _, _ in rows_of(table, 1)]).tolist()
 
-    assert held(clients=None, min_examples=18) == [18, 19, 20] + [0] * 17
-    assert held(clients=3, min_examples=5) == [5, 6, 7] + [0] * 17
+    assert held(clients=None, min_examples=18) == [18, 19, 20]
+    assert held(clients=3, min_examples=5) == [5, 6, 7]
     drawn = held(clients=3, min_examples=5, pick="random")
-    assert drawn == sorted(drawn[:3]) + [0] * 17
+    assert len(drawn) == 3
+    assert drawn == sorted(drawn) != [5, 6, 7]
     assert drawn[0] >= 5
-    assert drawn != held(clients=3, min_examples=5)
 
 
 def test_groups_that_are_not_there_are_said():
@@ -445,42 +405,37 @@ def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
     assert np.sqrt(as_in_code.noise) == pytest.approx([0, 0.1 / 3, 0.2 / 3, 0.1])
 
 
-def members(noise):
+TRIAL_2 = RngKey(0, trial=2)
+
+
+def held(noise, inputs, rng=TRIAL_2, split="train"):
+    """Inputs of four clients of 900 training and 100 validation examples each, one by one."""
     rows = np.arange(4000).reshape(4, 1000)
-    return PartitionIndices(list(rows[:, :900]), list(rows[:, 900:]), noise)
+    indices = PartitionIndices(list(rows[:, :900]), list(rows[:, 900:]), noise)
+    return indices.with_feature_noise(inputs, rng, split)
 
 
 def test_inputs_as_held_have_the_variance_of_their_client():
-    inputs = np.full((4000, 20), 0.5, np.float32)
-    noise = np.array([0.0, 0.1, 0.4, 0.9])
-    held = members(noise).with_feature_noise(inputs, RngKey(0, trial=2))
-    assert held.dtype == np.float32
+    inputs, noise = np.full((4000, 20), 0.5, np.float32), np.array([0.0, 0.1, 0.4, 0.9])
+    found = held(noise, inputs)
+    assert found.dtype == np.float32
     assert inputs.min() == inputs.max() == 0.5
-    for client, variance in enumerate(noise):
-        rows = held[client * 1000 : client * 1000 + 900]
-        assert rows.mean() == pytest.approx(0.5, abs=0.03)
-        assert rows.var() == pytest.approx(variance, rel=0.05, abs=1e-12)
-        assert (held[client * 1000 + 900 : (client + 1) * 1000] == 0.5).all()
-    validation = members(noise).with_feature_noise(inputs, RngKey(0, trial=2), "validation")
+    for variance, rows in zip(noise, found.reshape(4, 1000, 20), strict=True):
+        assert rows[:900].mean() == pytest.approx(0.5, abs=0.03)
+        assert rows[:900].var() == pytest.approx(variance, rel=0.05, abs=1e-12)
+        assert (rows[900:] == 0.5).all()
+    validation = held(noise, inputs, split="validation")
     assert validation[900:1000].var() == 0
     assert validation[3900:].var() == pytest.approx(0.9, rel=0.1)
 
 
 def test_noise_is_keyed_by_seed_trial_and_client():
     inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
-    held = members(noise).with_feature_noise(inputs, rng)
-    assert np.array_equal(held, members(noise).with_feature_noise(inputs, rng))
-    one = PartitionIndices(members(noise).train[:1], [], noise[:1]).with_feature_noise(inputs, rng)
-    assert np.array_equal(one[:900], held[:900])
-    assert not np.array_equal(held, members(noise).with_feature_noise(inputs, RngKey(0, trial=2)))
-    assert not np.array_equal(held, members(noise).with_feature_noise(inputs, RngKey(1, trial=1)))
-    assert not np.array_equal(held[:900], held[1000:1900])
-    assert members(None).with_feature_noise(inputs, RngKey(0)) is inputs
-
-
-def test_a_partition_that_leaves_out_examples_says_nobody():
-    examples = TrainingLabels(np.zeros(3, int), 1, np.array([-1, 0, 1], np.int32), ("a", "b"))
-    spec = spec_of("natural", 1)
-    split = spec.component.fn(examples, RngKey(0), **spec.own)
-    assert split.owner.tolist() == [UNASSIGNED, 0, UNASSIGNED]
-    assert split.sizes.tolist() == [1]
+    found = held(noise, inputs, rng)
+    assert np.array_equal(found, held(noise, inputs, rng))
+    alone = PartitionIndices([np.arange(900)], [], noise[:1]).with_feature_noise(inputs, rng)
+    assert np.array_equal(alone[:900], found[:900])
+    for other in (TRIAL_2, RngKey(1, trial=1)):
+        assert not np.array_equal(found, held(noise, inputs, other))
+    assert not np.array_equal(found[:900], found[1000:1900])
+    assert held(None, inputs) is inputs

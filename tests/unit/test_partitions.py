@@ -1,29 +1,37 @@
-"""True of every partition: owners, sizes, repeatable draws, errors in a sentence, a file."""
+"""True of every partition: owners, sizes, draws that repeat, sentences, a file, and its page."""
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from partitioned import NAMES, data_of, fitting, grouped, rows_of, spec_of
+from partitioned import NAMES, data_of, examples_of, fitting, grouped, rows_of, spec_of
 
+from fedrepro.core import registry
 from fedrepro.core.artifacts import read_provenance, read_table, write_table
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.registry import components
+from fedrepro.core.registry import components, parse_token
 from fedrepro.core.rng import RngKey
 from fedrepro.core.spec import Component
-from fedrepro.data.assignment import Assignment, TrainingLabels, distances, skew_of
+from fedrepro.data.assignment import Assignment, distances, skew_of
 from fedrepro.data.partition_files import build_partition, read_partition, write_partition
 from fedrepro.planning.jobs import Scenario
+
+
+def held_by(spec):
+    return Scenario(spec, spec, spec, spec).clients
 
 
 def assume_enough(name, train, spec):
     """Each of a label's clients gets an example of it: elsewhere `labels_each` is refused."""
     if name == "labels_each":
-        assume(np.bincount(train).min() >= Scenario(spec, spec, spec, spec).clients)
+        assume(np.bincount(train).min() >= held_by(spec))
 
 
 # which draw nothing: every example's owner follows from its label or group
@@ -51,11 +59,9 @@ def test_every_example_has_exactly_one_owner_and_every_client_has_examples(name,
     for trial in (1, 2):
         rows = rows_of(table, trial)
         assert rows == sorted(rows)
-        owned = {split: [i for _, s, i in rows if s == split] for split in ("train", "validation")}
-        assert sorted(owned["train"]) == list(range(train.size))
-        assert sorted(owned["validation"]) == list(range(validation.size))
-        expected = Scenario(spec, spec, spec, spec).clients
-        assert {client for client, s, _ in rows if s == "train"} == set(range(expected))
+        for split, labels in (("train", train), ("validation", validation)):
+            assert sorted(i for _, s, i in rows if s == split) == list(range(labels.size))
+        assert {client for client, s, _ in rows if s == "train"} == set(range(held_by(spec)))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "natural"])
@@ -66,11 +72,10 @@ def test_validation_examples_follow_the_training_ones_class_by_class(name, probl
     spec = fitting(name, train, clients)
     assume_enough(name, train, spec)
     table = build_partition(spec, data_of(train, validation), range(1), seed)
-    held = Scenario(spec, spec, spec, spec).clients
-    counts = {split: np.zeros((held, train.max() + 1)) for split in ("train", "validation")}
+    labels = {"train": train, "validation": validation}
+    counts = {split: np.zeros((held_by(spec), train.max() + 1)) for split in labels}
     for client, split, index in rows_of(table, 0):
-        label = (train if split == "train" else validation)[index]
-        counts[split][client, label] += 1
+        counts[split][client, labels[split][index]] += 1
     exact = counts["train"] / counts["train"].sum(0) * counts["validation"].sum(0)
     assert np.abs(counts["validation"] - exact).max() < 1
 
@@ -91,12 +96,10 @@ def test_a_trial_depends_on_seed_and_trial_alone(name):
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in FIXED])
 def test_which_examples_of_a_class_a_client_holds_is_drawn(name):
     """Not the first ones of the file for the first client."""
-    labels = np.repeat([0, 1], 500)
-    spec = spec_of(name, 2, **({"each": 1} if name == "shards" else {}))
-    if name == "shards":
-        labels = np.repeat([0, 1], [600, 400])
-    examples = TrainingLabels(labels, 2, np.full(1000, -1, np.int32))
-    owner = spec.component.fn(examples, RngKey(0), **spec.own).owner
+    shards = name == "shards"
+    labels = np.repeat([0, 1], [600, 400] if shards else 500)
+    spec = spec_of(name, 2, **({"each": 1} if shards else {}))
+    owner = spec.component.fn(examples_of(labels), RngKey(0), **spec.own).owner
     index = np.flatnonzero(labels == 0)
     first, second = (index[owner[index] == client] for client in (0, 1))
     assert first.min() < second.max()
@@ -110,29 +113,18 @@ def test_a_written_partition_is_read_back(name, tmp_path):
     table = build_partition(spec, grouped(train, validation), range(5, 7), 0)
     path = tmp_path / "partition.parquet"
     write_partition(path, table, {"seed": 0})
-    stored = read_table(path, "partition")
-    assert [(f.name, str(f.type)) for f in stored.schema] == [
-        ("trial", "int32"),
-        ("client", "int32"),
-        ("split", "string"),
-        ("index", "int32"),
-    ]
-    assert read_provenance(stored)["seed"] == 0
-    assert len(read_provenance(stored)["redraws"]) == 2
+    source = read_provenance(read_table(path, "partition"))
+    assert (source["seed"], len(source["redraws"])) == (0, 2)
     members = read_partition(path, 6)
-    expected: dict[str, list[list[int]]] = {
-        split: [[] for _ in range(members.clients)] for split in ("train", "validation")
-    }
-    for client, split, index in rows_of(table, 6):
-        expected[split][client].append(index)
-    assert [rows.tolist() for rows in members.train] == expected["train"]
-    assert [rows.tolist() for rows in members.validation] == expected["validation"]
+    rows = rows_of(table, 6)
+    for split, found in (("train", members.train), ("validation", members.validation)):
+        own = [[i for j, s, i in rows if (j, s) == (k, split)] for k in range(members.clients)]
+        assert [held.tolist() for held in found] == own
     counts = members.label_counts(train, 4)
-    assert counts.shape == (members.clients, 4)
     assert counts.tolist() == [
-        [sum(train[i] == k for i in rows) for k in range(4)] for rows in expected["train"]
+        np.bincount(train[own], minlength=4).tolist() for own in members.train
     ]
-    assert read_provenance(stored)["skew"][1] == asdict(skew_of(counts))
+    assert source["skew"][1] == asdict(skew_of(counts))
     assert (members.noise is not None) == (name == "feature_noise")
     with pytest.raises(FedreproError, match="has no trial 4"):
         read_partition(path, 4)
@@ -146,11 +138,10 @@ def test_more_clients_than_examples_is_said(name):
         build_partition(spec_of(name, 31), data_of(np.arange(30) % 3), range(1), 0)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_class_that_no_client_could_learn_is_named(name):
+def test_a_class_that_no_client_could_learn_is_named():
     data = data_of(np.repeat([0, 2], 20), classes=4)
     with pytest.raises(FedreproError, match="no training example of class 1, 3"):
-        build_partition(spec_of(name, 2), data, range(1), 0)
+        build_partition(spec_of("iid", 2), data, range(1), 0)
 
 
 # ------------------------------------------------------------------------------------- skew
@@ -190,12 +181,9 @@ def test_a_partition_that_leaves_a_client_empty_is_refused():
     def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
-    four = {"clients": lambda values: 4}
-    spec = Component("partition", "lopsided", 1, lopsided, four).spec()
-    with pytest.raises(
-        FedreproError,
-        match=r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4",
-    ):
+    spec = Component("partition", "lopsided", 1, lopsided, {"clients": lambda values: 4}).spec()
+    told = r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4"
+    with pytest.raises(FedreproError, match=told):
         build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
 
 
@@ -205,6 +193,40 @@ def test_a_file_with_a_client_without_examples_is_damaged(tmp_path):
     write_table(path, rows, "partition", {"trials": [0]})
     with pytest.raises(FedreproError, match="a client of trial 0 has no training examples"):
         read_partition(path, 0)
-    write_table(path, rows, "metrics", {})
-    with pytest.raises(FedreproError, match="holds metrics, but partition was expected"):
-        read_partition(path, 0)
+
+
+# ------------------------------------------------------------------------- docs/partitions.md
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "partitions.md").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_partition_is_on_the_page_with_a_drawing_and_a_token(name):
+    section = re.split(r"\n##+ ", PAGE.split(f"\n### {name}\n")[1])[0]
+    figure = re.search(r"!\[.+\]\((figures/[\w.-]+)\)", section)
+    assert figure
+    assert 0 < (DOCS / figure[1]).stat().st_size < 200_000
+    assert parse_token("partition", section.split("`")[-2]).name == name
+
+
+def test_tokens_on_the_page_are_canonical():
+    for token in re.findall(r"`(\w+\+[\w+~@.-]+)`", PAGE):
+        assert parse_token("partition", token).token == token
+
+
+def test_the_partition_that_the_page_adds_works():
+    code = PAGE.split("a-file-of-ones-own):\n\n")[1].split("\n- `examples`")[0]
+    components("partition")
+    labels = np.arange(2000) % 10
+    try:
+        exec(textwrap.dedent(code), {"__name__": __name__})
+        spec = parse_token("partition", "main_class+clients~5+share~0.8")
+        table = build_partition(spec, data_of(labels, labels[:100]), range(2), 0)
+    finally:
+        del registry._found["partition"]["main_class"]
+    for trial in (0, 1):
+        rows = [(client, i) for client, split, i in rows_of(table, trial) if split == "train"]
+        assert sorted(i for _, i in rows) == list(range(2000))
+        own = np.mean([labels[i] % 5 == client for client, i in rows])
+        assert own == pytest.approx(0.8 + 0.2 / 5, abs=0.03)

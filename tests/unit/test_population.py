@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -73,14 +74,15 @@ def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
     assert many[client % 999] == len(MADE.examples(client % 999)[1]) >= 9
 
 
+def arrays_of(spec):
+    return spec.component.make(Arrays, Path(), **spec.values)
+
+
 def test_the_clients_that_are_kept_are_those_that_are_made():
-    spec = synthetic(clients=7)
-    kept = spec.component.make(Arrays, Path(), **spec.values)
-    for split in ("train", "test"):
-        for client in range(7):
-            own = kept.groups[split] == client
-            made = MADE.examples(client, split)
-            assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
+    kept = arrays_of(synthetic(clients=7))
+    for split, client in product(("train", "test"), range(7)):
+        own, made = kept.groups[split] == client, MADE.examples(client, split)
+        assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
 def test_examples_have_the_printed_distribution():
@@ -152,21 +154,17 @@ OWN |= {f"{name}_streaming": {"steps": 2} for name in STEPS}
 def test_every_method_in_rounds_does_the_same_with_clients_that_are_made(name):
     """The bytes of its state, with the clients' examples made or all in memory."""
     item, own = METHODS[name], population(8)
-    held = own.train
-    there = ClientData(everybody(8), [held[j] for j in range(8)])
-    x, y = MADE.examples(99)
-    info = ClientInfo(
-        problem().info.training,
-        example_counts=held.sizes,
-        label_counts=own.label_counts(10),
-        validation_inputs=x,
-        validation_labels=y,
-    )
+    held, (x, y) = own.train, MADE.examples(99)
+    known = {"example_counts": held.sizes, "label_counts": own.label_counts(10)}
+    known |= {"validation_inputs": x, "validation_labels": y}
     values = {k: v for k, v in {**FEW, **OWN.get(name, {})}.items() if k in item.params}
     found = []
-    for data in (there, ClientData(made_of(8), held)):
-        buffer = io.BytesIO()
-        state = states(item.fn(**values), clients_of(data), replace(info))[-1]
+    for data in (
+        ClientData(everybody(8), [held[j] for j in range(8)]),
+        ClientData(made_of(8), held),
+    ):
+        info, buffer = ClientInfo(problem().info.training, **known), io.BytesIO()
+        state = states(item.fn(**values), clients_of(data), info)[-1]
         torch.save(to_plain(normalized(state)), buffer)
         found.append(buffer.getvalue())
     assert found[0] == found[1]
@@ -214,15 +212,15 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
 
 
 def prepared_in(folder, spec):
-    write_prepared(folder, spec.component.make(Arrays, Path(), **spec.values), spec, {})
+    write_prepared(folder, arrays_of(spec), spec, {})
     return load_prepared(folder)
 
 
 def run(folder, dataset, partition, method):
     """What stages write of a method in rounds, and of the local models of some clients."""
     scenario = ["--dataset", dataset, "--model", "logistic", "--training", "sgd+epochs~1"]
-    words = [*divided(folder, partition, "0", dataset), *scenario[2:]]
-    out = ["--global-model", folder / "g", "--timings", folder / "t", "--out", folder / "m"]
+    words = [*divided(folder, partition, "0", dataset), *scenario[2:], "--timings", folder / "t"]
+    out = ["--global-model", folder / "g", "--out", folder / "m"]
     assert stage("federate", *words, "--method", method, *out) == 0
     assert stage("train", *words, "--clients", "3-8", "--out", folder / "local") == 0
     weights = load_state(folder / "g")["trials"]["0"]["tensors"].values()
@@ -254,10 +252,9 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     path = tmp_path / "p.parquet"
     write_partition(path, partition_table_of(synthetic(), partition, prepared, range(1), 0), {})
     members = read_members(path, 0, synthetic(), partition)
-    assert members.population is not None
-    ends = members.population.all_rows.ends
-    assert members.public.tolist() == list(range(ends[100], ends[100] + 15))
-    assert members.server_validation.tolist() == list(range(ends[100] + 15, ends[100] + 55))
+    first = members.population.all_rows.ends[100]
+    assert members.public.tolist() == list(range(first, first + 15))
+    assert members.server_validation.tolist() == list(range(first + 15, first + 55))
     own = TrialData(prepared, members, RngKey(0), "cpu")
     split = own.splits(["server_validation", "public"])
     x = np.concatenate([MADE.examples(100 + k)[0] for k in range(6)])
@@ -272,23 +269,23 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
 
 
 def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
-    assert population_of(synthetic(), natural(30)) is None
-    assert population_of(synthetic(), natural(None)) is None
-    assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
     several = components("partition")["dirichlet"].spec({"clients": 50})
-    assert population_of(synthetic(), several) is None
+    for partition in (natural(30), natural(None), several):
+        assert population_of(synthetic(), partition) is None
+    assert population_of(parse_token("dataset", "digits"), natural(10**6)) is None
     prepared = prepared_in(tmp_path, synthetic())
     plain = build_partition(natural(30), prepared, range(1), 0)
     assert plain.equals(partition_table_of(synthetic(), natural(30), prepared, range(1), 0))
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"pick": "random"}, {"min_examples": 20}, {"validation_at": "clients", "validation": 10}],
-)
-def test_what_would_look_at_all_clients_is_refused(values):
-    with pytest.raises(FedreproError, match=f"'{next(iter(values))}' would look at all of them"):
-        population_of(synthetic(), natural(31, **values))
+def test_what_would_look_at_all_clients_is_refused():
+    for name, more in (
+        ("pick", {"pick": "random"}),
+        ("min_examples", {"min_examples": 20}),
+        ("validation_at", {"validation_at": "clients", "validation": 10}),
+    ):
+        with pytest.raises(FedreproError, match=f"'{name}' would look at all of them"):
+            population_of(synthetic(), natural(31, **more))
 
 
 # ----------------------------------------------------------------- the partition of real data
@@ -304,17 +301,14 @@ print(peak() - before)
 """
 
 
+@pytest.mark.nightly
 def test_a_partition_is_read_into_few_bytes_a_client(tmp_path):
     """What a further client costs is its rows and where they end; an array takes 112 bytes."""
     took = []
     for clients in (500_000, 1_500_000):
-        path, many = tmp_path / f"{clients}.parquet", 2 * clients
-        columns = {
-            "trial": np.zeros(many, np.int32),
-            "client": np.repeat(np.arange(clients, dtype=np.int32), 2),
-            "split": pa.array(["train"]).take(pa.array(np.zeros(many, np.int8))),
-            "index": np.arange(many, dtype=np.int32),
-        }
+        path, rows = tmp_path / f"{clients}.parquet", np.arange(2 * clients, dtype=np.int32)
+        split = pa.array(["train"]).take(pa.array(0 * rows))
+        columns = {"trial": 0 * rows, "client": rows // 2, "split": split, "index": rows}
         write_table(path, columns, "partition", {"trials": [0]})
         words = [sys.executable, "-c", PEAK + READS, str(path)]
         took.append(int(subprocess.run(words, capture_output=True, check=True).stdout))

@@ -17,6 +17,7 @@ import wave
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from memory import PEAK
 from mirror import MIRROR, TABLE, link_plain, needs_mirror, real_arrays, without_xz
@@ -56,12 +57,9 @@ def test_fashion_mnist_is_what_was_published() -> None:
 
     folder = MIRROR / "fashion-mnist"
     arrays = real_arrays("fashion_mnist")
-    images = read_idx(folder / "train-images-idx3-ubyte.gz")
     assert sizes("fashion_mnist") == [60_000, 0, 10_000]
-    assert arrays.y["train"][0] == 9
-    assert arrays.classes[9] == "ankle boot"
-    assert arrays.x["train"][0].mean() == images[0].mean()
-    assert np.array_equal(arrays.x["train"], images)
+    assert arrays.classes[arrays.y["train"][0]] == "ankle boot"
+    assert np.array_equal(arrays.x["train"], read_idx(folder / "train-images-idx3-ubyte.gz"))
     assert np.array_equal(arrays.y["test"], read_idx(folder / "t10k-labels-idx1-ubyte.gz"))
     assert np.bincount(arrays.y["train"]).tolist() == [6000] * 10
 
@@ -72,30 +70,24 @@ def test_cifar10_is_what_was_published() -> None:
     first = pickle.loads(member(archive, "cifar-10-batches-py/data_batch_1"), encoding="bytes")
     assert sizes("cifar10") == [50_000, 0, 10_000]
     assert arrays.shape == (3, 32, 32)
-    assert arrays.y["train"][0] == first[b"labels"][0] == 6
-    assert arrays.classes[6] == "frog"
-    assert arrays.x["train"][0].mean() == first[b"data"][0].mean()
+    assert arrays.classes[arrays.y["train"][0]] == "frog"
     assert np.array_equal(arrays.x["train"][:10_000].reshape(-1, 3072), first[b"data"])
     assert arrays.y["train"][:10_000].tolist() == first[b"labels"]
-    assert np.bincount(arrays.y["train"]).tolist() == [5000] * 10
-    assert np.bincount(arrays.y["test"]).tolist() == [1000] * 10
+    for split, count in (("train", 5000), ("test", 1000)):
+        assert np.bincount(arrays.y[split]).tolist() == [count] * 10
 
 
 def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> None:
     """From a tar; what unpacking takes is held to its bound by test_archive."""
-    (tmp_path / "raw").mkdir()
+    for name in ("raw", "config"):
+        (tmp_path / name).mkdir()
     (plain,) = (path.resolve() for path in link_plain("cifar10", tmp_path / "raw").iterdir())
-    rows = list(csv.DictReader(TABLE.open()))
+    table = pd.read_csv(TABLE, dtype=str, keep_default_na=False)
+    (at,) = table.index[(table["name"] == "cifar10") & (table["form"] == "repacked")]
     with plain.open("rb") as file:
         digest = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
-    for row in rows:
-        if (row["name"], row["form"]) == ("cifar10", "repacked"):
-            row |= {"checksum": digest, "bytes": str(plain.stat().st_size)}
-    (tmp_path / "config").mkdir()
-    with (tmp_path / "config/datasets.csv").open("w") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
+    table.loc[at, ["checksum", "bytes"]] = digest, str(plain.stat().st_size)
+    table.to_csv(tmp_path / "config/datasets.csv", index=False)
     code = (
         PEAK + "from pathlib import Path\n"
         "from fedrepro.core.registry import parse_token; from fedrepro.stages import data\n"
@@ -149,22 +141,17 @@ def test_a_photograph_of_ham10000_is_what_another_decoder_reads() -> None:
 
 
 def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
-    arrays = real_arrays(SMALL_HAM)
+    arrays, plain = real_arrays(SMALL_HAM), real_arrays(PLAIN_HAM)
     lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
     assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
     for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
         assert np.bincount(arrays.y[split]).tolist() == [count] * 7
-    plain = real_arrays(PLAIN_HAM)
-    for split in SPLITS:
         # the lesions are split before anything is drawn from them
         assert set(arrays.group(split)) <= set(plain.group(split))
         share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
         assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
-
-
-def test_copies_of_a_photograph_are_changed_ones() -> None:
-    arrays = real_arrays(SMALL_HAM)
     df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
+    # copies of a photograph are changed ones
     assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
     assert 40 < df.mean() < 220
 
@@ -195,7 +182,6 @@ def slow_spectrogram(clip: bytes) -> np.ndarray:
 
 def test_speech_commands_are_the_mirrors_clips_split_by_speaker() -> None:
     arrays = real_arrays("speech_commands")
-    assert sum(sizes("speech_commands")) == 1150
     assert sum(np.bincount(arrays.y[split]) for split in SPLITS).tolist() == [115] * 10
     speakers = [set(arrays.group(split).tolist()) for split in SPLITS]
     assert sum(map(len, speakers)) == len(set.union(*speakers)) == len(arrays.group_names) == 215
@@ -246,7 +232,7 @@ def test_windows_move_by_one_character_and_begin_with_line_breaks() -> None:
     arrays = real_arrays("shakespeare")
     role = arrays.group_names.index("macbeth/MACBETH")
     for split in ("train", "test"):
-        rows = np.flatnonzero(arrays.group(split) == role)
+        rows = arrays.group(split) == role
         x, y = arrays.x[split][rows], arrays.y[split][rows]
         assert np.array_equal(x[1:, :-1], x[:-1, 1:])
         assert np.array_equal(x[1:, -1], y[:-1])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import wraps
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -36,65 +38,49 @@ def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_and_a_graph():
+def test_a_model_a_graph_and_features(monkeypatch):
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
     with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
         weights_of(returning("graph", "ring", None), 1, RngKey(0))
-
-
-def test_features(monkeypatch):
     spec = returning("feature", "centred", None)
     monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
     with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):
         represent(None, "centred")
 
 
-@pytest.mark.parametrize("made", [{}, [], [None], "model", np.zeros(2)])
-def test_a_one_shot_method(made):
-    with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
-        require_models(made, components("method")["average"].spec(), problem().models)
+AVERAGE = components("method")["average"].spec()
 
 
-def test_a_one_shot_method_may_leave_a_setting_out():
-    average, local = components("method")["average"].spec(), problem().models
+def test_a_one_shot_method_returns_models_or_leaves_a_setting_out():
+    local = problem().models
+    for made in ({}, [], [None], "model", np.zeros(2)):
+        with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
+            require_models(made, AVERAGE, local)
     model = GlobalModel(local.model, local.tensors)
     for made in (None, model, [model, model]):
-        require_models(made, average, local)
+        require_models(made, AVERAGE, local)
 
 
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        (lambda own: own[0], r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+\)"),
-        (lambda own: own[:, :, None], r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
-        (lambda own: None, "no 'weight0'"),
-        (torch.from_numpy, "'weight0' as a Tensor: let it be a NumPy array"),
-        (lambda own: own.tolist(), "'weight0' as a list: let it be a NumPy array"),
+        (lambda w: {"weight0": w[0]}, r"'weight0' of shape \(\d+, \d+\): let it be \(m, \d+, \d+"),
+        (lambda w: {"weight0": w[:, :, None]}, r"'weight0' of shape \(\d+, \d+, 1, \d+\)"),
+        (lambda w: {"weight0": None}, "no 'weight0'"),
+        (lambda w: {"weight0": torch.from_numpy(w)}, "'weight0' as a Tensor: let it be a NumPy ar"),
+        (lambda w: {"weight0": w.tolist()}, "'weight0' as a list: let it be a NumPy array"),
+        (lambda w: {"scale": np.ones(1)}, "'scale', which its model lacks"),
+        (lambda w: {"weight0": w[:0]}, r"no network \(m = 0\)"),
+        (lambda w: {"bias0": w[:1, 0]}, r"'bias0' of shape \(1, \d+\)"),
     ],
 )
 def test_tensors_of_another_form(change, told):
     local = problem().models
-    tensors = {k: v for k, v in local.tensors.items() if k != "weight0"}
-    if (made := change(local.tensors["weight0"])) is not None:
-        tensors["weight0"] = made
-    model, average = GlobalModel(local.model, tensors), components("method")["average"].spec()
+    tensors = local.tensors | change(local.tensors["weight0"])
+    tensors = {name: value for name, value in tensors.items() if value is not None}
     with pytest.raises(FedreproError, match=f"method 'average' returns {told}"):
-        require_models(model, average, local)
-
-
-def test_tensors_of_other_names_or_numbers_of_networks():
-    local, average = problem().models, components("method")["average"].spec()
-    with pytest.raises(FedreproError, match="returns 'scale', which its model lacks"):
-        require_models(
-            GlobalModel(local.model, {**local.tensors, "scale": np.ones(1)}), average, local
-        )
-    none = {name: value[:0] for name, value in local.tensors.items()}
-    with pytest.raises(FedreproError, match=r"returns no network \(m = 0\)"):
-        require_models(GlobalModel(local.model, none), average, local)
-    fewer = {**local.tensors, "bias0": local.tensors["bias0"][:1]}
-    with pytest.raises(FedreproError, match=r"returns 'bias0' of shape \(1, \d+\)"):
-        require_models(GlobalModel(local.model, fewer), average, local)
+        require_models(GlobalModel(local.model, tensors), AVERAGE, local)
 
 
 def worked_with(error):
@@ -103,11 +89,9 @@ def worked_with(error):
     def fails(*_, **__):
         raise error
 
-    setting, own = components("method")["average"].spec(), problem()
-    fn = wraps(setting.component.fn)(fails)
-    setting = replace(setting, component=replace(setting.component, fn=fn))
-    costly = SharedPreparation(None, own.models, own.info, RngKey(0))
-    return run_setting(setting, costly)
+    own, fn = problem(), wraps(AVERAGE.component.fn)(fails)
+    setting = replace(AVERAGE, component=replace(AVERAGE.component, fn=fn))
+    return run_setting(setting, SharedPreparation(None, own.models, own.info, RngKey(0)))
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError("Singular matrix"), OverflowError("34")])
@@ -133,26 +117,10 @@ def test_a_mistake_in_a_method_stops():
     ],
 )
 def test_a_method_in_rounds(begun, done, told):
-    class Forgetful:
-        rounds = 2
-
-        def init(self, clients, info, rng):
-            return begun
-
-        def round(self, state, clients, info, rng):
-            return done
-
-    given = problem()
-
-    class Judge:
-        clients = given.clients
-        made = Forgetful()
-
-    class Keeper:
-        def load(self):
-            return None
-
-    method = components("method")["fedavg"].spec()
-    trial = TrialRounds(method, Judge(), given.info, None, {})
+    given, forgetful, keeper = problem(), Mock(rounds=2), Mock()
+    forgetful.init.return_value, forgetful.round.return_value = begun, done
+    keeper.load.return_value = None
+    judge = SimpleNamespace(clients=given.clients, made=forgetful)
+    trial = TrialRounds(components("method")["fedavg"].spec(), judge, given.info, None, {})
     with pytest.raises(FedreproError, match=told):
-        trial.run(RngKey(0), Keeper())
+        trial.run(RngKey(0), keeper)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -57,16 +58,16 @@ def test_nothing_makes_temporary_folders_of_its_own():
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
     (place / f"{PREFIX}file").write_text("x")
-    (place / "elsewhere").mkdir()
+    for name in ("elsewhere", f"{PREFIX}theirs"):
+        (place / name).mkdir()
     (place / f"{PREFIX}link").symlink_to("elsewhere")
-    (place / f"{PREFIX}theirs").mkdir()
-    before = sorted(os.listdir(place))
+    before = set(os.listdir(place))
     with monkeypatch.context() as other:
         other.setattr(temporary_folders.os, "getuid", lambda: os.geteuid() + 1)
         remove_left()
-    assert sorted(os.listdir(place)) == before
+    assert set(os.listdir(place)) == before
     remove_left()
-    assert sorted(os.listdir(place)) == [name for name in before if not name.endswith("theirs")]
+    assert set(os.listdir(place)) == before - {f"{PREFIX}theirs"}
 
 
 @pytest.mark.parametrize("moment", ["before it is opened", "before it is locked"])
@@ -93,9 +94,7 @@ def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
 
 
 def test_without_a_place_there_is_a_sentence(monkeypatch):
-    def full(**_given):
-        raise OSError(28, "No space left on device")
-
+    full = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(tempfile, "mkdtemp", full)
     with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
         pass
@@ -105,8 +104,7 @@ def test_no_file_stays_open_and_it_may_be_elsewhere(place):
     def opened():
         return len(os.listdir("/proc/self/fd"))
 
-    (place / "beside").mkdir()
-    (place / f"beside/{PREFIX}left").mkdir()
+    (place / f"beside/{PREFIX}left").mkdir(parents=True)
     before = opened()
     for _ in range(3):
         with temporary_folder(place / "beside") as own:
