@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 import pytest
 from jobs import divided, stage
 from killed import killed_after
-from problems import peers_of, problem
+from problems import peers_of, problem, unwell
 
 from fedrepro.api import Report
 from fedrepro.core.artifacts import read_table
@@ -20,8 +19,7 @@ from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
-from fedrepro.numbers.model_evaluation import calibration_error, scored, spreads, strange
-from fedrepro.training.federation.clients import GraphNodes
+from fedrepro.numbers.model_evaluation import calibration_error, scored, strange
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]
@@ -62,8 +60,7 @@ def final(out):
 def values(rows, metric, split, node=None):
     """In trial 0, of a node or of all."""
     own = rows[(rows["metric"] == metric) & (rows["split"] == split) & (rows["trial"] == 0)]
-    own = own[own["client"].isna()] if node is None else own[own["client"] == node]
-    return own["value"].to_numpy()
+    return own[own["client"].isna() if node is None else own["client"] == node]["value"].to_numpy()
 
 
 # ---------------------------------------------------------------------------- what is recorded
@@ -82,10 +79,20 @@ def test_numbers_of_all_are_the_mean_and_the_worst_of_the_nodes(done, belief, me
 def test_the_headline_is_the_belief_before(done):
     rows = frame_of(done)
     for node in (None, 0, 3):
-        assert np.array_equal(
-            values(rows, "accuracy", "test", node), values(rows, "accuracy", "before", node)
+        test, before, after = (
+            values(rows, "accuracy", split, node) for split in ("test", "before", "after")
         )
-    assert not np.array_equal(values(rows, "accuracy", "test"), values(rows, "accuracy", "after"))
+        assert np.array_equal(test, before)
+        assert not np.array_equal(test, after)
+
+
+def kept_by(out):
+    return from_plain(load_state(out / "n")["trials"]["0"])
+
+
+def examples_of(digits):
+    prepared = load_prepared(digits[digits.index("--data") + 1])
+    return prepared.inputs("test"), prepared.labels("test")
 
 
 def logits_of(nodes, node, x):
@@ -95,10 +102,8 @@ def logits_of(nodes, node, x):
 
 def test_what_is_kept_predicts_as_was_measured(done, digits):
     """By plain NumPy, from the file of what nodes go on with."""
-    prepared = load_prepared(digits[digits.index("--data") + 1])
-    x, labels = prepared.inputs("test"), prepared.labels("test")
-    nodes = from_plain(load_state(done / "n")["trials"]["0"])
-    rows = final(done)
+    x, labels = examples_of(digits)
+    nodes, rows = kept_by(done), final(done)
     confusions = frame_of(done, "c", "confusion").query("trial == 0 and belief == 'after'")
     for node in range(CLIENTS):
         logits = logits_of(nodes, node, x)
@@ -116,11 +121,11 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
 
 def test_other_splits_have_each_node_and_the_mean_over_them(done):
     rows = final(done)
-    assert 0 < values(rows, "accuracy", "train")[0] < 1
+    (mean,) = values(rows, "accuracy", "train")
     each = [values(rows, "accuracy", "train", node)[0] for node in range(CLIENTS)]
     assert len(set(each)) > 1
-    assert values(rows, "accuracy", "train")[0] == pytest.approx(np.mean(each))
-    assert values(rows, "accuracy_clients", "train")[0] > values(rows, "accuracy", "train")[0]
+    assert mean == pytest.approx(np.mean(each))
+    assert 0 < mean < values(rows, "accuracy_clients", "train")[0]
 
 
 def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
@@ -133,35 +138,14 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
 
 
-def small_network(kind):
-    return network_of(components("model")[kind].spec({"hidden": [3]}), (2,), 2)
-
-
-def test_spreads_are_quantiles_of_the_softplus_of_what_is_trained():
-    """Softplus of 0 is log 2, and of a large number the number itself."""
-    network = small_network("variational_mlp")
-    own = {
-        name: np.full(item.shape, 0.0 if item.role == "spread" else 77.0, np.float32)
-        for name, item in network.parameters.items()
-    }
-    assert list(spreads(network, own).values()) == [pytest.approx(math.log(2))] * 3
-    wide = {name: value + 50 for name, value in own.items()}
-    assert list(spreads(network, wide).values()) == [pytest.approx(50)] * 3
-    assert spreads(small_network("mlp"), {}) == {}
-
-
 def test_the_first_node_that_is_not_finite_is_named_with_what_of_it():
-    network = small_network("variational_mlp")
+    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
     whole = {n: np.zeros((4, *i.shape), np.float32) for n, i in network.parameters.items()}
     assert strange(network, whole) is None
-    roles = {item.role == "spread": name for name, item in network.parameters.items()}
-    for spread, word in ((True, "spread"), (False, "mean")):
-        value = whole[roles[spread]].copy()
+    for name, word in (("weight0_spread", "spread"), ("weight0", "mean")):
+        value = whole[name].copy()
         value[2].flat[-1], value[3].flat[0] = np.inf, np.nan
-        assert strange(network, whole | {roles[spread]: value}) == (2, word)
-    plain = small_network("mlp")
-    name, item = next(iter(plain.parameters.items()))
-    assert strange(plain, {name: np.full((1, *item.shape), np.nan)}) == (0, "weight")
+        assert strange(network, whole | {name: value}) == (2, word)
 
 
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
@@ -175,9 +159,6 @@ def test_calibration_is_the_gap_between_confidence_and_accuracy():
     assert three["accuracy"] == pytest.approx(2 / 3)
 
 
-# ------------------------------------------------------------------- beliefs over the weights
-
-
 @pytest.fixture(scope="module")
 def variational(digits, tmp_path_factory):
     """A finished run whose beliefs have spreads."""
@@ -188,15 +169,15 @@ def variational(digits, tmp_path_factory):
 
 
 def test_spreads_of_each_node_are_recorded_in_every_measured_round(variational):
-    nodes = from_plain(load_state(variational / "n")["trials"]["0"])
-    spreads = [value for name, value in nodes.items() if name.endswith("_spread")]
+    own = [value for name, value in kept_by(variational).items() if name.endswith("_spread")]
     frame = frame_of(variational)
+    rounds = frame[frame["phase"] == "round"]
     for node in range(CLIENTS):
-        each = np.logaddexp(0, np.concatenate([value[node].ravel() for value in spreads]))
+        each = np.logaddexp(0, np.concatenate([value[node].ravel() for value in own]))
         for metric, share in (("spread_q05", 0.05), ("spread_q50", 0.5), ("spread_q95", 0.95)):
-            found = values(frame[frame["phase"] == "final"], metric, "after", node)
+            found = values(final(variational), metric, "after", node)
             assert found == pytest.approx(np.quantile(each, share), rel=1e-6)
-            assert len(values(frame[frame["phase"] == "round"], metric, "before", node)) == 3
+            assert len(values(rounds, metric, "before", node)) == 3
 
 
 def test_a_belief_is_two_numbers_a_weight_and_predicts_by_draws(variational, digits):
@@ -204,43 +185,37 @@ def test_a_belief_is_two_numbers_a_weight_and_predicts_by_draws(variational, dig
     alone = rows[(rows["trial"] == 0) & rows["split"].isna()].set_index("metric")["value"]
     assert alone["bytes_per_edge"] == 4 * 2 * (64 * 10 + 10 + 10 * 10 + 10)
     assert alone["forward_passes"] == 10
-    prepared = load_prepared(digits[digits.index("--data") + 1])
-    labels = prepared.labels("test")
-    nodes = from_plain(load_state(variational / "n")["trials"]["0"])
+    (x, labels), nodes = examples_of(digits), kept_by(variational)
     for node in range(CLIENTS):
-        logits = logits_of(nodes, node, prepared.inputs("test"))
+        right = logits_of(nodes, node, x).argmax(1) == labels
         found = values(rows, "accuracy_of_means", "after", node)
-        assert found == pytest.approx((logits.argmax(1) == labels).mean())
-    frame = frame_of(variational)
-    assert "accuracy_of_means" not in set(frame[frame["phase"] == "round"]["metric"])
+        assert found == pytest.approx(right.mean())
+    assert "accuracy_of_means" not in set(frame_of(variational).query("phase == 'round'")["metric"])
 
 
 def test_draws_have_the_mean_and_the_spread_of_the_belief():
     spec = components("model")["variational_mlp"].spec({"hidden": [3]})
     network = network_of(spec, (4,), 2)
     tensors = {name: np.full(shape, 0.5, np.float32) for name, shape in network.shapes.items()}
-    drawn = draws_of(network, tensors, 4000, RngKey(0))["weight0"]
+    drawn, again, other = (
+        draws_of(network, tensors, 4000, place)["weight0"]
+        for place in (RngKey(0), RngKey(0), RngKey(0).at(client=1))
+    )
     assert drawn.shape == (4000, 4, 3)
     assert drawn.mean() == pytest.approx(0.5, abs=0.02)
     assert drawn.std() == pytest.approx(np.log1p(np.exp(0.5)), rel=0.02)
-    again = draws_of(network, tensors, 4000, RngKey(0))["weight0"]
-    other = draws_of(network, tensors, 4000, RngKey(0).at(client=1))["weight0"]
     assert np.array_equal(drawn, again)
     assert not np.array_equal(drawn, other)
 
 
-# ---------------------------------------------------------------------------- kill and resume
-
-
-@pytest.mark.parametrize(("after", "graph"), [(1, "ring"), (4, "small_world")])
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(digits, tmp_path, capsys, after, graph):
+def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(digits, tmp_path, capsys):
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    assert peer(digits, whole, graph=graph) == 0
-    with killed_after(after):
-        assert peer(digits, stopped, "--checkpoint-seconds", 0, graph=graph) == 130
+    assert peer(digits, whole, graph="small_world") == 0
+    with killed_after(4):
+        assert peer(digits, stopped, "--checkpoint-seconds", 0, graph="small_world") == 130
     capsys.readouterr()
-    assert peer(digits, stopped, graph=graph) == 0
-    assert f"going on from round {after} of trial-0.pt" in capsys.readouterr().err
+    assert peer(digits, stopped, graph="small_world") == 0
+    assert "going on from round 4 of trial-0.pt" in capsys.readouterr().err
     for name in ("m", "c", "n"):
         assert (whole / name).read_bytes() == (stopped / name).read_bytes()
     assert not (stopped / "checkpoints").exists()
@@ -253,8 +228,8 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert "round 1: gossip_sgd+rounds~8+steps~" in capsys.readouterr().err
     frame = frame_of(tmp_path)
     (stopped,) = set(frame[frame["metric"] == "stopped_at"]["method"])
-    first = frame[(frame["round"] == 1) & (frame["split"] == "server_validation")]
-    scores = first[first["metric"] == "accuracy"].groupby("method")["value"].mean()
+    first = "round == 1 and split == 'server_validation' and metric == 'accuracy'"
+    scores = frame.query(first).groupby("method")["value"].mean()
     assert stopped == scores.idxmin()
     kept = load_state(tmp_path / "n")["trials"]
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
@@ -275,53 +250,45 @@ def test_peers_hear_their_neighbours_and_send_along_edges():
 
 
 def test_training_sends_nothing_and_nobody_averages_over_all():
-    peers = peers_of(problem().clients)
-    made = GOSSIP.fn(rounds=1)
-    start = made.init(peers, None, RngKey(0))["after"]
-    peers.train(start, RngKey(0).at(round=0), epochs=1)
+    peers, place = peers_of(problem().clients), RngKey(0).at(round=0)
+    start = GOSSIP.fn(rounds=1).init(peers, None, RngKey(0))["after"]
+    peers.train(start, place, epochs=1)
     assert peers.ledger.traffic.messages_up == 0
     assert peers.ledger.selected == 4
     with pytest.raises(FedreproError, match="which takes a server"):
-        peers.average(start, RngKey(0).at(round=0), [0.25] * 4, epochs=1)
+        peers.average(start, place, [0.25] * 4, epochs=1)
 
 
 def test_on_a_complete_graph_gossip_is_fedavg_of_all():
     """With equal shares: one round of gossip averages what one round of FedAvg does."""
-    clients = problem().clients
-    peers = peers_of(clients, "complete")
     info = dataclasses.replace(problem().info, example_counts=np.full(4, 60))
-    gossip = GOSSIP.fn(rounds=1)
-    fedavg = components("method")["fedavg"].fn(rounds=1, fraction=1.0)
-    place = RngKey(0).at(round=0)
-    mine, _ = gossip.round(gossip.init(peers, info, RngKey(0)), peers, info, place)
-    theirs, _ = fedavg.round(fedavg.init(clients, info, RngKey(0)), clients, info, place)
+    mine, theirs = (
+        made.round(made.init(clients, info, RngKey(0)), clients, info, RngKey(0).at(round=0))[0]
+        for made, clients in (
+            (GOSSIP.fn(rounds=1), peers_of(problem().clients, "complete")),
+            (components("method")["fedavg"].fn(rounds=1, fraction=1.0), problem().clients),
+        )
+    )
     for name, value in theirs["weights"].items():
         assert np.allclose(mine["after"][name], value, atol=1e-6)
         assert not np.allclose(mine["before"][name], value, atol=1e-3)
 
 
-def test_a_node_whose_training_diverged_goes_on_with_what_it_had(monkeypatch):
-    peers = peers_of(problem().clients)
-    made = GOSSIP.fn(rounds=1)
+def test_a_node_whose_training_diverged_goes_on_with_what_it_had():
+    given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
+    peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
     state = made.init(peers, None, RngKey(0))
-    trained = peers.train(state["after"], RngKey(0).at(round=0), epochs=1)
-    broken = {k: v.copy() for k, v in trained.tensors.items()}
-    for value in broken.values():
-        value[1] = np.nan
-    finite = np.array([True, False, True, True])
-    found = dataclasses.replace(trained, tensors=broken, finite=finite)
-    monkeypatch.setattr(GraphNodes, "train", lambda *args, **kwargs: found)
-    after, _ = made.round(state, peers, None, RngKey(0).at(round=0))
+    trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
+    after, _ = made.round(state, ill, None, place)
     assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
-    assert np.array_equal(after["before"]["weight0"][0], trained.tensors["weight0"][0])
+    assert np.array_equal(after["before"]["weight0"][0], trained[0])
     assert np.isfinite(after["after"]["weight0"]).all()
 
 
-# ----------------------------------------------------------------------------- what is refused
-
-
-class Poisoned(GOSSIP.fn):
+class Faulty(GOSSIP.fn):
     """Its node 2 believes in numbers that are none, from the second round on."""
+
+    said = ("before", "after")
 
     def round(self, state, peers, info, rng):
         new, _ = super().round(state, peers, info, rng)
@@ -329,47 +296,26 @@ class Poisoned(GOSSIP.fn):
             new["after"]["weight1"][2, 0] = np.inf
         return new, Report()
 
-
-class OneBelief(GOSSIP.fn):
-    """Says only what nodes go on with."""
-
     def beliefs(self, state, peers):
-        return {"after": state["after"]}
+        return {name: state[name] for name in self.said}
 
 
 @pytest.mark.parametrize(
-    ("fn", "sentence"),
+    ("said", "sentence"),
     [
         (
-            Poisoned,
+            ("before", "after"),
             "a weight of node 2 in trial 0 is not finite after round 2 (belief after); lower the "
             "learning rate (lr), or check its inputs",
         ),
-        (OneBelief, "the beliefs of method 'mine' are after; name them before and after"),
+        (("after",), "the beliefs of method 'mine' are after; name them before and after"),
     ],
 )
 def test_what_nodes_cannot_believe_is_a_failure_that_says_so(
-    digits, tmp_path, monkeypatch, capsys, fn, sentence
+    digits, tmp_path, monkeypatch, capsys, said, sentence
 ):
-    item = Component("method", "mine", 1, fn, GOSSIP.meta)
+    monkeypatch.setattr(Faulty, "said", said)
+    item = Component("method", "mine", 1, Faulty, GOSSIP.meta)
     monkeypatch.setitem(components("method"), "mine", item)
     assert peer(digits, tmp_path, method="mine+rounds~3") == 0
     assert f"mine+rounds~3 failed: {sentence}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("method", "sentence"),
-    [
-        ("fedavg", "is computed in rounds: its stage is federate, not peer"),
-        ("average", "is computed at once: its stage is aggregate, not peer"),
-    ],
-)
-def test_what_is_not_of_the_stage_is_one_sentence(digits, tmp_path, capsys, method, sentence):
-    assert peer(digits, tmp_path, method=method) == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_gossip_in_the_stage_of_a_server_is_one_sentence(digits, tmp_path, capsys):
-    files = ["--out", tmp_path / "m", "--timings", tmp_path / "t", "--global-model", tmp_path / "g"]
-    assert stage("federate", *digits, "--method", "gossip_sgd", *files) == 2
-    assert "in rounds on a graph: its stage is peer, not federate" in capsys.readouterr().err

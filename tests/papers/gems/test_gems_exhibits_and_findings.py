@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import itertools
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -39,6 +39,7 @@ CLAIMS = load_claims(ROOT / "src/fedrepro/papers/gems/claims.yaml").claims
 PRINTED = read_published(ROOT / "src/fedrepro/papers/gems/published.csv")
 NUMBERS = [v for v in PRINTED if v.exhibit.startswith("table-") and v.metric != SETTING]
 SETTINGS = [v for v in PRINTED if v.metric == SETTING]
+QUANTITIES = [v for v in NUMBERS if not v.note.startswith(AGAIN)]
 TRIALS = 20  # of everything that the paper shows; print has 5
 FEWER = {"epsilon-and-p", "tuning-scope", "deepest-point", "early-stopping", "random-units"} | {
     *("cifar-sizes", "cifar-feature-sizes", "ham10000-features", "equal-steps-networks"),
@@ -56,51 +57,45 @@ def exhibit(name, scale="paper"):
     return plan(scale).exhibit(f"gems/{name}")
 
 
-def test_every_claim_is_there_with_a_bound():
+def test_every_claim_and_every_printed_number_is_there():
     assert [claim.id for claim in CLAIMS] == [f"G{n}" for n in range(1, 39)]
     assert not [claim.id for claim in CLAIMS if claim.untested]
     for claim in CLAIMS:  # each says whether it rests on an identity
         assert ("Identity: " in claim.reason) or ("Rests on no identity" in claim.reason), claim.id
     assert {claim.id for claim in CLAIMS if claim.label} == {"G10", "G12", "G17", "G20"}
+    assert (len(PRINTED), len(NUMBERS), len(QUANTITIES)) == (185, 158, 103)
 
 
-def test_all_of_what_the_paper_prints_is_there_and_distinct_quantities_are_known():
-    assert len(PRINTED) == 185
-    assert (len(NUMBERS), sum(not value.note.startswith(AGAIN) for value in NUMBERS)) == (158, 103)
+def test_every_number_of_a_table_has_a_cell():
+    for value in NUMBERS:
+        own = exhibit(value.exhibit)
+        (point,) = points_of(own, value)
+        (measure,) = [m for m in point.measures if m.label == value.method]
+        shown = {key: float(text) for key, text in value.cell.items() if key in own.shown}
+        assert set(shown) == set(measure.show)
+        groups = {tuple(map(float, group)) for group in measure.groups}
+        assert not shown or tuple(shown[key] for key in measure.show) in groups, value
 
 
-@pytest.mark.parametrize("value", NUMBERS, ids=lambda value: value.where.rpartition(" ")[2])
-def test_every_number_of_a_table_has_a_cell(value):
-    own = exhibit(value.exhibit)
-    (point,) = points_of(own, value)
-    (measure,) = [m for m in point.measures if m.label == value.method]
-    shown = {key: text for key, text in value.cell.items() if key in own.shown}
-    assert set(shown) == set(measure.show)
-    wanted = tuple(float(shown[key]) for key in measure.show)
-    assert not shown or wanted in {tuple(map(float, group)) for group in measure.groups}
-
-
-@pytest.mark.parametrize("value", SETTINGS, ids=lambda v: f"{v.exhibit}, {v.split}")
-def test_what_the_paper_prints_of_its_settings_is_taken_over(value):
-    (row,) = printed_rows(exhibit(value.exhibit), [value], pd.DataFrame(), {}).to_dict("records")
-    assert row["verdict"] == ("not run" if value.note else "taken over")
+def test_what_the_paper_prints_of_its_settings_is_taken_over():
+    for value in SETTINGS:
+        (row,) = printed_rows(exhibit(value.exhibit), [value], pd.DataFrame(), {}).to_dict(
+            "records"
+        )
+        assert row["verdict"] == ("not run" if value.note else "taken over"), value
 
 
 def test_every_exhibit_has_the_papers_trials_training_and_networks():
     for name, own in plan().exhibits.items():
         assert set(own.trials.values()) == {TRIALS} or name.partition("/")[2] in FEWER, name
-        for point in own.points:
-            training = point.scenario.training
-            assert (training["lr"], training["batch_size"]) == (0.001, 32), name
-            network = point.scenario.model.name == "mlp"
-            assert (training["init"], training["amsgrad"]) == (
-                "glorot" if network else "normal",
-                False,
-            ), name
+        for scenario in (point.scenario for point in own.points):
+            network = scenario.model.name == "mlp"
+            keys = ("lr", "batch_size", "amsgrad", "init")
+            given = tuple(scenario.training[key] for key in keys)
+            assert given == (0.001, 32, False, "glorot" if network else "normal"), name
+            units = 100 if scenario.dataset.name == "cifar10" else 50
             if network:
-                photographs = point.scenario.dataset.name == "cifar10"
-                assert point.scenario.model["hidden"] == ((100,) if photographs else (50,)), name
-                assert point.scenario.model["dropout"] == 0.5, name
+                assert (scenario.model["hidden"], scenario.model["dropout"]) == ((units,), 0.5)
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -120,18 +115,14 @@ def runs_of(names):
     ("name", "parts"),
     [
         ("in-all", [f"table-{n}-{data}" for n in (1, 2) for data in DATA]),
-        ("figure-3", [f"figure-3-{data}" for data in DATA]),
-        ("figure-4", [f"figure-4-{data}" for data in DATA]),
+        *((f"figure-{n}", [f"figure-{n}-{data}" for data in DATA]) for n in (3, 4)),
+        # tables with five clients share the runs of those with others
+        *((f"table-1-{data}", [f"table-5-{data}"]) for data in DATA),
+        *((f"table-2-{data}", [f"table-{n}"]) for n, data in enumerate(DATA, 6)),
     ],
 )
-def test_what_sets_data_sets_side_by_side_has_no_runs_of_its_own(name, parts):
+def test_what_shows_others_results_has_no_runs_of_its_own(name, parts):
     assert runs_of([name]) <= runs_of(parts)
-
-
-def test_the_tables_with_five_clients_share_the_runs_of_those_with_others():
-    for data, table in zip(DATA, ("table-6", "table-7", "table-8"), strict=True):
-        assert runs_of([f"table-1-{data}"]) <= runs_of([f"table-5-{data}"])
-        assert runs_of([f"table-2-{data}"]) <= runs_of([table])
 
 
 def test_figure_6_is_one_job_a_trial():
@@ -150,12 +141,8 @@ def test_features_of_another_network_stand_in():
 
 
 FIRST, OTHER = (0.5, 0.9), (0.5, 0.7, 0.9)
-METHOD = {
-    "name": "pfnm",
-    "sigma2": list(FIRST),
-    "gamma0": list(OTHER),
-    "show": ["sigma2", "gamma0"],
-}
+METHOD = {"name": "pfnm", "sigma2": list(FIRST), "gamma0": list(OTHER)}
+METHOD |= {"show": ["sigma2", "gamma0"]}
 MAP_SETTINGS = {
     "drawing": {"name": "heat-maps", "split": "test", "sizes": False, "where": "common_point"},
     "sweep": {"partition.clients": [2]},
@@ -174,12 +161,11 @@ def telling(monkeypatch):
 
 def rows(met):
     """met: (sigma2, gamma0) -> a common point, by trial."""
-    for at, first in enumerate(FIRST):
-        for up, other in enumerate(OTHER):
-            head = {"method": "PFNM", "clients": 2, "sigma2": first, "gamma0": other}
-            accuracy = {"metric": "accuracy", "split": "test", "mean": 0.5 + 0.1 * at + 0.01 * up}
-            yield head | accuracy | {"sd": 0.0, "by_trial": "0.5 0.5"}
-            yield head | {"metric": "common_point", "split": "", "by_trial": met[first, other]}
+    for (at, first), (up, other) in itertools.product(enumerate(FIRST), enumerate(OTHER)):
+        head = {"method": "PFNM", "clients": 2, "sigma2": first, "gamma0": other}
+        accuracy = {"metric": "accuracy", "split": "test", "mean": 0.5 + 0.1 * at + 0.01 * up}
+        yield head | accuracy | {"sd": 0.0, "by_trial": "0.5 0.5"}
+        yield head | {"metric": "common_point", "split": "", "by_trial": met[first, other]}
 
 
 def drawn(met):
@@ -189,9 +175,8 @@ def drawn(met):
 
 @pytest.mark.usefixtures("telling")
 def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
-    met = {(first, other): "1 1" for first in FIRST for other in OTHER}
-    met |= {(0.9, 0.9): "0 0", (0.9, 0.7): "0 1"}
-    axes = drawn(met).axes[0]
+    met = dict.fromkeys(itertools.product(FIRST, OTHER), "1 1")
+    axes = drawn(met | {(0.9, 0.9): "0 0", (0.9, 0.7): "0 1"}).axes[0]
     (mesh,) = axes.findobj(QuadMesh)
     values = np.ma.filled(mesh.get_array().astype(float), np.nan)
     assert np.isnan(values).tolist() == [[False, False], [False, False], [False, True]]
@@ -201,43 +186,30 @@ def test_cells_without_a_common_point_are_crossed_and_have_no_colour():
     said = [text.get_text() for text in axes.texts]
     assert sorted(said) == sorted(["50.0", "51.0", "52.0", "60.0", "61.0", "62.0", "1 of 2"])
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("σ²", "γ₀")
-    nowhere = drawn(dict.fromkeys(met, "0 nan")).axes[0]
-    assert len(nowhere.lines) == 6
+    assert len(drawn(dict.fromkeys(met, "0 nan")).axes[0].lines) == 6
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"methods": [METHOD | {"gamma0": 1.0, "show": ["sigma2"]}]}, "need two parameters"),
-        ({"methods": [{"name": "average"}]}, "heat maps are of one method that shows"),
-        ({}, "'pfnm' does not report common_point"),
-    ],
-)
-def test_what_cannot_be_such_a_map_is_a_sentence(change, told, request):
-    if change:
-        request.getfixturevalue("telling")
-    with pytest.raises(FedreproError, match=told):
-        small(**{"methods": [METHOD], **MAP_SETTINGS, **change})
+def test_a_method_that_tells_of_no_common_point_is_a_sentence():
+    with pytest.raises(FedreproError, match="'pfnm' does not report common_point"):
+        small(methods=[METHOD], **MAP_SETTINGS)
 
 
 def test_trials_are_dots_at_each_client_beside_the_accuracy_asked_for():
-    exhibit = Plan(Config(), FILES, "quick").exhibit("gems/clients-at-points")
-    bars = [setting["epsilon"] for setting in exhibit.measures[0].settings]
+    own = exhibit("clients-at-points", "quick")
+    bars = [setting["epsilon"] for setting in own.measures[0].settings]
     numbers = pd.DataFrame(
         {"epsilon": bar, "method": measure.label, "metric": panel.metric, "split": ""}
         | {"mean": at / 10, "sd": 0.0, "by_trial": f"{at / 10} {at / 20}"}
         for bar in bars
-        for measure in exhibit.measures
-        for at, panel in enumerate(exhibit.settings.drawing.panels)
+        for measure in own.measures
+        for at, panel in enumerate(own.settings.drawing.panels)
     )
     with rules():
-        drawn = figure(exhibit, numbers).axes
-    for at, axes in enumerate(drawn):
+        panels = figure(own, numbers).axes
+    for at, axes in enumerate(panels):
         dots = {tuple(map(float, x)) for dots in axes.collections for x in dots.get_offsets()}
         found = {(bar, share) for bar in bars for share in (at / 10, at / 20)}
         assert dots == (found if at < 5 else set())
-        lines = [line for line in axes.lines if len(line.get_xdata()) == len(bars)]
-        assert {float(y) for line in lines for y in line.get_ydata()} == {at / 10}
         assert sum(isinstance(line, AxLine) for line in axes.lines) == (at < 5)
 
 
@@ -246,21 +218,12 @@ CASES = ("J = 2", "J = 3", "J = 5")
 
 
 def test_what_is_said_of_the_printed_tables_is_so():
-    quantities = [value for value in NUMBERS if not value.note.startswith(AGAIN)]
-    assert f"print {len(NUMBERS)} numbers of {len(quantities)} quantities" in FLAT
+    assert f"print {len(NUMBERS)} numbers of {len(QUANTITIES)} quantities" in FLAT
     spreads = [v.note for v in NUMBERS if "has a spread of" in v.note]
     assert Counter(note.rpartition(" ")[2] for note in spreads) == {"0.007": 3, "0.006": 3}
-
-
-def test_the_mean_over_all_cases_is_that_of_the_printed_tables():
     tables = [v for v in NUMBERS if v.exhibit.startswith(("table-1-", "table-2-"))]
-    of = {name: [v.value for v in tables if v.method == name] for name in ("GEMS", "Local")}
-    assert len(of["GEMS"]) == 6
-    gain = 100 * (sum(of["GEMS"]) - sum(of["Local"])) / 6
-    assert f"is {gain:.2f} points above local models" in FLAT
-
-
-def test_what_is_printed_for_gems_is_below_the_average_in_three_rows_of_table_5():
+    ours, local = ([v.value for v in tables if v.method == name] for name in ("GEMS", "Local"))
+    assert f"is {100 * (sum(ours) - sum(local)) / 6:.2f} points above local models" in FLAT
     rows = [v for v in NUMBERS if v.exhibit.startswith("table-5-")]
     at = {(v.exhibit, v.cell["case"], v.method): v.value for v in rows}
     below = [key for key in at if key[2] == "GEMS" and at[key] < at[(*key[:2], "Averaged")]]
@@ -349,60 +312,43 @@ def test_sizes_are_those_of_the_clusters_and_one_less_as_published():
 
 
 def test_where_figure_6_has_a_common_point():
-    grid = ("0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95")
-    for first in grid:
-        for second in grid:
-            at = f"common_point of GEMS at epsilon_first={first}, epsilon={second}"
-            (found,) = asked("gems/figure-6", at)
-            if max(float(first), float(second)) <= 0.6 or {first, second} == {"0.9", "0.3"}:
-                assert found == 1
-            if min(float(first), float(second)) >= 0.8:
-                assert found == 0
-
-
-def test_numbers_that_follow_from_others():
-    theirs = (43.6, 20.7, 35.4, 42.4, 25.5)
-    assert (
-        f"have {', '.join(map(str, theirs[:4]))} and 25.5, in the mean {sum(theirs) / 5:.1f}"
-        in FLAT
-    )
-    assert f"so that {300 / 7:.1f} would be all it can" in FLAT
-    assert asked("gems/table-1-ham10000.printed", "Local")[0] < 200 / 7
+    for pair in itertools.product(
+        ("0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.95"), repeat=2
+    ):
+        at = "common_point of GEMS at epsilon_first={}, epsilon={}".format(*pair)
+        (found,) = asked("gems/figure-6", at)
+        if max(map(float, pair)) <= 0.6 or set(pair) == {"0.9", "0.3"}:
+            assert found == 1
+        if min(map(float, pair)) >= 0.8:
+            assert found == 0
 
 
 def test_verdicts_that_are_explained_are_those_of_the_record():
-    with (RECORD / "paper/gems/claims.csv").open() as file:
-        verdicts = {row["claim"]: row["verdict"] for row in csv.DictReader(file)}
+    rows = pd.read_csv(RECORD / "paper/gems/claims.csv")
+    verdicts = dict(zip(rows["claim"], rows["verdict"], strict=True))
     part = FLAT[FLAT.index("## Why claims fail") : FLAT.index("## Left out by the paper")]
-    failed = {claim for claim, verdict in verdicts.items() if verdict == "refuted"}
     alone = {"G2", "G3", "G15"}
     assert {verdicts[claim] for claim in alone} == {"stand-in only"}
     assert {verdicts[claim] for claim in ("G5", "G16", "G21")} == {"holds"}
-    failed |= alone | {"G16", "G21"}
-    assert failed <= {claim for claim in verdicts if f"{claim}," in part or f"{claim} " in part}
+    failed = {claim for claim, verdict in verdicts.items() if verdict == "refuted"}
+    explained = failed | alone | {"G16", "G21"}
+    assert explained <= {claim for claim in verdicts if f"{claim}," in part or f"{claim} " in part}
 
 
 def test_what_the_count_of_reproduced_values_is_made_of():
-    rows = [
-        row | {"exhibit": path.name.removesuffix(".printed.csv")}
+    rows = pd.concat(
+        pd.read_csv(path, keep_default_na=False).assign(exhibit=path.name.split(".")[0])
         for path in sorted((RECORD / "paper/gems").glob("*.printed.csv"))
-        for row in csv.DictReader(path.open())
-        if "printed again" not in row["note"]
-    ]
-    good = [row for row in rows if row["verdict"] == "reproduced" and not row["apart"]]
-    plain = [row for row in good if row["method"] == "Global"]
-    assert f"Of the {len(good)} that are reproduced {len(plain)} are Global, and those" in FLAT
-    rest = [
-        row
-        for row in rows
-        if row["verdict"] in ("reproduced", "better") and row["apart"].startswith("nearly fixed")
-    ]
-    assert rest
-    assert all(row["method"] == "Local" or row["metric"] == "hidden_units" for row in rest)
+    )
+    rows = rows[~rows["note"].str.contains("printed again")]
+    good = rows[(rows["verdict"] == "reproduced") & (rows["apart"] == "")]
+    plain = (good["method"] == "Global").sum()
+    assert f"Of the {len(good)} that are reproduced {plain} are Global, and those" in FLAT
+    fixed = rows["apart"].str.startswith("nearly fixed")
+    rest = rows[fixed & rows["verdict"].isin(["reproduced", "better"])]
+    assert len(rest)
+    assert ((rest["method"] == "Local") | (rest["metric"] == "hidden_units")).all()
     tables = ("table-1-mnist", "table-2-mnist", "table-5-mnist", "table-6")
-    apart = [
-        100 * abs(float(row["difference"]))
-        for row in rows
-        if row["method"] == "GEMS" and row["exhibit"] in tables and row["metric"] == "accuracy"
-    ]
-    assert f"the nearest on MNIST is {min(apart):.1f} points from print" in FLAT
+    own = rows[(rows["method"] == "GEMS") & (rows["metric"] == "accuracy")]
+    apart = own[own["exhibit"].isin(tables)]["difference"].astype(float).abs()
+    assert f"the nearest on MNIST is {100 * apart.min():.1f} points from print" in FLAT

@@ -47,15 +47,13 @@ def softmax(seed=0, shape=ONE, examples=60, inputs=5):
 
 def accuracy(model, weights):
     """Of one model, plainly."""
-    logits = model.inputs @ weights[:-1] + weights[-1]
-    return np.mean(logits.argmax(axis=1) == model.labels)
+    return np.mean((model.inputs @ weights[:-1] + weights[-1]).argmax(axis=1) == model.labels)
 
 
 def surface(model, seed, points):
     """The directions that a generator gives: (points, D + 1, K), of length 1 before the shape."""
-    rows, classes = model.centre.shape
-    drawn = np.random.default_rng(seed).standard_normal((classes, rows, points), np.float32)
-    drawn = np.moveaxis(drawn, -1, 0).transpose(0, 2, 1)
+    shape = (*model.centre.shape[::-1], points)
+    drawn = np.random.default_rng(seed).standard_normal(shape, np.float32).T
     lengths = np.sqrt((drawn.astype(float) ** 2).sum(axis=(1, 2), keepdims=True))
     return model.shape * drawn / lengths
 
@@ -168,9 +166,6 @@ def test_relative_radii_run_from_the_least_to_one(information, least):
     assert all(found[a] >= found[b] for a, b in pairwise(order))
 
 
-# --- hidden units
-
-
 @pytest.mark.parametrize("deviation", ["outside", "inside"])
 @pytest.mark.parametrize("epsilon", [0.05, 0.2])
 def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, epsilon):
@@ -195,14 +190,12 @@ def test_a_units_ball_keeps_its_outputs_and_a_larger_one_does_not(deviation, eps
 
 @given(seeds, st.floats(0.01, 1.0))
 def test_directions_that_are_left_out_would_not_change_a_radius(seed, epsilon):
-    own = layer(seed)
-    search = Bisection(64.0, 0.01, 30)
+    own, search = layer(seed), Bisection(64.0, 0.01, 30)
     moved = hidden_units.moves(own, np.random.default_rng(seed), search.points)
     most = epsilon * len(own.inputs) ** 0.5
-    starts = (softmax_spaces.with_ones(own.inputs) @ own.units).T
     plain = [
         bisected(lambda r, a=a: bool((hidden_units.deviations(a, moved, r) <= most).all()), search)
-        for a in starts
+        for a in (softmax_spaces.with_ones(own.inputs) @ own.units).T
     ]
     rng = np.random.default_rng(seed)
     assert hidden_units.balls(own, rng, epsilon, "inside", search) == plain
@@ -282,19 +275,14 @@ def test_a_step_of_the_descent_follows_the_gradient(kind):
 def test_the_descent_ends_in_all_balls_where_they_meet_well():
     own = Spaces.balls(np.array([[0.0, 0], [2, 0], [1, 2]]), np.array([1.2, 1.4, 1.6]))
     found = descended(of_balls(own), np.array([5.0, 5.0]), 0.01, 1000)
-    assert found.objective == 0
-    assert own.holds(found.point)
+    assert (found.objective, own.holds(found.point)) == (0, True)
     assert 0 < found.steps < 1000
     # it takes no step from a point in all spaces, and stays at the centre of one ball
-    own = Spaces.balls(np.array([[0.0, 0], [1, 0]]), np.ones(2))
-    found = descended(of_balls(own), own.mean, 0.01, 1000)
-    assert found.steps == 0
-    assert np.array_equal(found.point, own.mean)
-    own = Spaces.balls(np.array([[0.25, -3.0]]), np.zeros(1))
-    assert np.array_equal(descended(of_balls(own), own.mean, 0.01, 10).point, own.centres[0])
-
-
-# --- merging
+    for centres, radius in (([[0.0, 0], [1, 0]], 1.0), ([[0.25, -3.0]], 0.0)):
+        own = Spaces.balls(np.array(centres), np.full(len(centres), radius))
+        found = descended(of_balls(own), own.mean, 0.01, 1000)
+        assert np.array_equal(found.point, own.mean)
+        assert found.steps == 0 or not radius
 
 
 joined = Merging(0.1, 1, "greedy", Intersecting("ball", "descent", False, 0.01)).joined
@@ -334,10 +322,7 @@ def test_copies_merge_and_sets_that_meet_only_in_pairs_keep_their_units():
     found = merged(own, np.zeros(12), [np.arange(12)], "tuples", joined)  # balls are points
     assert (found.merged, found.leftover) == (4, 0)
     assert np.allclose(found.units, centres[:4])
-    own = Units(TRIANGLE, np.arange(3))
-    found = merged(own, np.full(3, 0.95), [np.arange(3)], "greedy", joined)
+    parts = [np.arange(3), np.arange(0)]  # an empty cluster adds nothing
+    found = merged(Units(TRIANGLE, np.arange(3)), np.full(3, 0.95), parts, "greedy", joined)
     assert (found.merged, found.leftover, found.refused) == (0, 3, 1)
-    assert np.array_equal(found.units, own.centres)
-    own = Units(np.eye(2), np.arange(2))
-    parts = [np.arange(2), np.arange(0)]  # an empty cluster adds nothing
-    assert len(merged(own, np.zeros(2), parts, "greedy", joined).units) == 2
+    assert np.array_equal(found.units, TRIANGLE)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import literal_matching as literal
 import numpy as np
 import pytest
 import torch
-from contract import METHODS, as_split, asked_by, call, states
+from contract import METHODS, call, states
 from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from problems import problem
@@ -18,7 +19,7 @@ from fedrepro.api import ClientInfo
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.matching.sequential_matching import Rule, Variances, match_networks
-from fedrepro.numbers.model_evaluation import correct
+from fedrepro.networks.network import widths
 from fedrepro.papers.pfnm.streaming_posterior import (
     arriving,
     before_data,
@@ -53,53 +54,40 @@ def stream_of(seed, steps, widths=((4,), (3,), (4,)), sigma2=0.5, **options):
     return found
 
 
-def literal_step(past, members, vectors, precisions, h0, p0, step, visits, gamma, first):
-    """One layer, one step, unit by unit. past: lists (G, S) of atoms; first: the eq. (9) step."""
-    clients = len(vectors)
-    G, S = [g.copy() for g, _ in past], [s.copy() for _, s in past]
-    count = [1] * len(past)  # the past keeps its atoms
-    held = [[] for _ in vectors]
-    owned = [list(row) for row in members]
+class Step(literal.Matching):
+    """One layer, one step, unit by unit: the past keeps its atoms; popularity: by client."""
 
-    def assign(j):
-        h, p = vectors[j] * precisions[j], precisions[j]
-        table = np.empty((len(h), len(G) + len(h)))
-        for u, row in enumerate(h):
-            for i in range(len(G)):
-                m = owned[j][i] if i < len(owned[j]) else 0
-                popular = np.log((1 + m) / (step - m))
-                if first:
-                    popular = np.log(count[i] / (clients - count[i]))
-                table[u, i] = ((row + G[i]) ** 2 / (p + S[i]) - G[i] ** 2 / S[i]).sum() + popular
-            alone = ((row + h0) ** 2 / (p + p0) - h0**2 / p0).sum()
-            for t in range(len(h)):
-                table[u, len(G) + t] = (
-                    alone + 2 * np.log(gamma / (step * clients)) - 2 * np.log(t + 1)
-                )
-        atoms = len(G)
+    def __init__(self, vectors, precisions, mean, p0, past, step, popularity):
+        super().__init__(vectors, precisions, mean, p0, gamma=1 / step)
+        self.natural, self.precision, self.counts = (list(of) for of in past)
+        self.popularity = popularity
+
+    def run(self, visits):
+        for client in sorted(range(len(self.h)), key=lambda j: -len(self.h[j])):
+            self.assign(client)
+        for client in np.ravel(visits):
+            self.remove(client)
+            self.assign(client)
+        return self
+
+    def assign(self, client):
+        h, p, atoms, clients = (
+            self.h[client],
+            self.precisions[client],
+            len(self.counts),
+            len(self.h),
+        )
+        known = self.natural, self.precision, self.counts, clients, self.h0, self.p0
+        # factor 0: what is popular is told apart
+        rule = {"gamma": self.gamma, "factor": 0, "cap": 1, "columns": len(h)}
+        table = literal.rewards(h, p, *known, **rule)
+        table[:, :atoms] += [self.popularity(self, client, i) for i in range(atoms)]
         for u, i in enumerate(linear_sum_assignment(-table)[1]):
-            if i >= atoms:
-                i = len(G)
-                G.append(h0.copy()), S.append(p0.copy()), count.append(0)
-            G[i], S[i], count[i] = G[i] + h[u], S[i] + p, count[i] + 1
-            held[j].append(int(i))
-
-    def remove(j):
-        for u, i in enumerate(held[j]):
-            G[i] = G[i] - vectors[j][u] * precisions[j]
-            S[i], count[i] = S[i] - precisions[j], count[i] - 1
-        held[j] = []
-        for i in [a for a, n in enumerate(count) if n == 0][::-1]:
-            del G[i], S[i], count[i]
-            for k in range(clients):
-                held[k] = [a - (a > i) for a in held[k]]
-
-    for j in sorted(range(clients), key=lambda j: -len(vectors[j])):
-        assign(j)
-    for j in np.ravel(visits):
-        remove(j)
-        assign(j)
-    return list(zip(G, S, strict=True)), held
+            if i < atoms:
+                self.natural[i] = self.natural[i] + h[u]
+                self.precision[i] = self.precision[i] + p
+                self.counts[i] += 1
+            self.assignments[client].append(int(i) if i < atoms else self.append(client, h[u]))
 
 
 @drawn_from(seeds, st.integers(1, 4), st.booleans(), st.sampled_from([0.1, 0.5, 3.0]))
@@ -108,25 +96,28 @@ def test_every_step_is_the_literal_evaluation_of_equations_10_and_11(
 ):
     found = stream_of(seed, steps, sigma2=sigma2, crowd_first=crowd_first)
     inputs = found[0][1][0][0].shape[0]
-    h0 = np.zeros(inputs + 1 + K)
-    h0[inputs] = 0.1 / 10
-    past, members = [], [[] for _ in range(3)]
+    mean, p0 = np.zeros(inputs + 1 + K), np.full(inputs + 1 + K, 0.1)
+    mean[inputs] = 0.1
+    past, members = ([], [], []), np.zeros((3, 0), int)
     for step, (posterior, networks, shares, (matching,), (visits,)) in enumerate(found, 1):
+
+        def popularity(made, client, i, step=step, members=members):
+            if crowd_first and step == 1:  # equation (9)
+                return np.log(made.counts[i] / (3 - made.counts[i]))
+            held = members[client, i] if i < members.shape[1] else 0
+            return np.log((1 + held) / (step - held))
+
         vectors = [np.hstack([n[0].T, n[1][:, None], n[2]]) for n in networks]
-        precisions = [np.r_[np.ones(inputs + 1), f] / sigma2 for f in shares]
-        past, held = literal_step(
-            past, members, vectors, precisions, h0, np.full(len(h0), 0.1), step, visits, 1.0,
-            crowd_first and step == 1,
-        )  # fmt: skip
-        assert [list(a) for a in matching.assignments] == held
-        members = [
-            np.bincount(own, minlength=len(past)) + np.pad(m, (0, len(past) - len(m)))
-            for own, m in zip(held, members, strict=True)
-        ]
+        precisions = np.array([np.r_[np.ones(inputs + 1), f] / sigma2 for f in shares])
+        made = Step(vectors, precisions, mean, p0, past, step, popularity).run(visits)
+        past = made.natural, made.precision, [1] * len(made.counts)
+        assert [list(a) for a in matching.assignments] == made.assignments
+        more = np.array([np.bincount(a, minlength=len(made.counts)) for a in made.assignments])
+        members = np.pad(members, ((0, 0), (0, more.shape[1] - members.shape[1]))) + more
         assert np.array_equal(posterior.layers[0].members, members)
-        means = np.array([g / s for g, s in past])
         weight0, bias0, weight1, _ = posterior.network
         ours = np.hstack([weight0.T, bias0[:, None], weight1])
+        means = np.array(made.natural) / made.precision
         np.testing.assert_allclose(ours, means, rtol=0, atol=1e-12)
 
 
@@ -185,16 +176,14 @@ def test_the_same_network_every_step_needs_no_new_units():
 @drawn_from(seeds)
 def test_the_order_of_hidden_units_matters_at_no_step(seed):
     rng = np.random.default_rng(seed)
-    variances = Variances(0.5)
     steps = [[network(rng, (4, 3)) for _ in range(3)] for _ in range(3)]
-    orders = [orders_of(rng, 3, 2) for _ in steps]
-    made = []
+    orders, variances, made = [orders_of(rng, 3, 2) for _ in steps], Variances(0.5), []
     for turn in (False, True):
         posterior = before_data(steps[0], variances)
         for networks, visits in zip(steps, orders, strict=True):
-            given_ = [permuted(n, any_order(rng, n)) if turn else n for n in networks]
+            own = [permuted(n, any_order(rng, n)) if turn else n for n in networks]
             shares = np.full((3, K), 1 / 3)
-            posterior, _ = update(posterior, given_, shares, variances, RULE, visits)
+            posterior, _ = update(posterior, own, shares, variances, RULE, visits)
         made.append(posterior.network)
     x = rng.normal(size=(20, 6))
     one, two = (logits(net, x) for net in made)
@@ -237,16 +226,13 @@ def test_a_start_is_part_of_the_global_network_with_fresh_units(widths):
 
 def test_noise_moves_all_but_the_output_bias():
     posterior = stream_of(5, 2)[-1][0]
-    still, moved = (
+    (*still, last), (*moved, same) = (
         start_of(posterior, 1, (4,), Variances(), 1, sd, np.random.default_rng(2))
         for sd in (0.0, 0.01)
     )
-    for one, two in zip(still[:-1], moved[:-1], strict=True):
+    assert np.array_equal(last, same)
+    for one, two in zip(still, moved, strict=True):
         assert 0 < np.abs(one - two).max() < 0.06
-    assert np.array_equal(still[-1], moved[-1])
-
-
-NOTHING = ClientInfo(training=None)
 
 
 @pytest.fixture(scope="module")
@@ -258,60 +244,57 @@ def test_all_data_of_a_client_arrive_once_in_parts_as_equal_as_can_be(given):
     parts = [
         arriving(given.clients, step, 7, RngKey(0).at(round=step)).data.rows for step in range(7)
     ]
-    for client, rows in enumerate(given.rows):
-        own = [part[client] for part in parts]
+    for rows, *own in zip(given.rows, *parts, strict=True):
         assert np.array_equal(np.sort(np.concatenate(own)), np.sort(rows))
-        sizes = [len(part) for part in own]
-        assert max(sizes) - min(sizes) <= 1
+        assert np.ptp([len(part) for part in own]) <= 1
     again = arriving(given.clients, 3, 7, RngKey(0).at(round=99)).data.rows
     assert all(map(np.array_equal, again, parts[3]))
 
 
 def test_a_stream_of_more_steps_than_examples_is_refused(given):
-    few = replace(
-        given.clients, data=replace(given.clients.data, rows=[given.rows[0], given.rows[1][:3]])
-    )
+    rows = [given.rows[0], given.rows[1][:3]]
+    few = replace(given.clients, data=replace(given.clients.data, rows=rows))
     with pytest.raises(FedreproError, match="client 1 has 3 examples, too few for a stream of 4"):
         arriving(few, 0, 4, RngKey(0))
 
 
-def trained_in_a_round(given):
+@pytest.fixture(scope="module")
+def in_a_round(given):
     """The same problem with local models trained as in the first round of a method."""
     clients = given.clients
-    starts = initial_weights(
-        clients.network, clients.settings, [RngKey(0, client=j) for j in range(clients.count)]
-    )
+    places = [RngKey(0, client=j) for j in range(clients.count)]
+    starts = initial_weights(clients.network, clients.settings, places)
     found = clients.train(starts, RngKey(0, round=0), epochs=clients.settings.epochs)
     return replace(given, models=replace(given.models, tensors=found.tensors))
 
 
-def test_one_step_of_pfnm_streaming_is_pfnm(given):
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("pfnm", {"sigma2": 0.1, "order": "fixed"}),
+        ("uniform_ensemble", {}),
+        ("weighted_ensemble", {}),
+    ],
+)
+def test_one_step_is_the_method_without_a_stream(in_a_round, name, values):
     """All data at once, trained as the local models were."""
-    given = trained_in_a_round(given)
-    values = {"sigma2": 0.1, "order": "fixed"}
-    made = METHODS["pfnm_streaming"].fn(steps=1, **values)
-    *_, state = states(made, given.clients)
-    ours, plain = made.model(state, given.clients), call("pfnm", given, **values)
-    for name, value in plain.tensors.items():
-        assert np.allclose(ours.tensors[name], value, atol=1e-4)
+    made = METHODS[f"{name}_streaming"].fn(steps=1, **values)
+    *_, state = states(made, in_a_round.clients)
+    ours, plain = made.model(state, in_a_round.clients), call(name, in_a_round, **values)
+    assert all(np.allclose(ours.tensors[k], v, atol=1e-4) for k, v in plain.tensors.items())
+    assert plain.weights is None or np.allclose(ours.weights, plain.weights)
 
 
 @pytest.mark.parametrize("hidden", [(8,), (6, 5)])
 def test_pfnm_streaming_reports_its_size_at_every_step(hidden):
-    given = problem(hidden=hidden)
+    given, sizes = problem(hidden=hidden), []
     made = METHODS["pfnm_streaming"].fn(steps=3, sigma2=0.1)
-    state, sizes = made.init(given.clients, given.info, RngKey(0)), []
+    state = made.init(given.clients, given.info, RngKey(0))
     for done in range(3):
         state, numbers = made.round(state, given.clients, given.info, RngKey(0).at(round=done))
-        model = made.model(state, given.clients)
-        assert numbers.metrics["hidden_units"] == sum(v.shape[1] for v in biases_of(model)[:-1])
-        sizes.append(numbers.metrics["hidden_units"])
+        sizes.append(sum(widths(made.model(state, given.clients).tensors)))
+        assert numbers.metrics["hidden_units"] == sizes[-1]
     assert sizes == sorted(sizes)
-    assert correct(model, as_split(given)).mean() > 0.5
-
-
-def biases_of(model):
-    return [value for name, value in model.tensors.items() if name.startswith("bias")]
 
 
 def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
@@ -327,32 +310,13 @@ def test_streaming_ensembles_train_on_and_keep_all_or_the_latest(given):
         assert np.array_equal(new[1]["networks"][name], old[-1]["networks"][name][:4])
 
 
-def test_the_uniform_streaming_ensemble_never_counts_labels(given):
-    """It does not declare that it sees them, and clients tell nobody else."""
-    made = METHODS["uniform_ensemble_streaming"].fn(steps=2)
-    clients = asked_by(made, given.clients)
-    with pytest.raises(FedreproError, match="add 'label_counts' to its needs"):
-        _ = clients.label_counts
-    *_, last = states(made, given.clients)
-    assert made.model(last, given.clients).networks == 4
-
-
-def test_a_streaming_ensemble_of_one_step_is_the_ensemble(given):
-    given = trained_in_a_round(given)
-    for name in ("uniform_ensemble", "weighted_ensemble"):
-        made = METHODS[f"{name}_streaming"].fn(steps=1)
-        *_, state = states(made, given.clients)
-        ours, plain = made.model(state, given.clients), call(name, given)
-        assert np.allclose(ours.weights, plain.weights)
-        assert all(np.allclose(ours.tensors[k], v, atol=1e-4) for k, v in plain.tensors.items())
-
-
 def test_downpour_streaming_of_one_step_is_downpour(given):
     stream = METHODS["downpour_streaming"].fn(steps=1, rounds=3)
     plain = METHODS["downpour_sgd"].fn(rounds=3)
     one, two = states(stream, given.clients)[-1], states(plain, given.clients)[-1]
     assert torch.allclose(one["flat"], two["flat"], atol=1e-5)
     given.clients.ledger.begin()
-    first = stream.init(given.clients, NOTHING, RngKey(0))
-    _, report = stream.round(first, given.clients, NOTHING, RngKey(0).at(round=0))
+    nothing = ClientInfo(training=None)
+    first = stream.init(given.clients, nothing, RngKey(0))
+    _, report = stream.round(first, given.clients, nothing, RngKey(0).at(round=0))
     assert (report.exchanges, given.clients.ledger.traffic.messages_up) == (3, 3 * 4)

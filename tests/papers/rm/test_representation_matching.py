@@ -38,125 +38,72 @@ from fedrepro.training.loss_terms import Entropy, Proximal
 from fedrepro.training.minibatches import Task
 
 
-def descends(name, term, extra, given=None, path=None):
-    """Check that clients descend on a loss that has something more."""
-    net, given = network(name), given or procedure(lr=0.005, epochs=2)
+def loss_of(net, convolutions, every, pads, coefficient, reduction="sum", source="above"):
+    """Equation 1, literally; of so many convolutions, with a pooling after every so many."""
+    same = source == "same"
+
+    def activations(w, x):
+        found, places = [x.view(len(x), *net.shape)], [None]
+        last = sum(key.startswith("weight") for key in w) - 1
+        for i in range(last + 1):
+            x, where = found[-1], None
+            if i < convolutions:
+                x = functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=pads).relu()
+                if (i + 1) % every == 0:
+                    x, where = functional.max_pool2d(x, 2, return_indices=True)
+            else:
+                x = x.flatten(1) @ w[f"weight{i}"] + w[f"bias{i}"]
+                x = x.relu() if i < last else x
+            found.append(x)
+            places.append(where)
+        return found, places
+
+    def extra(weights, first, x):
+        (mine, places), (theirs, _) = activations(weights, x), activations(first, x)
+        total = 0.0
+        for j, (back, where) in enumerate(zip(mine[1:], places[1:], strict=True)):
+            goal, w, b = theirs[j + same], weights[f"match{j}_weight"], weights[f"match{j}_bias"]
+            if back.dim() == 4:
+                if where is not None and not same:
+                    size = theirs[j].shape[-1] - w.shape[-1] + 1 + 2 * pads
+                    back = functional.max_unpool2d(back, where, 2, output_size=(size, size))
+                back = functional.conv2d(back, w, b, padding=w.shape[-1] // 2)
+                gap = goal.shape[-1] - back.shape[-1]
+                back = functional.pad(back, (gap // 2, gap - gap // 2) * 2)
+            else:
+                back = back @ w + b
+            linear = j == (len(mine) - 2 if same else 0)
+            apart = ((back if linear else back.relu()).flatten(1) - goal.flatten(1)) ** 2
+            total = total + (apart.sum(1) if reduction == "sum" else apart.mean(1)).mean()
+        return coefficient * total
+
+    return extra
+
+
+FORMS = {"mlp": (0, 1, 0), "fedavg-cnn": (2, 1, 2), "valid-cnn": (2, 2, 0)}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "values"),
+    [
+        ("mlp", None, {}),
+        ("mlp", None, {"reduction": "mean"}),
+        ("mlp", None, {"source": "same"}),
+        ("fedavg-cnn", None, {"source": "same"}),
+        *((name, path, {}) for name in ("fedavg-cnn", "valid-cnn") for path in ("grouped", "loop")),
+    ],
+)
+def test_clients_descend_on_the_loss_of_equation_1(name, path, values):
+    term, net = RepresentationMatching(0.3, **values), network(name)
+    given = procedure(lr=0.005, epochs=2)
     examples, tasks = problem(name, torch.float64)
     start = starts(net, given, tasks, torch.float64)
     drawn = [term.initial(net, task.rng) for task in tasks]
     private = {k: np.stack([o[k] for o in drawn]).astype(np.float64) for k in drawn[0]}
     how = {"terms": [term], "private": private, "block": 2, "path": path}
     found = train(net, examples, tasks, given, start, **how)
+    extra = loss_of(net, *FORMS[name], 0.3, **values)
     check(name, examples, tasks, given, start | private, found, 1e-10, extra)
-
-
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_representation_matching_of_a_perceptron_is_equation_1(reduction):
-
-    def activations(w, x):
-        found = [x]
-        for i in range(3):
-            x = x @ w[f"weight{i}"] + w[f"bias{i}"]
-            x = torch.relu(x) if i < 2 else x
-            found.append(x)
-        return found
-
-    def extra(weights, first, x):
-        mine, theirs = activations(weights, x), activations(first, x)
-        total = 0.0
-        for j in range(3):
-            back = mine[j + 1] @ weights[f"match{j}_weight"] + weights[f"match{j}_bias"]
-            gap = ((torch.relu(back) if j else back) - theirs[j]) ** 2
-            total = total + (gap.sum(1) if reduction == "sum" else gap.mean(1)).mean()
-        return 0.5 * total
-
-    term = RepresentationMatching(0.5, reduction)
-    descends("mlp", term, extra, procedure(lr=0.01, epochs=3))
-
-
-@pytest.mark.parametrize("name", ["mlp", "fedavg-cnn"])
-def test_representation_matching_from_the_same_layer(name):
-    net = network(name)
-    convolutions = 2 if name == "fedavg-cnn" else 0
-
-    def activations(w, x):
-        found, x = [], x.view(len(x), *net.shape)
-        layers = sum(key.startswith("weight") for key in w)
-        for i in range(layers):
-            if i < convolutions:
-                x = functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=2)
-                x = functional.max_pool2d(x.relu(), 2)
-            else:
-                x = x.flatten(1) @ w[f"weight{i}"] + w[f"bias{i}"]
-                x = x.relu() if i < layers - 1 else x
-            found.append(x)
-        return found
-
-    def extra(weights, first, x):
-        mine, theirs = activations(weights, x), activations(first, x)
-        total = 0.0
-        for j, (own, received) in enumerate(zip(mine, theirs, strict=True)):
-            w, b = weights[f"match{j}_weight"], weights[f"match{j}_bias"]
-            back = (
-                functional.conv2d(own, w, b, padding=w.shape[-1] // 2)
-                if own.dim() == 4
-                else own @ w + b
-            )
-            back = back.relu() if j < len(mine) - 1 else back
-            total = total + ((back - received) ** 2).flatten(1).sum(1).mean()
-        return 0.3 * total
-
-    descends(name, RepresentationMatching(0.3, source="same"), extra)
-
-
-@pytest.mark.parametrize("path", ["grouped", "loop"])
-@pytest.mark.parametrize("name", ["fedavg-cnn", "valid-cnn"])
-def test_representation_matching_of_images_unpools_and_convolves(name, path):
-    net = network(name)
-    pads, every = (2, 1) if name == "fedavg-cnn" else (0, 2)
-
-    def activations(w, x):
-        found, argmax = [x.view(len(x), *net.shape)], [None]
-        x = found[0]
-        for i in range(2):
-            x = torch.relu(functional.conv2d(x, w[f"weight{i}"], w[f"bias{i}"], padding=pads))
-            places = None
-            if (i + 1) % every == 0:
-                x, places = functional.max_pool2d(x, 2, return_indices=True)
-            found.append(x)
-            argmax.append(places)
-        x = torch.relu(x.flatten(1) @ w["weight2"] + w["bias2"])
-        found += [x, x @ w["weight3"] + w["bias3"]]
-        return found, [*argmax, None, None]
-
-    def extra(weights, first, x):
-        mine, argmax = activations(weights, x)
-        theirs, _ = activations(first, x)
-        total = 0.0
-        for j in range(4):
-            given_, w, b = mine[j + 1], weights[f"match{j}_weight"], weights[f"match{j}_bias"]
-            if given_.dim() == 4:
-                if argmax[j + 1] is not None:
-                    given_ = functional.max_unpool2d(
-                        given_, argmax[j + 1], 2, output_size=(5, 5) if every == 2 else None
-                    )
-                back = functional.conv2d(given_, w, b, padding=w.shape[-1] // 2)
-                gap = theirs[j].shape[-1] - back.shape[-1]
-                back = functional.pad(back, (gap // 2, gap - gap // 2) * 2)
-            else:
-                back = given_ @ w + b
-            back = torch.relu(back) if j else back
-            total = total + ((back.flatten(1) - theirs[j].flatten(1)) ** 2).sum(1).mean()
-        return 0.1 * total
-
-    descends(name, RepresentationMatching(0.1), extra, path=path)
-
-
-def test_on_dense_networks_it_is_written_out():
-    net, matching = network("mlp"), RepresentationMatching()
-    assert chosen(net, "cpu", (Entropy(), matching))
-    assert not chosen(net, "cpu", (matching, matching))
-    assert not chosen(network("mlp-dropout"), "cpu", (matching,))
 
 
 WRITTEN_OUT = {
@@ -190,26 +137,13 @@ def test_images_are_cut_or_filled_around_their_middle(size):
     assert (found == wanted).all()
 
 
-def test_its_dense_steps_are_those_of_every_processor(monkeypatch):
-    terms = Entropy(), RepresentationMatching(0.5, "mean")
-    case = step_digests.dense((step_digests.INPUTS, 20, 10)), step_digests.PLAIN, terms
-    monkeypatch.setitem(step_digests.CASES, "matching", case)
-    assert step_digests.digests(["matching"]) == {
-        "matching, float32": "5c8427bb0bf7bb6d",
-        "matching, float64": "c0a8ea5d3b2d5d1d",
-    }
-
-
 CLASSES, EXAMPLES = 7, 23
 # the networks of RM, smaller; and sides, kernels and poolings that do not divide
 NETWORKS = {
     "cifar": ("cnn+channels~8@16+hidden~33", (3, 16, 16)),
     "keywords": ("cnn+channels~16@16@16@16+hidden~20+kernel~3+pool_every~2", (1, 11, 14)),
     "lenet": ("cnn+bias~false+channels~6@16+hidden~12@9+padding~valid", (1, 28, 28)),
-    "no hidden layer": (
-        "cnn+channels~5@7@9+hidden~none+kernel~3+padding~valid+pools~2",
-        (3, 22, 25),
-    ),
+    "no dense": ("cnn+channels~5@7@9+hidden~none+kernel~3+padding~valid+pools~2", (3, 22, 25)),
     "even kernel": ("cnn+channels~5@9+hidden~20+kernel~4", (2, 17, 13)),
     "wide": ("cnn+channels~40@12+hidden~20", (1, 10, 10)),
 }
@@ -277,45 +211,53 @@ def test_with_other_terms_and_descents(name, values):
     assert gap(name, [Entropy(1.3), TERMS["above"], Proximal(0.2)], **values) < 1e-11
 
 
-def test_images_are_matched_by_compiled_steps():
-    token, shape = NETWORKS["cifar"]
-    net = network_of(parse_token("model", token), shape, CLASSES)
-    dropped = network_of(
-        parse_token("model", "cnn+channels~8@16+dropout~0.5+hidden~33"), shape, CLASSES
+@pytest.mark.parametrize(
+    ("token", "shape"), [NETWORKS["cifar"], ("mlp+hidden~6", (9,))], ids=["images", "vectors"]
+)
+def test_networks_are_matched_by_compiled_steps(token, shape):
+    net, dropped = (
+        network_of(parse_token("model", one), shape, CLASSES)
+        for one in (token, token.replace("+hidden", "+dropout~0.5+hidden"))
     )
-    assert chosen(net, "cpu", (Entropy(), TERMS["above"]))
-    assert not chosen(net, "cuda", (TERMS["above"],))
-    assert not chosen(dropped, "cpu", (TERMS["above"],))
+    matching = TERMS["above"]
+    assert chosen(net, "cpu", (Entropy(), matching))
+    assert not chosen(net, "cuda", (matching,))
+    assert not chosen(dropped, "cpu", (matching,))
+    assert not chosen(net, "cpu", (matching, matching))
 
 
 def test_what_is_not_finite_shows():
     token, shape = NETWORKS["keywords"]
-    net = network_of(parse_token("model", token), shape, CLASSES)
-    start = {key: v[None] for key, v in net.initial(RngKey(0), 0.1, 0.1, "fan_in").items()}
-    private = {key: v[None] for key, v in TERMS["above"].initial(net, RngKey(0)).items()}
+    net, terms = network_of(parse_token("model", token), shape, CLASSES), [TERMS["above"]]
+    start, private = (
+        {key: v[None] for key, v in drawn.items()}
+        for drawn in (net.initial(RngKey(0), 0.1, 0.1, "fan_in"), terms[0].initial(net, RngKey(0)))
+    )
     private["match0_weight"][0, 0, 0, 0, 0] = np.nan
     inputs = torch.rand((4, int(np.prod(shape))), generator=torch.Generator().manual_seed(0))
-    found = train(
-        net, Examples(inputs, torch.arange(4)), [Task(np.arange(4), RngKey(0, 0, 0))],
-        replace(procedure(), batch_size=4), start, terms=[TERMS["above"]], private=private,
-        path="compiled",
-    )  # fmt: skip
-    assert not found.finite.any()
+    examples, tasks = Examples(inputs, torch.arange(4)), [Task(np.arange(4), RngKey(0, 0, 0))]
+    how = {"terms": terms, "private": private, "path": "compiled"}
+    assert not train(net, examples, tasks, procedure(batch_size=4), start, **how).finite.any()
 
 
 def digests():
     """Of both dtypes; kernels are laid down in rows of one vector, and in rows of many."""
-    network = network_of(parse_token("model", NETWORKS["wide"][0]), NETWORKS["wide"][1], 10)
-    terms = Entropy(), RepresentationMatching(0.5, "mean")
-    case = network, replace(step_digests.PLAIN, batch_size=7), terms
-    with (
-        patch.dict(step_digests.CASES, {"matched images": case}),
-        patch.object(step_digests, "INPUTS", 100),
+    token, shape = NETWORKS["wide"]
+    usual, terms, found = step_digests.INPUTS, (Entropy(), RepresentationMatching(0.5, "mean")), {}
+    for name, net, inputs, batch in (
+        ("matching", step_digests.dense((usual, 20, 10)), usual, step_digests.PLAIN.batch_size),
+        ("matched images", network_of(parse_token("model", token), shape, 10), 100, 7),
     ):
-        return step_digests.digests(["matched images"])
+        case = net, replace(step_digests.PLAIN, batch_size=batch), terms
+        cases = patch.dict(step_digests.CASES, {name: case})
+        with cases, patch.object(step_digests, "INPUTS", inputs):
+            found |= step_digests.digests([name])
+    return found
 
 
 STORED = {
+    "matching, float32": "5c8427bb0bf7bb6d",
+    "matching, float64": "c0a8ea5d3b2d5d1d",
     "matched images, float32": "c226df1db5cb08a9",
     "matched images, float64": "6338c069e0674d7f",
 }
@@ -342,10 +284,10 @@ def test_pooling_before_a_relu_changes_no_byte(convolution):
         name: torch.randn((1, *shape), generator=rng).div_(4).requires_grad_()
         for name, shape in net.shapes.items()
     }
-    x = torch.randn((1, 5, 64), generator=rng)
+    x = torch.randn((1, 5, *net.shape), generator=rng)
 
     def through(layers):
-        run, out = Pass(convolution, keep=True), x.reshape(1, 5, *net.shape)
+        run, out = Pass(convolution, keep=True), x
         run.record(out)
         for layer, names in layers:
             out = layer.forward({local: tensors[name] for local, name in names.items()}, out, run)
@@ -354,8 +296,7 @@ def test_pooling_before_a_relu_changes_no_byte(convolution):
 
     written = [(layer, names) for layer, _, names in net.places]
     assert [layer for layer, _ in written] != [layer for layer, _ in net.evaluated]
-    for a, b in zip(through(written), through(net.evaluated), strict=True):
-        assert torch.equal(a, b)
+    assert all(map(torch.equal, through(written), through(net.evaluated)))
 
 
 if __name__ == "__main__":
