@@ -13,16 +13,8 @@ from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import rules
 from fedrepro.drawings.leaderboard import bytes_up, pictures
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
-from fedrepro.numbers.leaderboard import (
-    BoardData,
-    BoardRow,
-    _costs_there,
-    board_data,
-    board_rows,
-    leaderboard,
-    scenarios,
-    seconds,
-)
+from fedrepro.numbers.leaderboard import BoardData, BoardRow, board_data, board_rows
+from fedrepro.numbers.leaderboard_tables import _costs_there, leaderboard, scenarios, seconds
 from fedrepro.planning.config import Board, Config, ExhibitFile, load_exhibits
 from fedrepro.planning.plan import Plan, ground_of, part_keys, require_frozen, tables_of_board
 from fedrepro.record.site.pages import page as rendered

@@ -244,7 +244,7 @@ def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) 
                 f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
-        # values listed beside the grid, such as rules of BatchNorm, are tried with all of it
+        # values listed with the grid, such as rules of BatchNorm, are tried with all of it
         given, params = entry.parameters.items(), item.params
         listed = {
             k: v for k, v in given if isinstance(v, list) and k in params and not params[k].many
