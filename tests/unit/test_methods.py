@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from contract import METHODS, as_split, call, scores_of
+from contract import METHODS, as_split, call, probabilities_of
 from problems import CLASSES, FEATURES, problem, unwell
 
 from fedrepro.api import ClientInfo, GlobalModel, method
@@ -44,14 +44,14 @@ def test_the_average_weighs_clients_by_their_examples(given):
 def test_ensembles_average_probabilities(given):
     model, tensors = given.models.model, given.models.tensors
     own = [
-        scores_of(GlobalModel(model, {k: v[[j]] for k, v in tensors.items()}), given).numpy()
+        probabilities_of(GlobalModel(model, {k: v[[j]] for k, v in tensors.items()}), given).numpy()
         for j in range(4)
     ]
     uniform, weighted = call("uniform_ensemble", given), call("weighted_ensemble", given)
-    assert np.allclose(scores_of(uniform, given).numpy(), np.mean(own, 0), atol=1e-6)
+    assert np.allclose(probabilities_of(uniform, given).numpy(), np.mean(own, 0), atol=1e-6)
     share = given.info.label_counts / given.info.label_counts.sum(0)
     wanted = sum(s * p for s, p in zip(share, own, strict=True))
-    assert np.allclose(scores_of(weighted, given).numpy(), wanted, atol=1e-6)
+    assert np.allclose(probabilities_of(weighted, given).numpy(), wanted, atol=1e-6)
 
 
 def right_of(model, given, networks=slice(None)):
@@ -113,8 +113,8 @@ def test_majority_is_the_share_of_the_largest_class(given):
 def test_distillation_has_its_own_width_and_follows_the_ensemble(given):
     made = call("distillation", given, units=20)
     assert made.tensors["weight0"].shape == (1, FEATURES, 20)
-    teacher = scores_of(call("uniform_ensemble", given), given).argmax(1)
-    student = scores_of(made, given).argmax(1)
+    teacher = probabilities_of(call("uniform_ensemble", given), given).argmax(1)
+    student = probabilities_of(made, given).argmax(1)
     assert (teacher == student).float().mean() > 0.9
 
 

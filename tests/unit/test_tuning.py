@@ -10,7 +10,7 @@ import numpy as np
 import plain
 import pytest
 import torch
-from contract import METHODS, ONE_SHOT, call, each, scores_of
+from contract import METHODS, ONE_SHOT, call, each, probabilities_of
 from problems import CLASSES, FEATURES, problem
 
 from fedrepro.api import GlobalModel
@@ -53,7 +53,7 @@ def test_every_one_shot_method_can_be_tuned(name):
         moved = {k for k in new.tensors if not np.array_equal(new.tensors[k], model.tensors[k])}
         last = f"{len(new.tensors) // 2 - 1}"
         assert moved == {k for k in new.tensors if layers == "all" or k.endswith(last)}
-        assert torch.isfinite(scores_of(new, given)).all()
+        assert torch.isfinite(probabilities_of(new, given)).all()
         assert (new.weights is None) == (model.weights is None)
 
 
