@@ -30,9 +30,7 @@ BY_MKL = frozenset(
 
 def by_mkl(operator: str, arguments: Sequence[object]) -> bool:
     """Return whether torch's operator with these arguments uses MKL's vector functions."""
-    of_half = operator in ("aten::pow", "aten::pow_") and any(
-        exponent == 0.5 for exponent in arguments[1:2]
-    )
+    of_half = operator in ("aten::pow", "aten::pow_") and list(arguments[1:2]) == [0.5]
     return operator in BY_MKL or of_half
 
 

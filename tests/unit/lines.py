@@ -34,20 +34,18 @@ class Counter:
 
     def __init__(self, whole: bool) -> None:
         """whole: files that are never imported count as well."""
+        source = [str(SOURCES)]
         self.counted = slipcover.Slipcover(
-            source=[str(SOURCES)] if whole else None, omit=OMIT, exclude_also=NOT_MEANT_TO_RUN
+            source=source if whole else None, omit=OMIT, exclude_also=NOT_MEANT_TO_RUN
         )
-        matcher = slipcover.FileMatcher(sources=[str(SOURCES)], omit=OMIT)
+        matcher = slipcover.FileMatcher(sources=source, omit=OMIT)
         slipcover.ImportManager(self.counted, matcher).__enter__()
         self.others: list[str] = []
+        self.add = self.others.append  # what another process counted
 
     def found(self) -> str:
         """What was counted here, as text."""
         return json.dumps(self.counted.get_coverage())
-
-    def add(self, found: str) -> None:
-        """What another process counted."""
-        self.others.append(found)
 
     def together(self) -> dict[str, Any]:
         """What was counted here and elsewhere."""

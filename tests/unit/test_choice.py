@@ -17,6 +17,7 @@ from fedrepro.numbers.setting_selection import Candidate, candidates, criterion_
 from fedrepro.planning.exhibit_methods import ExhibitMethod, Setting
 
 FEDERATED = {"name": "downpour_sgd", "label": "D", "rounds": [2, 3]}
+CURVE = {"metric": "accuracy", "split": "server_validation"}
 
 
 def rule(**changes) -> SelectionRule:
@@ -27,11 +28,22 @@ def rule(**changes) -> SelectionRule:
 def curves(metric: str, split: str, *each: dict[int, float]) -> pd.DataFrame:
     """The rows of one setting: a curve, round -> value, for each trial."""
     rows = [
-        {"trial": trial, "round": done, "metric": metric, "split": split, "value": value}
+        (trial, done, metric, split, value)
         for trial, curve in enumerate(each)
         for done, value in curve.items()
     ]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows, columns=["trial", "round", "metric", "split", "value"])
+
+
+def rows_of(measure, *each):
+    """Curves of settings on the server's examples, for each trial, and what they ended with."""
+    found = {}
+    for setting, lines in zip(measure.settings, each, strict=True):
+        rows = curves("accuracy", "server_validation", *lines)
+        ends = [line[max(line)] if line else math.nan for line in lines]
+        end = curves("accuracy", "server_validation", *({None: value} for value in ends))
+        found[setting] = pd.concat([rows, end]).assign(client=None, setting=setting.token)
+    return found
 
 
 def read(rows: pd.DataFrame, choice: SelectionRule, trials: int, series=None):
@@ -45,8 +57,7 @@ def exhibit(**entry):
 
 def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discloses():
     for name, choice in SELECTION_RULES.items():
-        assert choice.name == name
-        assert choice.split != "test"
+        assert (choice.name, choice.split == "test") == (name, False)
         assert METRICS[choice.metric].better
         assert choice.need in DISCLOSED
         assert choice.words
@@ -55,25 +66,16 @@ def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discl
 def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
     """What the second setting reaches after the first has ended does not count, nor does what
     either was before half of those rounds; one that diverged shortens nothing, and is lost."""
-    choice = {"metric": "accuracy", "split": "server_validation", "over": "half"}
-    (measure,) = exhibit(
-        choose=choice, until=0.9, rounds=9, training={"lr": [0.1, 0.2, 9.0]}
-    ).measures
+    entry = {"until": 0.9, "rounds": 9, "training": {"lr": [0.1, 0.2, 9.0]}}
+    (measure,) = exhibit(choose=CURVE | {"over": "half"}, **entry).measures
     lines = (
         {1: 0.0, 2: 0.7, 3: 0.9, 4: 0.9},
         {1: 0.9, 2: 0.8, 3: 0.8, 4: 0.8, 5: 1.0, 6: 1.0},
         {1: 0.9, 2: math.nan},
     )
-    rows = {}
-    for setting, line in zip(measure.settings, lines, strict=True):
-        found = curves("accuracy", "server_validation", line)
-        last = pd.DataFrame({"trial": [0], "metric": ["accuracy"], "split": ["server_validation"]})
-        end = last.assign(value=line[max(line)], client=None, method="D", setting=setting.token)
-        rows[setting] = pd.concat([found.assign(client=None, setting=setting.token), end])
-    found = candidates(rows, measure, 1, "here")
-    first, second, third = (found[setting].criterion[0] for setting in measure.settings)
-    assert (first, second) == (pytest.approx(0.85), pytest.approx(0.8))
-    assert math.isnan(third)
+    found = candidates(rows_of(measure, *([line] for line in lines)), measure, 1, "here")
+    criteria = [found[setting].criterion[0] for setting in measure.settings]
+    assert criteria == pytest.approx([0.85, 0.8, math.nan], nan_ok=True)
     assert select_setting(found, measure, "here") is measure.settings[0]
 
 
@@ -82,16 +84,8 @@ def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_t
 def test_where_every_setting_diverged_that_is_a_sentence(rule_of, line):
     """After a round or before the first that is measured; no round was run by all of them."""
     entry = {"training": {"lr": [0.1, 9.0]}, "rounds": 9}
-    choice = {"metric": "accuracy", "split": "server_validation", "over": rule_of}
-    (measure,) = exhibit(choose=choice, **entry).measures
-    rows = {}
-    for setting in measure.settings:
-        found = curves("accuracy", "server_validation", line, line)
-        last = {"trial": [0, 1], "metric": "accuracy", "split": "server_validation"}
-        end = pd.DataFrame(last).assign(value=math.nan, client=None, setting=setting.token)
-        rows[setting] = pd.concat([found.assign(client=None, setting=setting.token), end])
-        rows[setting] = rows[setting].reindex(columns=[*end.columns, "round"])
-    found = candidates(rows, measure, 2, "here")
+    (measure,) = exhibit(choose=CURVE | {"over": rule_of}, **entry).measures
+    found = candidates(rows_of(measure, *[[line, line]] * 2), measure, 2, "here")
     with pytest.raises(FedreproError, match="they have all diverged"):
         select_setting(found, measure, "here")
     assert select_setting(found, measure, "here", allow_all_failed=True) is measure.settings[0]
@@ -121,6 +115,8 @@ def test_a_rule_reads_a_number_of_each_trial(changes, lines, wanted):
 def test_a_round_that_is_not_a_number_spoils_the_curve(over):
     rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
     assert math.isnan(read(rows, rule(over=over), 1)[0])
+    with pytest.raises(FedreproError, match="server_validation split in single rounds"):
+        read(rows, rule(over=over), 2)  # a trial without the curve
 
 
 @pytest.mark.parametrize(("end", "lost"), [(math.inf, True), (math.nan, True), (0.0, False)])
@@ -129,12 +125,6 @@ def test_a_curve_is_lost_where_its_end_is_no_number(end, lost):
     choice = rule(over="half")
     (found,) = read(rows, choice, 1, {(choice.metric, choice.split): [end]})
     assert math.isnan(found) == lost
-
-
-def test_a_trial_without_the_curve_is_a_sentence():
-    rows = curves("accuracy", "server_validation", {1: 0.9})
-    with pytest.raises(FedreproError, match="server_validation split in single rounds"):
-        read(rows, rule(over="best"), 2)
 
 
 def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int:
@@ -148,17 +138,9 @@ def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int
 
 def test_a_setting_that_diverged_before_the_first_measured_round_is_lost():
     choice = rule(over="area")
+    rows = curves(choice.metric, choice.split, {})
     ends = {(choice.metric, choice.split): [math.nan]}
-    assert math.isnan(
-        read(
-            curves(choice.metric, choice.split, {}).reindex(
-                columns=["trial", "round", "metric", "split", "value"]
-            ),
-            choice,
-            1,
-            ends,
-        )[0]
-    )
+    assert math.isnan(read(rows, choice, 1, ends)[0])
 
 
 def test_more_is_better_or_less_as_the_metric_says():
@@ -175,18 +157,19 @@ def test_where_all_failed_the_first_may_stand_for_them_and_only_then():
 
 
 def test_a_rule_in_full_that_has_a_name_is_the_named_one():
-    full = {"metric": "accuracy", "split": "train"}
-    (measure,) = exhibit(choose=full).measures
+    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
     assert measure.choose is SELECTION_RULES["pooled_train"]
 
 
 def test_what_is_handed_and_what_choosing_reads_are_two_things():
-    choice = {"metric": "accuracy", "split": "server_validation", "over": "area"}
-    (measure,) = exhibit(choose=choice).measures
+    (measure,) = exhibit(choose=CURVE | {"over": "area"}).measures
     assert measure.needs == {"rounds"}
     assert measure.discloses == {"server_validation"}
     assert measure.evaluate == ("test", "server_validation")
     assert measure.choose.name == "accuracy on server_validation, area"
+    # nothing is disclosed where nothing is chosen
+    (measure,) = exhibit(rounds=2, choose="server").measures
+    assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
 
 
 @pytest.mark.parametrize(
@@ -202,10 +185,7 @@ def test_what_is_chosen_by_has_to_be_set_aside(choose, partition, wanted):
         small(methods=[{**FEDERATED, "choose": choose}], partition={"name": "iid", **partition})
 
 
-def test_nothing_is_disclosed_where_nothing_is_chosen():
-    (measure,) = exhibit(rounds=2, choose="server").measures
-    assert not measure.discloses
-    assert measure.evaluate == ("test",)
+OFF_TRAIN = {"metric": "accuracy", "split": "train"}
 
 
 @pytest.mark.parametrize(
@@ -215,10 +195,7 @@ def test_nothing_is_disclosed_where_nothing_is_chosen():
         ({"metric": "accuracy", "split": "test"}, "no other split may be"),
         ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
         ({"metric": "accuracy"}, "split"),
-        (
-            {"metric": "accuracy", "split": "train", "over": "mean"},
-            "'end', 'best', 'area', 'half' or 'race'",
-        ),
+        (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area', 'half' or 'race'"),
         (None, "say how one is chosen .choose: pooled_train or client_train or server"),
     ],
 )
@@ -228,6 +205,6 @@ def test_a_rule_that_is_none_is_a_sentence(choose, sentence):
 
 
 def test_rounds_are_for_methods_that_have_them():
-    choice = {"metric": "accuracy", "split": "train", "over": "best"}
+    method = {"name": "pfnm", "sigma2": [0.1, 1.0], "choose": OFF_TRAIN | {"over": "best"}}
     with pytest.raises(FedreproError, match="'pfnm' has no rounds"):
-        small(methods=[{"name": "pfnm", "sigma2": [0.1, 1.0], "choose": choice}])
+        small(methods=[method])

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from claim_tables import LOOSE, table
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.params import comparable_text as text
-from fedrepro.numbers.verdicts.claim_verdicts import COLUMNS, Claim, Rules, load_claims, rows
+from fedrepro.numbers.verdicts.claim_verdicts import Rules, load_claims
 from fedrepro.planning.config import SCALES, load_exhibits
+from fedrepro.record.record_results import drawn_keys
+from fedrepro.stages.figures_and_pages import judge_claims
 
 ROOT = Path(__file__).parents[2]
 # a paper's claims are committed before its exhibits
@@ -23,7 +24,6 @@ FILES = [
 ]
 VALUE = {"form": "value", "exhibits": ["x"], "of": "A"}
 HALF = VALUE | {"above": 0.5}
-BEATS = {"form": "difference", "exhibits": ["x"], "of": "A", "minus": ["B"], "above": 0}
 WORDS = {"better": {"above": 0.005}, "level": {"at_least": -0.005, "at_most": 0.005}}
 
 
@@ -37,22 +37,19 @@ def loaded(folder, *claims, **head):
     return load_claims(path)
 
 
-def test_a_file_has_the_strict_rules_unless_it_says_otherwise(tmp_path):
-    one = claim(checks=[HALF])
-    assert loaded(tmp_path, one).rules == Rules(trials=5, holm=True)
-    rules = {"trials": 10, "holm": False}
-    assert loaded(tmp_path, one, rules=rules).rules == Rules(**rules)
+@pytest.mark.parametrize("rules", [{}, {"trials": 10, "holm": False}])
+def test_a_file_has_the_strict_rules_unless_it_says_otherwise(tmp_path, rules):
+    found = loaded(tmp_path, claim(checks=[HALF]), rules=rules).rules
+    assert found == Rules(**{"trials": 5, "holm": True} | rules)
 
 
 def test_a_word_has_one_bound_for_all_checks_that_use_it(tmp_path):
-    checks = [VALUE | {"shows": word} for word in ("better", "level")]
-    readings = {"one": [HALF], "two": checks}
-    claims = [claim(checks=checks), claim(id="X2", readings=readings)]
+    checks = [VALUE | {"shows": word} for word in WORDS]
+    claims = [claim(checks=checks), claim(id="X2", readings={"one": [HALF], "two": checks})]
     first, second = loaded(tmp_path, *claims, rules={"words": WORDS}).claims
     assert [one.bounds for one in first.checks] == list(WORDS.values())
-    assert first.checks[1].sentence.endswith(
-        "at every point: level, at least -0.005 and at most 0.005"
-    )
+    told = "at every point: level, at least -0.005 and at most 0.005"
+    assert first.checks[1].sentence.endswith(told)
     assert [list(second.groups), len(second.all_checks)] == [["one", "two"], 3]
     assert second.readings["two"][0].bounds == {"above": 0.005}
 
@@ -60,22 +57,20 @@ def test_a_word_has_one_bound_for_all_checks_that_use_it(tmp_path):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({}, "claim x1 needs checks, or says why it is untested"),
-        ({"checks": [HALF], "untested": "u"}, "claim x1 needs checks, or says why it is untested"),
-        ({"checks": [HALF], "reason": ""}, "claim x1 has bounds, so it needs a reason for them"),
-        ({"readings": {"one": [HALF]}}, "claim x1 needs two readings or more, each with checks"),
-        ({"checks": [VALUE]}, "a check needs a bound"),
-        ({"checks": [VALUE | {"shows": "betetr"}]}, "did you mean 'better'"),
-        ({"checks": [HALF | {"shows": "better"}]}, "shows 'better' and has a bound of its own"),
-        ({"checks": [HALF | {"metric": "acuracy"}]}, "did you mean 'accuracy'"),
-        ({"checks": [HALF | {"where": {"clients": {"form": 1}}}]}, "clients"),
-        ({"checks": "none"}, "checks"),
-        ({"checks": [HALF], "fixed": "later"}, "fixed"),
+        ([{}], "claim x1 needs checks, or says why it is untested"),
+        ([{"checks": [HALF], "untested": "u"}], "x1 needs checks, or says why it is untested"),
+        ([{"checks": [HALF], "reason": ""}], "claim x1 has bounds, so it needs a reason for them"),
+        ([{"readings": {"one": [HALF]}}], "x1 needs two readings or more, each with checks"),
+        ([{"checks": [VALUE | {"shows": "betetr"}]}], "did you mean 'better'"),
+        ([{"checks": [HALF | {"shows": "better"}]}], "shows 'better' and has a bound of its own"),
+        ([{"checks": [HALF | {"metric": "acuracy"}]}], "did you mean 'accuracy'"),
+        ([{"checks": [HALF], "fixed": "later"}], "fixed"),
+        ([{"untested": "u"}] * 2, "two claims have one id"),
     ],
 )
 def test_a_mistake_in_the_file_is_a_sentence(tmp_path, given, told):
     with pytest.raises(FedreproError) as error:
-        loaded(tmp_path, claim(**given), rules={"words": WORDS})
+        loaded(tmp_path, *(claim(**one) for one in given), rules={"words": WORDS})
     assert told in str(error.value)
     assert str(tmp_path / "x.yaml") in str(error.value)
     assert "\n" not in str(error.value)
@@ -89,61 +84,19 @@ def test_a_file_of_another_form_is_a_sentence(tmp_path, text):
         load_claims(path)
 
 
-def test_two_claims_with_one_id_are_refused(tmp_path):
-    one = claim(untested="u")
-    with pytest.raises(FedreproError, match="two claims have one id"):
-        loaded(tmp_path, one, one)
-
-
-# --------------------------------------------------------------------------------- its table
-
-NUMBERS = {"x": table(({"clients": 5}, "A", 0.9), ({"clients": 5}, "B", 0.5))}
-READINGS = {"one": [HALF], "two": [VALUE | {"below": 0.5}]}
-MANY = HALF | {"exhibits": list("xabcdef")}
-
-
-@pytest.mark.parametrize(
-    ("given", "note", "wanted"),
-    [
-        ({"checks": [BEATS], "label": "exact", "fixed": "after"}, "Note.",
-         [{"verdict": "stand-in only", "check_verdict": "stand-in only", "label": "exact",
-           "fixed": "after", "value": pytest.approx(0.4), "at": "x, J = 5", "trials": 4,
-           "confidence": 0.95, "data": "Note.", "missing": ""}]),
-        ({"untested": "u"}, "", [{"verdict": "no verdict", "reason": "u", "fixed": ""}]),
-        ({"readings": READINGS}, "",
-         [{"verdict": "depends", "reading": "one", "check_verdict": "holds"},
-          {"verdict": "depends", "reading": "two", "check_verdict": "refuted"}]),
-        ({"checks": [HALF, HALF | {"exhibits": ["y"]}]}, "",
-         [{"verdict": "incomplete", "check_verdict": "holds", "missing": ""},
-          {"verdict": "incomplete", "check_verdict": "not run", "missing": "y"}]),
-        # a long list is cut
-        ({"checks": [MANY]}, "",
-         [{"check_verdict": "incomplete", "missing": "a; b; c; d; 2 more", "data": ""}]),
-    ],
-)  # fmt: skip
-def test_a_row_for_each_check_says_what_was_checked_and_on_what(given, note, wanted):
-    found = list(rows([Claim.model_validate(claim(**given))], NUMBERS, {"x": note}, LOOSE))
-    assert {tuple(row) for row in found} == {COLUMNS}
-    assert [
-        {key: row[key] for key in one} for row, one in zip(found, wanted, strict=True)
-    ] == wanted
-
-
-def test_a_mistyped_column_names_the_claim():
-    one = Claim.model_validate(claim(checks=[HALF | {"where": {"clinets": [5]}}]))
-    with pytest.raises(FedreproError, match="claim X1: unknown column 'clinets' in x"):
-        list(rows([one], NUMBERS, {}, LOOSE))
-
-
 # ------------------------------------------------------------------------- the papers' own files
 
+RECORD = ROOT / "reports/record"
+RECORDED = [p for p in FILES if (RECORD / f"paper/{p.parent.name}/claims.csv").exists()]
 
-def test_every_claim_of_pfnm_is_there_with_a_bound_or_a_reason_for_none():
-    claims = load_claims(ROOT / "src/fedrepro/papers/pfnm/claims.yaml").claims
-    papers = [claim.id for claim in claims if claim.place != "ours"]
-    numbered = [("P2a", "P2b") if n == 2 else (f"P{n}",) for n in range(1, 25)]
-    assert papers == [one for own in numbered for one in own]
-    assert {claim.id for claim in claims if claim.untested} == {"P5", "P14"}
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.parent.name)
+def test_the_verdicts_of_the_record_come_out_again(path, tmp_path):
+    """With every row's sentence, place, interval, note and what it lacks."""
+    paper, out = path.parent.name, tmp_path / "claims.csv"
+    keys = [key for key in drawn_keys(RECORD, "paper") if key.startswith(f"{paper}/")]
+    judge_claims(path, keys, RECORD / "paper", out)
+    assert out.read_text() == (RECORD / f"paper/{paper}/claims.csv").read_text()
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)

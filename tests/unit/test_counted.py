@@ -1,4 +1,4 @@
-"""Verdicts counted and in words, and what settles an open set-up."""
+"""Verdicts in words, and what settles an open set-up; counts of them are those of real pages."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ import pandas as pd
 import pytest
 
 from fedrepro.numbers.verdicts.summary_sentences import (
-    claim_counts,
     moves_towards_print,
-    printed_counts,
     reasons,
     resolve,
-    settled_counts,
     word_of,
 )
 from fedrepro.record.site.verdict_and_leaderboard_texts import verdict_of
@@ -62,83 +59,19 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
         assert resolve(row, {}.get, claims) == row
 
 
-def test_what_waits_is_not_settled_and_what_is_judged_elsewhere_counts_there():
-    words = ("reproduced", "stand-in", "set-up open", "not run", "not run")
-    rows = [*map(printed, words), printed("worse", note="judged in table-1-iid")]
-    claims = [[{"verdict": word}] for word in ("holds", "depends", "undecided", "no verdict")]
-    assert settled_counts(rows, claims) == {
-        "printed values": 5,
-        "judged": 1,
-        "shown beside": 1,
-        "set-up open": 1,
-        "not run": 2,
-        "claims that a run can test": 3,
-        "decided": 2,
-    }
-
-
-def test_there_are_four_counts_and_a_shown_value_has_the_word_why():
-    rows = [
-        printed("reproduced", source="second hand"),
-        printed("worse", source="second hand"),
-        printed("one trial", source="README or code"),
-        printed("reproduced", apart="calibrated: by hand"),
-        printed("reproduced", note="printed again: table 1"),
-        printed("worse", note="judged in table-1-iid-10"),
-        printed("not run"),
-        printed("set-up open"),
-    ]
-    assert printed_counts(rows) == [
-        "7 printed values of 6 quantities: 2 judged (1 reproduced, 1 worse); 2 shown beside (1 one "
-        "trial, 1 calibrated); 1 set-up open; 1 not run.",
-        "Read in: second hand (2), README or code (1).",
-    ]
-
-
-@pytest.mark.parametrize("verdict", ["reproduced", "worse", "better"])
-def test_pages_show_what_is_not_judged_by_the_word_why(verdict):
-    assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
-    assert verdict_of(printed(verdict)) == verdict
-
-
-def test_values_of_a_rerun_are_not_called_printed():
-    rerun = printed("reproduced", apart="rerun: of others")
-    assert printed_counts([rerun, rerun])[0].startswith("2 rerun values: 2 judged")
-
-
-def claim(name, verdict, **given):
-    return [{"claim": name, "verdict": verdict, "fixed": "before", "label": "", "note": ""} | given]
-
-
-def test_claims_are_counted_by_when_their_bounds_were_fixed():
-    found = [
-        claim("X1", "holds"),
-        claim("X2", "refuted", fixed="after"),
-        claim("X3", "holds", label="identity"),
-        claim("X4", "undecided"),
-        claim("X5", "no verdict", fixed=""),
-    ]
-    assert claim_counts(found) == [
-        "5 claims: 2 hold, 1 refuted, 1 undecided, 1 no verdict.",
-        "Decided are those that hold, are refuted or depend; of 3 the bounds of 2 were fixed "
-        "before the numbers.",
-        "Nearly true by how the methods are defined: X3.",
-        "Of the 3 that trials decide, counts and identities left out, chance alone makes at most "
-        "0.1 hold and 0.1 be refuted: as many as if the truth of each lay just on its bound.",
-    ]
+def test_pages_show_what_is_not_judged_by_the_word_why():
+    for verdict in ("reproduced", "worse", "better"):
+        assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
+        assert verdict_of(printed(verdict)) == verdict
 
 
 def numbers(*means, rounds=()):
-    rows = [("a", "rounds_to_target", mean) for mean in means] + [
-        ("a", "rounds", r) for r in rounds
-    ]
-    frame = pd.DataFrame(rows, columns=["case", "metric", "mean"])
-    return frame.assign(method="FA", split="")[["case", "method", "metric", "split", "mean"]]
+    rows = [("a", "FA", "rounds_to_target", "", mean) for mean in means]
+    rows += [("a", "FA", "rounds", "", done) for done in rounds]
+    return pd.DataFrame(rows, columns=["case", "method", "metric", "split", "mean"])
 
 
 CASE_A = "rates, case=a: no rate"
-
-
 ROW = {"method": "FA", "metric": "rounds_to_target", "split": "", "mean": "40", "difference": "-9"}
 
 
@@ -168,11 +101,14 @@ def test_each_named_setting_moves_a_number_from_ours_towards_print(frame, set_up
 OPENED = {"set_up": "rates, case=a: no rate", "tolerance": "10", "noise": "1"}
 
 
+def opened(ours, away, **given):
+    row = printed("set-up open", method="FA", metric="rounds_to_target", split="", **OPENED)
+    return row | {"mean": f"{ours}", "difference": f"{away}"} | given
+
+
 def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
     both = pd.concat([numbers(40.0, 90.0), numbers(80.0, 20.0).assign(method="SOLO")])
-    row = printed("set-up open", method="FA", metric="rounds_to_target", split="", **OPENED)
-    row |= {"mean": "40", "difference": "-47"}
-    solo = row | {"method": "SOLO", "mean": "80", "difference": "2", "verdict": "reproduced"}
+    row, solo = opened(40, -47), opened(80, 2, method="SOLO", verdict="reproduced")
     assert resolve(row, {"rates": both}.get)["verdict"] == "another set-up"
     assert resolve(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
 
@@ -187,7 +123,6 @@ def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
     ],
 )
 def test_a_difference_is_another_set_ups_if_the_setting_moves_it_by_more(means, ours, away, word):
-    row = printed("set-up open", method="FA", metric="rounds_to_target", split="")
-    row |= {**OPENED, "mean": f"{ours}", "difference": f"{away}"}
+    row = opened(ours, away)
     assert resolve(row, {"rates": numbers(*means)}.get)["verdict"] == word
     assert resolve(row, {}.get) == row

@@ -9,18 +9,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from small_exhibits import file_of, small
-from synthetic import tables_of, workplace
+from synthetic import plan, workplace
 
-from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.tables import Arrangement, table_of
+from fedrepro.numbers.exhibit_files import TIMES, open_recorded
 from fedrepro.numbers.exhibit_tables import csv_text, read_csv
 from fedrepro.numbers.verdicts.printed_verdicts import (
     AGAIN,
     COLUMNS,
     PrintedValue,
     allowed_difference,
-    cell_of,
     difference,
     noise,
     printed_rows,
@@ -31,11 +30,9 @@ from fedrepro.numbers.verdicts.printed_verdicts import (
     same,
     usual_tolerance,
 )
-from fedrepro.planning.config import Config, ExhibitFile, load_exhibits, table_names
+from fedrepro.planning.config import Config, load_exhibits, table_names
 from fedrepro.planning.plan import Plan
-from fedrepro.record.site.pages import paper_page
-from fedrepro.record.site.report_data import read_reports
-from fedrepro.stages.figures_and_pages import draw_exhibit
+from fedrepro.record.record_results import drawn_keys
 
 __all__ = ["workplace"]
 ROOT = Path(__file__).parents[2]
@@ -68,12 +65,8 @@ def test_a_row_is_read_with_its_cell_and_its_tolerance(tmp_path):
     row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,5%'
     (found,) = read_published(written(tmp_path / "p.csv", row))
     assert found.cell == {"case": "a, b", "clients": "5"}
-    assert (found.value, found.sd, found.trials) == (0.9, 0.01, 10)
-    assert found.tolerance == pytest.approx(0.045)
-
-
-def test_a_paper_without_printed_values_has_none(tmp_path):
-    assert read_published(tmp_path / "none.csv") == []
+    told = found.value, found.sd, found.trials, found.tolerance
+    assert told == (0.9, 0.01, 10, pytest.approx(0.045))
 
 
 @pytest.mark.parametrize(
@@ -101,20 +94,10 @@ def test_a_row_that_cannot_be_read_is_a_sentence(tmp_path, rows, sentence):
         read_published(written(tmp_path / "p.csv", *rows))
 
 
-def test_a_file_with_other_columns_is_a_sentence(tmp_path):
-    (tmp_path / "p.csv").write_text("exhibit,value\n")
-    with pytest.raises(FedreproError, match="lacks cell, method"):
-        read_published(tmp_path / "p.csv")
-
-
 def test_a_number_that_is_printed_again_is_taken(tmp_path):
     row = "x,clients=5,A,accuracy,test,0.8,,,"
     found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
     assert [one.note.startswith(AGAIN) for one in found] == [False, True]
-
-
-def test_an_empty_cell_is_the_one_point_of_an_exhibit():
-    assert cell_of("", "here") == {}
 
 
 # ------------------------------------------------------------------------------------ verdicts
@@ -178,34 +161,32 @@ def numbers_of(exhibit, accuracy: dict[str, float], sd: float = 0.0) -> pd.DataF
     return read_csv(csv_text(pd.DataFrame(rows).assign(**same)))
 
 
+SAME = {"A": 0.905, "E": 0.95, "alone": 0.5}
+
+
 def beside(exhibit, *values, stand_ins=None, sd=0.0) -> pd.DataFrame:
-    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5}, sd)
-    return printed_rows(exhibit, values, numbers, stand_ins or {})
+    return printed_rows(exhibit, values, numbers_of(exhibit, SAME, sd), stand_ins or {})
 
 
-def test_ours_stands_beside_what_is_printed_with_the_difference():
+def test_the_printed_verdicts_of_the_record_come_out_again():
+    """With our numbers, differences, tolerances, noise and what is said of the set-up."""
+    made, record = plan("paper"), ROOT / "reports/record"
+    for key in set(drawn_keys(record, "paper")) & set(made.exhibits):
+        files = open_recorded(record / "paper", key, "paper")
+        if ".printed.csv" in files.suffixes:
+            exhibit, tables = made.exhibit(key), {".csv", TIMES} & set(files.suffixes)
+            numbers = pd.concat([files.table(suffix) for suffix in sorted(tables)])
+            drawn = exhibit.settings.drawing.files(exhibit, files.about, numbers)
+            assert drawn[".printed.csv"] == files.read(".printed.csv"), key
+
+
+def test_few_trials_that_may_be_as_far_away_by_chance_are_undecided():
+    """0.05 away; twice the standard error of two trials on each side is below that for the smaller
+    spread alone, by which two trials may be as far away."""
     exhibit = small(methods=METHODS)
-    (row,) = beside(exhibit, value(), value(exhibit="another")).to_dict("records")
-    assert (row["clients"], row["method"], row["printed"]) == (2, "A", 0.9)
-    assert row["mean"] == 0.905
-    assert row["difference"] == pytest.approx(0.005)
-    assert (row["tolerance"], row["verdict"]) == (0.01, "reproduced")
-    # 0.05 away; twice the standard error of two trials on each side is below that for the smaller
-    # spread alone, by which two trials may be as far away
-    words = [
-        beside(exhibit, value(method="E", sd=sd, trials=2), sd=sd)["verdict"].item()
-        for sd in (0.024, 0.026)
-    ]
-    assert words == ["undecided", "reproduced"]
-
-
-def test_the_tolerance_that_was_used_stands_in_the_csv_with_the_noise():
-    exhibit = small(methods=METHODS)
-    numbers = numbers_of(exhibit, {"A": 0.93, "E": 0.95, "alone": 0.5}).assign(sd=0.05)
-    (row,) = printed_rows(exhibit, [value(sd=0.01, trials=2)], numbers, {}).to_dict("records")
-    assert row["tolerance"] == pytest.approx(2 * math.sqrt(2 * 0.01**2 / 2))
-    assert row["noise"] == pytest.approx(0.05)
-    assert row["verdict"] == "few trials"
+    assert beside(exhibit, value(exhibit="another")).empty
+    for sd, word in ((0.024, "undecided"), (0.026, "reproduced")):
+        assert beside(exhibit, value(method="E", sd=sd, trials=2), sd=sd)["verdict"].item() == word
 
 
 OPENED = {"set_up": "rates, clients=2: no rate is given", "apart": "calibrated: by hand"}
@@ -252,71 +233,47 @@ def test_values_are_one_by_their_number_or_else_by_their_text(one, other, wanted
     assert same(one, other) is wanted
 
 
+SETTING = {"metric": "setting", "value": 1}
+
+
 @pytest.mark.parametrize(
     ("split", "method", "printed", "told"),
     [
-        ("trials", "all", 2, "taken over"),
         ("trials", "all", 1, "taken over"),
         ("trials", "all", 3, "differs"),
-        ("model.hidden", "all", 50, "taken over"),
-        ("training.lr", "all", 0.5, "differs"),
         ("method.sigma2", "P", 0.1, "taken over"),
-        ("method.gamma0", "P", 1, "differs"),
         ("method.passes", "P", 3, "differs"),  # it has several, and the paper one
     ],
 )
 def test_a_setting_of_the_paper_is_taken_over_or_differs(split, method, printed, told):
-    listed = {"name": "pfnm", "label": "P", "sigma2": 0.1, "gamma0": 5.0}
-    several = [{"passes": 3}, {"passes": 9}]
-    methods = [listed | {"settings": several, "choose": "pooled_train"}]
-    exhibit = small(methods=methods, training={"name": "adam", "lr": 0.01})
-    given = value(metric="setting", split=split, method=method, value=printed)
-    (row,) = printed_rows(exhibit, [given], pd.DataFrame(), {}).to_dict("records")
-    assert row["verdict"] == told
+    several = {"settings": [{"passes": 3}, {"passes": 9}], "choose": "pooled_train"}
+    exhibit = small(methods=[{"name": "pfnm", "label": "P", "sigma2": 0.1, **several}])
+    given = value(**SETTING | {"split": split, "method": method, "value": printed})
+    assert printed_rows(exhibit, [given], pd.DataFrame(), {})["verdict"].tolist() == [told]
+
+
+def required(exhibit, *values):
+    require_cells([exhibit], values)
 
 
 @pytest.mark.parametrize(
-    ("split", "method"), [("method.sigma", "P"), ("method.sigma2", "Q"), ("models.hidden", "all")]
-)
-def test_a_setting_of_nothing_is_a_sentence(split, method):
-    exhibit = small(methods=[{"name": "pfnm", "label": "P"}])
-    given = value(metric="setting", split=split, method=method, value=1)
-    with pytest.raises(FedreproError, match="has no setting"):
-        printed_rows(exhibit, [given], pd.DataFrame(), {})
-
-
-def test_a_shown_setting_that_nothing_was_computed_for_is_not_run():
-    shown = {"sigma2": [0.1, 1.0], "gamma0": [1.0, 5.0], "show": ["sigma2", "gamma0"]}
-    exhibit = small(methods=[{"name": "pfnm", "label": "P", **shown}])
-    numbers = numbers_of(small(methods=METHODS), {"A": 0.9, "E": 0.9, "alone": 0.5})
-    given = value(cell={"clients": "2", "sigma2": "0.1", "gamma0": "1.0"}, method="P")
-    empty = numbers.assign(sigma2="", gamma0="")
-    (row,) = printed_rows(exhibit, [given], empty, {}).to_dict("records")
-    assert row["verdict"] == "not run"
-
-
-def test_a_cell_that_fits_several_points_is_a_sentence():
-    with pytest.raises(FedreproError, match="fits 2 points of small/x; name more keys"):
-        beside(small(methods=METHODS), value(cell={}))
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("call", "change", "sentence"),
     [
-        ({"exhibit": "y"}, "unknown table 'y'"),
-        ({"cell": {"clients": "3"}}, "its cell fits no point"),
-        ({"cell": {"client": "2"}}, "did you mean 'clients'"),
-        ({"method": "B"}, "'B' is not a method of that cell, which has A, E, alone"),
+        (required, {"exhibit": "y"}, "unknown table 'y'"),
+        (required, {"cell": {"clients": "3"}}, "its cell fits no point"),
+        (required, {"cell": {"client": "2"}}, "did you mean 'clients'"),
+        (required, {"method": "B"}, "'B' is not a method of that cell, which has A, E, alone"),
+        (beside, {"cell": {}}, "fits 2 points of small/x; name more keys"),
+        (beside, SETTING | {"split": "method.sigma"}, "has no setting"),
+        (beside, SETTING | {"split": "method.sigma2", "method": "Q"}, "has no setting"),
+        (beside, SETTING | {"split": "models.hidden", "method": "all"}, "has no setting"),
     ],
 )
-def test_a_printed_value_that_belongs_nowhere_is_a_sentence(change, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        require_cells([small(methods=METHODS)], [value(**change)])
-
-
-def test_a_value_that_says_why_it_is_not_run_is_taken():
+def test_a_printed_value_that_belongs_nowhere_is_a_sentence(call, change, sentence):
     exhibit = small(methods=METHODS)
-    require_cells([exhibit], [value(cell={"clients": "3"}, note="not run: 80 hours")])
+    with pytest.raises(FedreproError, match=sentence):
+        call(exhibit, value(**change))
+    required(exhibit, value(cell={"clients": "3"}, note="not run: 80 hours"))
 
 
 @pytest.mark.usefixtures("workplace")
@@ -343,11 +300,11 @@ def test_an_exhibit_or_a_check_that_is_not_there_is_a_sentence(end, told, tmp_pa
         require_printed(Plan(Config(), files, "paper"))
 
 
-def about_of(exhibit, **table):
+def about_of(exhibit):
     """What a table reads of an exhibit's json."""
     methods = [{"label": m.label, "reference": m.reference} for m in exhibit.measures]
     columns = {"points": exhibit.swept, "settings": exhibit.shown}
-    settings = {"drawing": {"name": "table", **table}}
+    settings = {"drawing": {"name": "table"}}
     return {"methods": methods, "columns": columns, "settings": settings}
 
 
@@ -375,34 +332,28 @@ def test_ties_are_never_the_best():
 def test_a_method_of_one_case_leaves_the_other_cells_empty():
     cases = {**CASES, "skew": {**CASES["skew"], "without": ["E"]}}
     exhibit = small(methods=METHODS, cases=cases, sweep={"partition.clients": [2]})
-    numbers = numbers_of(exhibit, {"A": 0.9, "E": 0.8, "alone": 0.5})
-    table = table_of(about_of(exhibit), numbers, Arrangement(("method",), ("case",)))
-    ensemble = next(row for row in table.rows if row.heads == ("E",))
-    assert [cell.number for cell in ensemble.cells] == ["80.00 ± 0.00", " "]
+    arranged = Arrangement(("method",), ("case",))
+    _, ensemble, _ = table_of(about_of(exhibit), numbers_of(exhibit, SAME), arranged).rows
+    assert [cell.number for cell in ensemble.cells] == ["95.00 ± 0.00", " "]
 
 
 def test_printed_values_and_their_notes_stand_in_their_cells():
-    exhibit = small(methods=METHODS)
-    numbers = numbers_of(exhibit, {"A": 0.905, "E": 0.95, "alone": 0.5})
-    values = [value(sd=0.002, note="read off a plot"), value(method="E", note="read off a plot")]
-    printed = read_csv(csv_text(printed_rows(exhibit, values, numbers, {})))
-    table = table_of(
-        about_of(exhibit), numbers, Arrangement(("method",), ("clients",)), printed=printed
-    )
+    exhibit, note = small(methods=METHODS), "read off a plot"
+    found = beside(exhibit, value(sd=0.002, note=note), value(method="E", note=note))
+    arranged = Arrangement(("method",), ("clients",))
+    about, printed = about_of(exhibit), read_csv(csv_text(found))
+    table = table_of(about, numbers_of(exhibit, SAME), arranged, printed=printed)
     first, second = (row.cells[0] for row in table.rows[:2])
     assert (first.printed, first.verdict, first.notes) == ("90.00 ± 0.20", "reproduced", (1,))
-    assert (second.verdict, second.notes) == ("better", (1,))
-    assert table.footnotes == ("read off a plot",)
+    assert (second.verdict, second.notes, table.footnotes) == ("better", (1,), (note,))
 
 
 def test_rounds_that_were_not_enough_are_no_number():
     exhibit = small(methods=METHODS[:1], sweep={"partition.clients": [2]})
-    numbers = numbers_of(exhibit, {"A": math.inf}).assign(
-        metric="rounds", split="", by_trial="80 80"
-    )
+    numbers = numbers_of(exhibit, {"A": math.inf})
+    numbers = numbers.assign(metric="rounds", split="", by_trial="80 80")
     arranged = Arrangement(("method",), ("clients",), metric="rounds", split="")
-    table = table_of(about_of(exhibit), numbers, arranged)
-    assert table.rows[0].cells[0].number == "> 80"
+    assert table_of(about_of(exhibit), numbers, arranged).rows[0].cells[0].number == "> 80"
 
 
 @pytest.mark.parametrize(
@@ -420,36 +371,5 @@ def test_a_table_that_cannot_be_laid_out_is_a_sentence(table, sentence):
 
 
 def test_a_name_may_be_a_table_at_one_scale_and_a_figure_at_another():
-    names = table_names(load_exhibits())
-    assert sorted(names["paper/pfnm"]) == [
-        "deep-sigma2",
-        "erratum-options",
-        "merging-and-posterior",
-    ]
     both = table_names({"small": file_of(at={"paper": {"drawing": "accuracy-and-size"}})})
     assert both == {"tiny/small": ["x"], "quick/small": ["x"]}
-
-
-@pytest.mark.usefixtures("workplace")
-def test_the_stage_writes_a_table_and_the_page_shows_it(monkeypatch, tmp_path):
-    file: ExhibitFile = file_of(methods=METHODS, place="table 1")
-    row = "x,clients=2,A,accuracy,test,0.93,,,as printed,"
-    published = written(tmp_path / "published.csv", row)
-    where = "fedrepro.drawings.exhibits.table.published_file"
-    monkeypatch.setattr(where, lambda paper: published)
-    made = Plan(Config(), {"small": file}, "paper")
-    tables_of(made, "small/x")
-    draw_exhibit("small/x", made, Path(made.exhibit_file("small/x", "")))
-    base = made.exhibit_file("small/x", "")
-    assert set(read_json(f"{base}.json")["files"]) == {
-        *(".html", ".printed.csv", ".csv", ".choice.csv", ".metrics.parquet")
-    }
-    text = Path(f"{base}.html").read_text()
-    assert "printed 93.00: reproduced" in text
-    assert "as printed" in text
-    printed = read_csv(Path(f"{base}.printed.csv").read_text())
-    assert printed["verdict"].tolist() == ["reproduced"]
-    (paper,) = read_reports(Path(base).parents[1], "paper", ["small/x"]).papers
-    html = paper_page(paper)
-    assert "printed 93.00" in html
-    assert "1 printed value: 1 judged (1 reproduced); 0 shown beside" in html

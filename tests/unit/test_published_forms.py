@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedrepro.components.datasets.ham10000 import FILES
+from fedrepro.components.datasets.ham10000 import FILES, REDUCED
 from fedrepro.components.datasets.speech_commands import FILE, KEYWORDS
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import parse_token
@@ -45,7 +45,7 @@ def clip(hertz: float, seconds: float = 1.0, rate: int = 16_000) -> bytes:
     return buffer.getvalue()
 
 
-def speech(**extra: bytes) -> dict[str, bytes]:
+def speech() -> dict[str, bytes]:
     """Two clips of four speakers for each keyword, and a word that is no keyword."""
     members = {
         f"./{word}/{speaker}_nohash_{number}.wav": clip(300 + 200 * number, 1 - 0.2 * number)
@@ -53,23 +53,18 @@ def speech(**extra: bytes) -> dict[str, bytes]:
         for speaker in ("aa", "bb", "cc", "dd")
         for number in range(2)
     }
-    members["./bed/aa_nohash_0.wav"] = clip(500)
-    return {**members, **{f"./{name}": data for name, data in extra.items()}}
+    return members | {"./bed/aa_nohash_0.wav": clip(500)}
 
 
 def test_the_publishers_speech_is_split_by_its_lists(tmp_path: Path) -> None:
-    lists = {
-        "validation_list.txt": "\n".join(
-            f"{w}/bb_nohash_{n}.wav" for w in KEYWORDS for n in (0, 1)
-        ),
-        "testing_list.txt": "\n".join(f"{w}/cc_nohash_0.wav" for w in KEYWORDS) + "\nbed/x.wav",
-    }
-    write_tar(tmp_path / FILE, speech(**{k: v.encode() for k, v in lists.items()}))
+    validation = "\n".join(f"{w}/bb_nohash_{n}.wav" for w in KEYWORDS for n in (0, 1))
+    testing = "\n".join(f"{w}/cc_nohash_0.wav" for w in KEYWORDS) + "\nbed/x.wav"
+    lists = {"./validation_list.txt": validation.encode(), "./testing_list.txt": testing.encode()}
+    write_tar(tmp_path / FILE, speech() | lists)
     arrays = arrays_of("speech_commands", tmp_path)
     assert [np.bincount(arrays.y[s]).tolist() for s in SPLITS] == [[5] * 10, [2] * 10, [1] * 10]
     assert arrays.group_names == ("aa", "bb", "cc", "dd")
-    assert set(arrays.group("validation")) == {1}
-    assert set(arrays.group("test")) == {2}
+    assert [set(arrays.group(split)) for split in SPLITS[1:]] == [{1}, {2}]
     assert arrays.stand_in == ""
 
 
@@ -81,15 +76,10 @@ def test_a_tone_is_loud_in_its_band_and_a_short_clip_ends_in_silence(tmp_path: P
     loudest = {int(image[:, 5].argmax()) for image in x}
     assert len(loudest) == 2
     assert max(loudest) < 8
-    short = [image for image in x if image[:, -4:].max() == 0]
-    assert len(short) == 40
+    assert sum(image[:, -4:].max() == 0 for image in x) == 40
     assert arrays.stand_in.startswith("80 clips of 4 speakers")
-
-
-def test_the_settings_of_a_spectrogram_are_parameters(tmp_path: Path) -> None:
-    write_tar(tmp_path / FILE, speech())
-    arrays = arrays_of("speech_commands+hop~160+mels~40+window~400", tmp_path)
-    assert arrays.shape == (40, 100)
+    other = arrays_of("speech_commands+hop~160+mels~40+window~400", tmp_path)
+    assert other.shape == (40, 100)
 
 
 @pytest.mark.parametrize(
@@ -107,78 +97,78 @@ def test_a_clip_of_another_form_is_named(tmp_path: Path, bad: bytes, words: str)
 # ------------------------------------------------------------------------------------- ham10000
 
 
-def jpeg(shade: int) -> bytes:
+def jpeg(shade: int, size: tuple[int, int]) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    Image.new("RGB", (600, 450), (shade, 100, 50)).save(buffer, "JPEG")
+    Image.new("RGB", size, (shade, 100, 50)).save(buffer, "JPEG")
     return buffer.getvalue()
 
 
-def write_ham(raw: Path, separator: str = "\t") -> None:
+def write_ham(raw: Path, separator: str = "\t", size: tuple[int, int] = (60, 45)) -> None:
     """Twenty lesions a class, two photographs each, in two zips and a table as at Dataverse."""
-    rows, pictures = [["lesion_id", "image_id", "dx", "age"]], {}
+    lines, pictures = [["lesion_id", "image_id", "dx", "age"]], {}
     for label, name in enumerate(("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")):
         for number in range(40):
             image = f"ISIC_{len(pictures):07}"
-            rows.append([f"HAM_{label}_{number // 2:03}", image, name, "50.0"])
-            pictures[image] = jpeg(label * 30 + number)
-    half = len(pictures) // 2
-    for file, part in zip(FILES["publisher"], (slice(half), slice(half, None)), strict=False):
+            lines.append([f"HAM_{label}_{number // 2:03}", image, name, "50.0"])
+            pictures[image] = jpeg(label * 30 + number, size)
+    for at, file in enumerate(FILES["publisher"][:2]):
         with zipfile.ZipFile(raw / file, "w") as archive:
-            for image, data in list(pictures.items())[part]:
-                archive.writestr(f"{image}.jpg", data)
-    lines = [separator.join(f'"{cell}"' for cell in row) for row in rows]
-    (raw / FILES["publisher"][2]).write_text("\n".join(lines))
+            for image in list(pictures)[140 * at : 140 * (at + 1)]:
+                archive.writestr(f"{image}.jpg", pictures[image])
+    text = "\n".join(separator.join(f'"{cell}"' for cell in row) for row in lines)
+    (raw / FILES["publisher"][2]).write_text(text)
 
 
-@pytest.mark.parametrize("separator", ["\t", ","])
-def test_ham10000_is_read_as_its_publisher_ships_it(tmp_path: Path, separator: str) -> None:
-    write_ham(tmp_path, separator)
-    token = "ham10000+balance~none+size~16+source~publisher"
-    arrays = arrays_of(token, tmp_path)
-    assert arrays.stand_in == ""
+@pytest.mark.parametrize(
+    ("separator", "size", "told"),
+    [("\t", (600, 450), ""), (",", (60, 45), REDUCED.format(60, 45))],
+)
+def test_ham10000_is_read_as_its_publisher_ships_it(
+    tmp_path: Path, separator: str, size: tuple[int, int], told: str
+) -> None:
+    write_ham(tmp_path, separator, size)
+    arrays = arrays_of("ham10000+balance~none+size~16+source~publisher", tmp_path)
+    assert arrays.stand_in == told
     assert [arrays.y[split].size for split in SPLITS] == [224, 28, 28]
     for split in SPLITS:
-        shade = arrays.x[split][:, 0].mean((1, 2))
-        number = shade - 30 * arrays.y[split]
-        assert number.min() > -3
-        assert number.max() < 43
-        lesions = [arrays.group_names[g] for g in arrays.group(split)]
-        expected = [f"HAM_{y}" for y in arrays.y[split]]
-        assert [lesion[:5] for lesion in lesions] == expected
+        number = arrays.x[split][:, 0].mean((1, 2)) - 30 * arrays.y[split]
+        assert -3 < number.min() <= number.max() < 43
+        lesions = [arrays.group_names[g][:5] for g in arrays.group(split)]
+        assert lesions == [f"HAM_{y}" for y in arrays.y[split]]
 
 
 def test_ham10000_is_balanced_where_it_is_asked_for(tmp_path: Path) -> None:
     write_ham(tmp_path)
-    end = "per_class~100+size~16+source~publisher"
-    both = arrays_of(f"ham10000+{end}", tmp_path)
-    assert [np.bincount(both.y[s]).tolist() for s in SPLITS] == [[80] * 7, [10] * 7, [10] * 7]
-    train = arrays_of(f"ham10000+balance~train+{end}", tmp_path)
-    assert [np.bincount(train.y[s]).tolist() for s in SPLITS] == [[80] * 7, [4] * 7, [4] * 7]
+
+    def counts(token: str) -> tuple[Arrays, list[list[int]]]:
+        arrays = arrays_of(f"ham10000+{token}+size~16+source~publisher", tmp_path)
+        return arrays, [np.bincount(arrays.y[split]).tolist() for split in SPLITS]
+
+    both, found = counts("per_class~100")
+    assert found == [[80] * 7, [10] * 7, [10] * 7]
+    assert counts("balance~train+per_class~100")[1] == [[80] * 7, [4] * 7, [4] * 7]
     # a class with more photographs than asked for gives some of them, unchanged
-    few = arrays_of("ham10000+per_class~20+size~16+source~publisher", tmp_path)
-    assert np.bincount(few.y["train"]).tolist() == [16] * 7
-    again = arrays_of(f"ham10000+{end}", tmp_path)
+    assert counts("per_class~20")[1][0] == [16] * 7
+    again, _ = counts("per_class~100")
     assert all(np.array_equal(both.x[s], again.x[s]) for s in SPLITS)
 
 
 def test_ham10000_needs_a_photograph_for_every_row(tmp_path: Path) -> None:
     write_ham(tmp_path)
-    token = "ham10000+source~publisher"
     table = tmp_path / FILES["publisher"][2]
     good = table.read_text()
-    table.write_text(good.rsplit("\n", 1)[0])
-    with pytest.raises(FedreproError, match="images and metadata do not fit: ISIC_0000279"):
-        arrays_of(token, tmp_path)
-    table.write_text(good.replace('"nv"', '"new"'))
-    with pytest.raises(FedreproError, match="other classes than those of HAM10000"):
-        arrays_of(token, tmp_path)
-    # of another form, and with a field of more letters than there may be
-    for bad in ("nothing", good.replace("HAM_0_000", "0" * 200_000)):
+    for bad, told in (
+        (good.rsplit("\n", 1)[0], "images and metadata do not fit: ISIC_0000279"),
+        (good.replace('"nv"', '"new"'), "other classes than those of HAM10000"),
+        # of another form, and with a field of more letters than there may be
+        ("nothing", "not the table of HAM10000"),
+        (good.replace("HAM_0_000", "0" * 200_000), "not the table of HAM10000"),
+    ):
         table.write_text(bad)
-        with pytest.raises(FedreproError, match="not the table of HAM10000"):
-            arrays_of(token, tmp_path)
+        with pytest.raises(FedreproError, match=told):
+            arrays_of("ham10000+source~publisher", tmp_path)
 
 
 # ---------------------------------------------------------------------------------- shakespeare
@@ -221,9 +211,13 @@ def text_of(arrays: Arrays, split: str, role: str) -> str:
     return "".join(arrays.classes[code] for code in arrays.y[split][rows])
 
 
+def write_leaf(raw: Path, text: str = GUTENBERG, name: str = "100.txt") -> None:
+    with zipfile.ZipFile(raw / "1994-01-100.zip", "w") as archive:
+        archive.writestr(name, text)
+
+
 def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "1994-01-100.zip", "w") as archive:
-        archive.writestr("100.txt", GUTENBERG)
+    write_leaf(tmp_path)
     arrays = arrays_of("shakespeare+source~leaf", tmp_path)
     assert arrays.group_names == ("ALLS WELL/COUNTESS", "THE COMEDY OF ERRORS/COUNTESS")
     assert arrays.stand_in == ""
@@ -236,8 +230,7 @@ def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> No
 
 
 def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "1994-01-100.zip", "w") as archive:
-        archive.writestr("100.txt", GUTENBERG)
+    write_leaf(tmp_path)
     arrays = arrays_of("shakespeare+source~leaf+stride~5+whole~true+window~5", tmp_path)
     text = "In delivering my son from me,\nI bury a second husband."
     text = "".join(letter for letter in text if letter in arrays.classes)
@@ -248,40 +241,28 @@ def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
 
 
 def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
-    path = tmp_path / "1994-01-100.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("100.txt", "nobody speaks")
-    with pytest.raises(FedreproError, match="no role says anything"):
-        arrays_of("shakespeare+source~leaf", tmp_path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("100.txt", GUTENBERG)
-    with pytest.raises(FedreproError, match="no role has min_lines~9 lines"):
-        arrays_of("shakespeare+min_lines~9+source~leaf", tmp_path)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("readme", "")
-    with pytest.raises(FedreproError, match="it holds no text"):
-        arrays_of("shakespeare+source~leaf", tmp_path)
+    for given, more, told in (
+        (("nobody speaks",), "", "no role says anything"),
+        ((), "min_lines~9+", "no role has min_lines~9 lines"),
+        (("", "readme"), "", "it holds no text"),
+    ):
+        write_leaf(tmp_path, *given)
+        with pytest.raises(FedreproError, match=told):
+            arrays_of(f"shakespeare+{more}source~leaf", tmp_path)
 
 
-def write_plays(raw: Path, text: bytes) -> None:
-    write_tar(raw / "plays.tar.xz", {"plays/a.txt": text})
-
-
-def test_a_play_that_is_not_in_utf8_is_named(tmp_path: Path) -> None:
-    write_plays(tmp_path, b"ACT I\nFOOL\tcaf\xe9\nFOOL\tagain\n")
-    with pytest.raises(FedreproError, match=r"plays\.tar\.xz cannot .*a\.txt is not a text in UTF"):
-        arrays_of("shakespeare", tmp_path)
-    with lzma.open(tmp_path / "tiny_shakespeare.txt.xz", "wb") as file:
-        file.write(b"Fool:\ncaf\xe9\n")
+def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
+    many = f"ACT I\nFOOL\t{''.join(map(chr, range(0x4E00, 0x4F00)))}\nFOOL\tagain\n".encode()
+    for text, told in (
+        (b"ACT I\nFOOL\tcaf\xe9\nFOOL\tagain\n", r"xz cannot .*a\.txt is not a text in UTF"),
+        (many, "it has 257 kinds of letters, at most 256 may be"),
+    ):
+        write_tar(tmp_path / "plays.tar.xz", {"plays/a.txt": text})
+        with pytest.raises(FedreproError, match=told):
+            arrays_of("shakespeare", tmp_path)
+    (tmp_path / "tiny_shakespeare.txt.xz").write_bytes(lzma.compress(b"Fool:\ncaf\xe9\n"))
     with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
         arrays_of("shakespeare+source~tiny", tmp_path)
-
-
-def test_a_text_with_more_letters_than_fit_a_byte_is_named(tmp_path: Path) -> None:
-    letters = "".join(map(chr, range(0x4E00, 0x4F00)))
-    write_plays(tmp_path, f"ACT I\nFOOL\t{letters}\nFOOL\tagain\n".encode())
-    with pytest.raises(FedreproError, match=r"it has 257 kinds of letters, at most 256 may be"):
-        arrays_of("shakespeare", tmp_path)
 
 
 # --------------------------------------------------------------------------------------- cifar10

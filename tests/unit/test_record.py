@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import re
@@ -28,7 +29,7 @@ from synthetic import (
     write_training_times,
 )
 
-from fedrepro.core.artifacts import checksum_of, read_json, write_json, write_table
+from fedrepro.core.artifacts import read_json, write_json, write_table
 from fedrepro.core.errors import FedreproError
 from fedrepro.numbers.exhibit_files import open_recorded
 from fedrepro.record.compare import _judged, compare
@@ -36,7 +37,6 @@ from fedrepro.record.record_results import RECORD, drawn_keys, record
 
 __all__ = ["undrawn", "workplace"]
 pytestmark = pytest.mark.usefixtures("workplace", "undrawn")
-
 OTHER = "pfnm/figure-2b"
 BASE = RECORD / "tiny" / KEY
 DRAWN = (".svg", ".png", ".csv", ".choice.csv", ".metrics.parquet", ".json")
@@ -69,99 +69,67 @@ def test_record_keeps_numbers_one_picture_and_the_run(made):
     for suffix in kept[:-1]:
         ours = Path(made.exhibit_file(KEY, suffix))
         assert Path(f"{BASE}{suffix}").read_bytes() == ours.read_bytes()
-    about = read_json(f"{BASE}.json")
-    run = about["run"]
+    assert {*read_json(f"{BASE}.json")["files"], ".json"} == set(kept)
+    run = run_of()
     assert run["seconds"]["train"] == 42.0
     assert set(run["seconds"]) == {"train", "aggregate", "federate"}
     assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
-    assert {*about["files"], ".json"} == set(kept)
+    before = contents()
+    record("tiny", [KEY])
+    assert contents() == before
+
+
+def contents():
+    return {path: path.read_bytes() for path in BASE.parent.iterdir()}
 
 
 def test_of_a_table_without_rows_the_record_keeps_the_heading(made):
-    heading = "method,setting\n"
-    path = made.exhibit_file(KEY, ".choice.csv")
-    about = read_json(made.exhibit_file(KEY, ".json"))
-    Path(path).write_text(heading)
-    write_json(
-        made.exhibit_file(KEY, ".json"),
-        about | {"files": about["files"] | {".choice.csv": checksum_of(heading.encode())}},
-    )
+    heading = b"method,setting\n"
+    rewrite(made.exhibit_file(KEY, ""), ".choice.csv", heading)
     record("tiny", [KEY])
     assert not Path(f"{BASE}.choice.csv").exists()
     files = open_recorded(RECORD / "tiny", KEY, "tiny")
-    assert files.read(".choice.csv") == heading.encode()
+    assert files.read(".choice.csv") == heading
     assert files.table(".choice.csv").empty
     assert ".choice.csv" not in files.suffixes
 
 
 def test_processor_time_is_summed_over_jobs_and_memory_is_that_of_the_hungriest(made):
+    """A stage of which a job did not say what it took is left out."""
     record("tiny", [KEY])
     run = run_of()
-    trials = made.exhibit(KEY).trials
-    jobs = {r: len(made.blocks(n)) for r, n in trials.items()}
+    jobs = {r: len(made.blocks(n)) for r, n in made.exhibit(KEY).trials.items()}
     in_rounds = sum(n for r, n in jobs.items() if r.every)
     assert run["cpu_seconds"]["federate"] == 5.0 * in_rounds
     assert run["cpu_seconds"]["aggregate"] == 5.0 * (sum(jobs.values()) - in_rounds)
     assert run["cpu_seconds"]["train"] > 0
     assert run["peak_bytes"] == dict.fromkeys(("train", "aggregate", "federate"), 2**30)
-
-
-def test_a_stage_of_which_a_job_did_not_say_what_it_took_is_left_out(made):
-    one = next(run for run in made.exhibit(KEY).runs if run.every)
-    path = Path(made.run_files(one, 1)[0]).with_name("timings.parquet")
-    write_table(path, {"trial": [0], "seconds": [1.0]}, "timings", {})
+    path = made.run_files(next(r for r in jobs if r.every), 1)[0]
+    times = Path(path).with_name("timings.parquet")
+    write_table(times, {"trial": [0], "seconds": [1.0]}, "timings", {})
     record("tiny", [KEY])
-    run = run_of()
-    assert set(run["cpu_seconds"]) == set(run["peak_bytes"]) == {"train", "aggregate"}
+    assert set(run_of()["cpu_seconds"]) == set(run_of()["peak_bytes"]) == {"train", "aggregate"}
 
 
 def test_claims_are_judged_by_all_that_is_recorded(made):
     record("tiny", [KEY])
     assert verdict("P1") == ("incomplete", "figure-2b")
     draw(made, OTHER)
-    record("tiny", [OTHER])
-    found, missing = verdict("P1")
-    assert found == "incomplete"  # two trials decide nothing
-    assert missing == "; ".join(
-        f"3 more trials at {figure}, J = {count}"
-        for figure in ("figure-2a", "figure-2b")
-        for count in (2, 4)
-    )
+    assert drawn_keys(Path("reports"), "tiny") == [KEY, OTHER]
+    record("tiny")  # without names everything
+    assert drawn_keys(RECORD, "tiny") == [KEY, OTHER]
+    wanted = [f"3 more trials at figure-2{part}, J = {count}" for part in "ab" for count in (2, 4)]
+    assert verdict("P1") == ("incomplete", "; ".join(wanted))  # two trials decide nothing
     assert verdict("P18") == ("not run", "s-figure-3a")
 
 
 def verdict(claim):
-    with (BASE.parent / "claims.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["claim"] == claim]
-    return rows[0]["verdict"], rows[0]["missing"]
-
-
-def test_recording_twice_changes_nothing(made):
-    record("tiny", [KEY])
-    before = {path: path.read_bytes() for path in BASE.parent.iterdir()}
-    record("tiny", [KEY])
-    assert {path: path.read_bytes() for path in BASE.parent.iterdir()} == before
-
-
-def test_without_names_everything_is_recorded(made):
-    draw(made, OTHER)
-    assert drawn_keys(Path("reports"), "tiny") == [KEY, OTHER]
-    record("tiny")
-    assert drawn_keys(RECORD, "tiny") == [KEY, OTHER]
+    rows = csv.DictReader((BASE.parent / "claims.csv").read_text().splitlines())
+    return next((row["verdict"], row["missing"]) for row in rows if row["claim"] == claim)
 
 
 def lost(suffix):
     Path(f"reports/tiny/{KEY}{suffix}").unlink()
-
-
-def cut_metrics():
-    path = Path(f"reports/tiny/{KEY}.metrics.parquet")
-    path.write_bytes(path.read_bytes()[:500])
-
-
-def renamed():
-    path = f"reports/tiny/{KEY}.json"
-    write_json(path, read_json(path) | {"key": OTHER})
 
 
 @pytest.mark.parametrize(
@@ -169,8 +137,8 @@ def renamed():
     [
         *((partial(lost, suffix), [KEY], f"figure-2a{suffix} is missing; make it with: "
            f"snakemake --cores 2 reports/tiny/{KEY}{suffix}") for suffix in DRAWN),
-        (cut_metrics, [KEY], "cannot be read"),
-        (renamed, [KEY], "describes pfnm/figure-2b at scale tiny"),
+        (lambda: os.truncate(f"reports/tiny/{KEY}.metrics.parquet", 500), [KEY], "cannot be read"),
+        (lambda: describe(plan(), key=OTHER), [KEY], "describes pfnm/figure-2b at scale tiny"),
         (list, [KEY, OTHER], "figure-2b.json is missing"),  # one keeps all from being recorded
         (partial(shutil.rmtree, "reports"), [],
          "reports/tiny holds no exhibit; make them with: snakemake"),
@@ -187,10 +155,9 @@ def test_what_is_not_whole_is_refused_and_nothing_is_recorded(made, damage, keys
 def test_a_revision_nobody_can_check_out_is_a_warning(made, monkeypatch, revision):
     at_revision(monkeypatch, revision)
     draw(made)
-    done = record("tiny", [KEY])
-    assert len(done.warnings) == 1
-    assert f"was drawn at git revision {revision}" in done.warnings[0]
-    assert "commit first" in done.warnings[0]
+    (warning,) = record("tiny", [KEY]).warnings
+    assert f"was drawn at git revision {revision}" in warning
+    assert "commit first" in warning
     assert Path(f"{BASE}.svg").exists()
 
 
@@ -202,28 +169,26 @@ def test_missing_times_are_a_warning(made, stage, what):
     assert run_of()["seconds"].keys() & {"train", stage} == set()
 
 
+def go_away(monkeypatch):
+    Path("away").mkdir()
+    monkeypatch.chdir("away")
+
+
 def test_results_of_another_folder_have_the_machine_that_computed_them(made, monkeypatch):
-    here = Path.cwd()
-    away = here / "away"
-    away.mkdir()
-    monkeypatch.chdir(away)
+    go_away(monkeypatch)
     assert record("tiny", [KEY], source=Path("../reports")).warnings == []
-    run = run_of()
-    assert run["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
-    assert run["seconds"]["train"] == 42.0
+    assert run_of()["machines"] == [{"device": "cpu", **ORIGIN["machine"]}]
+    assert run_of()["seconds"]["train"] == 42.0
 
 
 def test_a_record_keeps_its_machine_and_times_also_in_the_earlier_form(made, monkeypatch):
     record("tiny", [KEY])
-    about = read_json(f"{BASE}.json")
+    about, source = read_json(f"{BASE}.json"), RECORD.resolve()
     before = about["run"]
     del before["machines"]
     before["machine"] = {"cpu": "of the other machine"}
     write_json(f"{BASE}.json", about)
-    away = Path("away").resolve()
-    source = RECORD.resolve()
-    away.mkdir()
-    monkeypatch.chdir(away)
+    go_away(monkeypatch)
     assert record("tiny", [KEY], source=source).warnings == []
     assert run_of() == before
 
@@ -237,34 +202,28 @@ def describe(made, **entries):
 
 def test_sources_that_changed_while_they_computed_are_a_warning(made):
     describe(made, computed=[{**ORIGIN, "changed_to": "56" * 16}])
-    done = record("tiny", [KEY])
-    assert len(done.warnings) == 1
-    assert "the sources changed while pfnm/figure-2a at scale tiny was computed" in done.warnings[0]
-    assert "from 121212121212 to 565656565656" in done.warnings[0]
+    (warning,) = record("tiny", [KEY]).warnings
+    assert "the sources changed while pfnm/figure-2a at scale tiny was computed" in warning
+    assert "from 121212121212 to 565656565656" in warning
 
 
 def test_a_description_of_before_there_were_digests_is_read(made):
     """Revision and versions of the drawing stood at the top, and no machine anywhere."""
     old = {"revision": "b9fcff5014df", "versions": {"torch": "2"}}
-    describe(
-        made, computed=[old], drawn=None, revision="0123456789ab-dirty", versions={"numpy": "2"}
-    )
-    done = record("tiny", [KEY])
-    assert [" was drawn at git revision" in warning for warning in done.warnings] == [True, False]
-    assert "the machine of pfnm/figure-2a is not recorded in full" in done.warnings[1]
+    own = {"revision": "0123456789ab-dirty", "versions": {"numpy": "2"}}
+    describe(made, computed=[old], drawn=None, **own)
+    first, second = record("tiny", [KEY]).warnings
+    assert " was drawn at git revision" in first
+    assert "the machine of pfnm/figure-2a is not recorded in full" in second
     assert run_of()["machines"] == []
     assert compare("tiny", KEY).notes == []
 
 
-def test_what_is_tracked_can_be_recorded_and_compared_with(monkeypatch):
+def test_what_is_tracked_can_be_recorded_and_compared_with():
     tracked = ROOT / "reports/record"
-    keys = drawn_keys(tracked, "paper")
-    assert keys
-    for key in keys[:3]:
-        record("paper", [key], source=tracked)
-        found = compare("paper", key, reports=RECORD, recorded=tracked)
-        assert found.same_bytes
-        assert found.notes == []
+    record("paper", [KEY], source=tracked)
+    found = compare("paper", KEY, reports=RECORD, recorded=tracked)
+    assert (found.same_bytes, found.notes) == (True, [])
 
 
 def test_every_number_that_is_tracked_has_its_metrics():
@@ -280,7 +239,7 @@ def test_every_number_that_is_tracked_has_its_metrics():
 
 def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):
     record("tiny", [KEY])
-    before = {path: path.read_bytes() for path in BASE.parent.iterdir()}
+    before = contents()
     draw(made, values=lambda *place: 0.5)
     write = Path.write_bytes
 
@@ -292,19 +251,16 @@ def test_a_failure_while_writing_leaves_the_old_record(made, monkeypatch):
     monkeypatch.setattr(Path, "write_bytes", failing)
     with pytest.raises(FedreproError, match="the disk is full"):
         record("tiny", [KEY])
-    assert {path: path.read_bytes() for path in BASE.parent.iterdir()} == before
+    assert contents() == before
 
 
 def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
     record("tiny", [KEY])
     draw(made, values=lambda *place: 0.5)
-    rename = os.replace
-    count = 0
+    renames, rename = itertools.count(1), os.replace
 
     def stopping(source, target) -> None:
-        nonlocal count
-        count += 1
-        if count == 3:
+        if next(renames) == 3:
             raise KeyboardInterrupt
         rename(source, target)
 
@@ -320,14 +276,10 @@ def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
 # ------------------------------------------------------------------------------- comparing
 
 
-def shifted(amount: float):
+def shifted(token, clients, trial, metric, split):
     """Plausible values, with PFNM's test accuracy moved."""
-
-    def values(token, clients, trial, metric, split):
-        moved = amount if (metric, split) == ("accuracy", "test") and token[:4] == "pfnm" else 0
-        return plausible(token, clients, trial, metric, split) + moved
-
-    return values
+    moved = 0.01 if (metric, split) == ("accuracy", "test") and token[:4] == "pfnm" else 0
+    return plausible(token, clients, trial, metric, split) - moved
 
 
 def test_a_difference_is_counted_in_combined_standard_errors(made):
@@ -336,24 +288,20 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
     assert found.verdict == f"{KEY}: the same bytes as the record, {len(found.rows)} numbers"
     assert set(found.rows["difference"]) == set(found.rows["errors"]) == {0.0}
     assert (found.same_bytes, found.notes) == (True, [])
-    draw(made, values=shifted(-0.01))
+    draw(made, values=shifted)
     found = compare("tiny", KEY)
     moved = found.rows[found.rows["difference"] != 0]
-    assert (
-        moved[["method", "metric", "split"]].values.tolist() == [["PFNM", "accuracy", "test"]] * 2
-    )
+    places = moved[["method", "metric", "split"]].values.tolist()
+    assert places == [["PFNM", "accuracy", "test"]] * 2
     row = moved.iloc[0]
-    assert math.isclose(row["difference"], -0.01, rel_tol=1e-6)
+    assert row["difference"] == pytest.approx(-0.01, rel=1e-6)
     assert row["where"] == "PFNM, clients 2"
-    tokens = row["setting"]
-    values = [plausible(tokens, 2, trial, "accuracy", "test") for trial in range(2)]
-    variance = (values[0] - values[1]) ** 2 / 2
-    assert math.isclose(row["errors"], 0.01 / math.sqrt(2 * variance / 2), rel_tol=1e-6)
+    one, other = (plausible(row["setting"], 2, trial, "accuracy", "test") for trial in range(2))
+    # two trials on each side, with this variance
+    assert row["errors"] == pytest.approx(0.01 / abs(one - other) * math.sqrt(2), rel=1e-6)
     assert not found.same_bytes
-    assert (
-        f"2 of {len(found.rows)} numbers differ; test accuracy by at most 0.01 (PFNM, clients"
-        in found.verdict
-    )
+    counted = f"2 of {len(found.rows)} numbers differ; test accuracy by at most 0.01 (PFNM, clients"
+    assert counted in found.verdict
     assert "combined standard errors)" in found.verdict
 
     def of_one_trial(token, *place):
@@ -367,9 +315,9 @@ def test_a_difference_is_counted_in_combined_standard_errors(made):
 def test_another_choice_is_named(made):
     def preferring(best):
         def values(token, clients, trial, metric, split):
-            if (metric, split) == ("accuracy", "train"):
-                return float(token == best)
-            return plausible(token, clients, trial, metric, split)
+            preferred = (metric, split) == ("accuracy", "train")
+            own = plausible(token, clients, trial, metric, split)
+            return float(token == best) if preferred else own
 
         return values
 
@@ -383,12 +331,10 @@ def test_another_choice_is_named(made):
 
 
 def test_other_numbers_of_one_portable_arithmetic_are_not_put_down_to_chance():
-    rows = pd.Series([1.5, 2.5, math.nan])
+    rows, chance = pd.Series([1.5, 2.5, math.nan]), "1 of 2 are within 2 combined standard errors"
     assert "equal bytes" in _judged(rows, "portable", "portable")
     for other in ("native", "not pinned", "before it was named"):
-        assert _judged(rows, "portable", other).endswith(
-            "1 of 2 are within 2 combined standard errors"
-        )
+        assert _judged(rows, "portable", other).endswith(chance)
         assert "1 of 2" in _judged(rows, other, other)
 
 
@@ -404,27 +350,20 @@ def test_numbers_on_one_side_only_are_counted(made):
 
 def test_other_data_seed_and_versions_are_noted(made):
     record("tiny", [KEY])
-    path = made.exhibit_file(KEY, ".json")
-    about = read_json(path)
+    about = read_json(made.exhibit_file(KEY, ".json"))
     about["data"][0]["sha256"] = "cd" * 32
     about["computed"][0]["versions"]["torch"] = "0"
-    write_json(path, about | {"seed": 1})
+    describe(made, **about | {"seed": 1})
     notes = compare("tiny", KEY).notes
     assert "the data differ: their checksums are not the recorded ones" in notes
     assert "not as in the record: seed" in notes
     assert any(note.startswith("other versions: torch 0") for note in notes)
 
 
-def edited():
-    path = Path(f"{BASE}.csv")
-    path.write_text(path.read_text().replace("PFNM", "ours"))
-
-
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
         (partial(lost, ".csv"), "figure-2a.csv is missing; make it with: snakemake"),
-        (edited, "incomplete or was altered"),
         (lambda: [path.unlink() for path in BASE.parent.glob("figure-2a.*")],
          f"{KEY} is not recorded at scale tiny ({BASE}.csv is missing); recorded are {OTHER}"),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,19 +24,13 @@ FULL = st.text(max_size=20).filter(lambda text: bool(plain(text)))
 @st.composite
 def tables(draw) -> TextTable:
     """A table of any texts, of any form."""
-    across, down = draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    levels = draw(st.integers(1, 2))
+    across, down, levels = (draw(st.integers(1, most)) for most in (3, 3, 2))
     heads = tuple(tuple(draw(FULL) for _ in range(levels)) for _ in range(across))
     rows = tuple(
         TableRow((draw(FULL),), tuple(TextCell(draw(FULL)) for _ in range(across)))
         for _ in range(down)
     )
     return TextTable(draw(FULL), (draw(FULL),), heads, rows, (draw(FULL),))
-
-
-def texts_of(table: TextTable) -> list[list[str]]:
-    """What its body says, row by row."""
-    return [[plain(text) for text in (*r.heads, *(c.number for c in r.cells))] for r in table.rows]
 
 
 class Body(HTMLParser):
@@ -67,28 +62,29 @@ class Body(HTMLParser):
 @given(tables())
 def test_html_says_the_texts_and_nothing_else(table):
     found = Body(html(table))
-    assert found.rows == texts_of(table)
+    texts = ((*row.heads, *(cell.number for cell in row.cells)) for row in table.rows)
+    assert found.rows == [[plain(text) for text in row] for row in texts]
     assert found.tags <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "ol", "li"}
 
 
-def test_a_number_is_written_with_its_spread_in_its_unit():
-    percent, count = number_form("accuracy"), number_form("rounds")
-    assert number_text(percent, 0.97123, 0.0034) == "97.12 ± 0.34"
-    assert number_text(percent, 0.5, float("nan")) == "50.00"
-    assert number_text(count, 1234.0, 0.0) == "1,234 ± 0"
-    assert number_text(count, 18.4, float("nan")) == "18.4"
-    assert number_text(number_form("seconds"), 0.5, 0.25) == "0.500 ± 0.250"
-
-
-def small(cell: TextCell) -> TextTable:
-    return TextTable("", ("m",), (("J = 5",),), (TableRow(("A",), (cell,), soft=True),), ("why",))
-
-
-CELL = TextCell("50.00 ± 1.00", ("7 units",), "49.00", "reproduced", best=True, notes=(1,))
+@pytest.mark.parametrize(
+    ("metric", "mean", "sd", "text"),
+    [
+        ("accuracy", 0.97123, 0.0034, "97.12 ± 0.34"),
+        ("accuracy", 0.5, float("nan"), "50.00"),
+        ("rounds", 1234.0, 0.0, "1,234 ± 0"),
+        ("rounds", 18.4, float("nan"), "18.4"),
+        ("seconds", 0.5, 0.25, "0.500 ± 0.250"),
+    ],
+)
+def test_a_number_is_written_with_its_spread_in_its_unit(metric, mean, sd, text):
+    assert number_text(number_form(metric), mean, sd) == text
 
 
 def test_a_cell_has_its_number_its_lines_its_marks_and_its_footnote():
-    text = html(small(CELL))
+    cell = TextCell("50.00 ± 1.00", ("7 units",), "49.00", "reproduced", best=True, notes=(1,))
+    rows = (TableRow(("A",), (cell,), soft=True),)
+    text = html(TextTable("", ("m",), (("J = 5",),), rows, ("why",)))
     for part in (
         '<td class="best verdict-reproduced">50.00 ± 1.00<sup>1</sup><span>7 units</span>'
         "<span>printed 49.00: reproduced</span></td>",

@@ -19,7 +19,7 @@ TIMED = {"drawing": {"metric": "seconds", "split": ""}, "sweep": {"partition.cli
 
 def timings(folder, *trials, **columns):
     """Seconds of each round of each trial in a run's folder; the path of its metrics."""
-    given = {"trial": list(range(len(trials))), "round_seconds": [list(one) for one in trials]}
+    given = {"trial": list(range(len(trials))), "round_seconds": list(trials)}
     write_table(folder / "timings.parquet", columns or given, "timings", {})
     return str(folder / "metrics.parquet")
 
@@ -29,14 +29,13 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method(tm
     assert exhibit.timed
     # the first round of a trial, and further trials, are left out
     seconds = {"fedavg": [[9.0, 1.0, 3.0], [9.0, 2.0, 2.0]], "fedadam": [[9.0, 2.0, 3.0]] * 3}
-    files = {}
-    for run in exhibit.runs:
-        (folder := tmp_path / run.method.name).mkdir()
-        files[run] = [timings(folder, *seconds[run.method.name])]
+    names = [run.method.name for run in exhibit.runs]
+    paths = [[timings(tmp_path / name, *seconds[name])] for name in names]
+    files = dict(zip(exhibit.runs, paths, strict=True))
     found = read_csv(csv_text(times_of(exhibit, files, ["clients", *NUMBERS])))
     by_label = found.set_index(["method", "metric"])
-    assert by_label.loc[("other", "seconds"), "by_trial"] == "2 3 2 3"
-    assert by_label.loc[("other", "seconds"), "trials"] == 4
+    other = by_label.loc[("other", "seconds")]
+    assert (other["by_trial"], other["trials"]) == ("2 3 2 3", 4)
     assert by_label.loc[("FA", "overhead"), "mean"] == 0
     assert by_label.loc[("other", "overhead"), "mean"] == pytest.approx(25)
 
@@ -48,16 +47,13 @@ def test_timings_without_rounds_are_a_sentence(tmp_path):
         times_of(exhibit, {run: [path] for run in exhibit.runs}, ["clients", *NUMBERS])
 
 
+SEVERAL = {"name": "fedavg", "rounds": [2, 3], "choose": "server"}
+
+
 @pytest.mark.parametrize(
-    ("methods", "sentence"),
-    [
-        ([{"name": "average"}], "'average' has no rounds"),
-        (
-            [{"name": "fedavg", "rounds": [2, 3], "choose": "server"}],
-            "'fedavg' has several settings",
-        ),
-    ],
+    ("method", "sentence"),
+    [({"name": "average"}, "'average' has no rounds"), (SEVERAL, "'fedavg' has several settings")],
 )
-def test_times_that_are_of_no_single_rounds_are_refused(methods, sentence):
+def test_times_that_are_of_no_single_rounds_are_refused(method, sentence):
     with pytest.raises(FedreproError, match=sentence):
-        small(methods=methods, **TIMED)
+        small(methods=[method], **TIMED)
