@@ -51,7 +51,7 @@ def commit(folder):
 
 def asked(package, **env):
     """What a new process says of the sources that it loads from there."""
-    code = "from fedrepro.core.provenance import loaded; print(*loaded())"
+    code = "from fedrepro.core.provenance import loaded_source; print(*loaded_source())"
     env = {**os.environ, "PYTHONPATH": str(package.parent), **env}
     said = subprocess.check_output([sys.executable, "-c", code], env=env, cwd="/", text=True)
     return Sources(*said.split())

@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/fedrepro"
 RULE = re.compile(r"\b(?:rule|as) (\w+)[: ]|^ {4}\"(\w+)\": \(", re.MULTILINE)
+USERS_NAMES = re.compile(r"/(?:cli|components|methods)/|run_locked")
 ROW = re.compile(r"^\| `(\w+)`")
 
 
@@ -67,6 +68,15 @@ def test_no_class_name_stands_twice() -> None:
     every = (node for nodes in sources().values() for node in nodes)
     names = Counter(node.name for node in every if isinstance(node, ast.ClassDef))
     assert not [name for name, count in names.items() if count > 1]
+
+
+def test_no_function_name_stands_in_two_modules_for_two_things() -> None:
+    """Commands and methods have the user's names; `run` is a stage's work, `compare` of two kinds."""
+    own = {path: nodes for path, nodes in sources().items() if not USERS_NAMES.search(str(path))}
+    functions = (node for nodes in own.values() for node in nodes[0].body)  # type: ignore[attr-defined]
+    names = Counter(node.name for node in functions if isinstance(node, ast.FunctionDef))
+    twice = {name for name, count in names.items() if count > 1 and not name.startswith("_")}
+    assert twice == {"run", "compare"}
 
 
 def test_no_file_is_longer_than_one_reads() -> None:
