@@ -71,7 +71,7 @@ def test_no_class_name_stands_twice() -> None:
 
 
 def test_no_function_name_stands_in_two_modules_for_two_things() -> None:
-    """Commands and methods have the user's names; `run` is a stage's work, `compare` of two kinds."""
+    """Commands and methods have the user's names; each stage has a `run`."""
     own = {path: nodes for path, nodes in sources().items() if not USERS_NAMES.search(str(path))}
     functions = (node for nodes in own.values() for node in nodes[0].body)  # type: ignore[attr-defined]
     names = Counter(node.name for node in functions if isinstance(node, ast.FunctionDef))

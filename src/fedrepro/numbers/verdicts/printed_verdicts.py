@@ -313,7 +313,8 @@ def _set(exhibit: Exhibit, point: Point, printed: PrintedValue) -> set[float]:
 def usual_tolerance(printed: PrintedValue) -> float | None:
     """Return 0.01 for a share of examples, 5 % of a size, 20 % of rounds; None if not judged."""
     unit = all_metrics()[printed.metric].unit
-    return RELATIVE[unit] * abs(printed.value) if unit in RELATIVE else ABSOLUTE.get(unit)
+    size = abs(printed.value) if math.isfinite(printed.value) else 0.0  # a target never reached
+    return RELATIVE[unit] * size if unit in RELATIVE else ABSOLUTE.get(unit)
 
 
 def allowed_difference(
