@@ -304,18 +304,25 @@ def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> Non
 
 
 def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:
-    def made(name: str) -> list[dict[str, object]]:
+    def made(name: str, **given: object) -> list[dict[str, object]]:
         choose = {"metric": "accuracy", "split": "client_validation"}
         exhibit = small(
             partition={"name": "iid", "validation": 20, "validation_at": "clients"},
             training={"name": "sgd", "shared_init": True},
-            methods=[{"name": name, "label": "m", "settings": "grid", "choose": choose}],
+            methods=[{"name": name, "label": "m", "settings": "grid", "choose": choose, **given}],
         )
         return [dict(setting.method.values) for setting in exhibit.measures[0].settings]
 
     found = made("task_arithmetic")
     assert [one["scale"] for one in found] == [0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0]
     assert len({(one["alpha"], one["ridge"]) for one in made("regmean")}) == 8
+    both = made("task_arithmetic", scale=(0.2, 0.4), batchnorm=["average", "recalibrate"])
+    assert {(one["scale"], one["batchnorm"]) for one in both} == {
+        (scale, rule) for scale in (0.2, 0.4) for rule in ("average", "recalibrate")
+    }
+    assert {one["alpha"] for one in made("regmean", alpha=0.3)} == {0.3}
+    with pytest.raises(FedreproError, match="'scale' is an empty list; give a value"):
+        made("task_arithmetic", scale=[])
     with pytest.raises(FedreproError, match="'average' declares no settings for comparisons"):
         made("average")
 

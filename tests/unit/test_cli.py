@@ -119,7 +119,7 @@ def test_the_command_that_repeats_a_run_names_files_of_components(
     assert capsys.readouterr().out.splitlines()[-1] == f"again: {prefix}fedrepro run x"
 
 
-@pytest.mark.parametrize("place", ["cli.commands.run_command", "core.registry.components"])
+@pytest.mark.parametrize("place", ["cli.app.run_command", "core.registry.components"])
 def test_an_interrupt_is_quiet(monkeypatch, capsys, place):
     """In a command typer makes another error of it."""
 

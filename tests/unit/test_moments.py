@@ -208,3 +208,54 @@ def test_moments_of_patches_are_those_of_unfolded_images(image, kernel, padding,
     patches = torch.cat([patches, patches.new_ones(len(patches), ones)], dim=1)
     found = patch_moment(images, kernel, padding, ones)
     np.testing.assert_allclose(found, (patches.T @ patches).numpy(), rtol=1e-5, atol=2e-5)
+
+
+class Called(nn.Module):
+    """One convolution, that `forward` calls in a way of its own."""
+
+    def __init__(self, shape, classes, way, layer):
+        super().__init__()
+        self.conv, self.head, self.way = layer(1, 3, 3, padding=1), nn.Linear(3, classes), way
+
+    def forward(self, x):
+        return self.head(self.way(self.conv, x).mean((2, 3)))
+
+
+def called(way, layer=nn.Conv2d):
+    def made(shape, classes):
+        return Called(shape, classes, way, layer)
+
+    network = network_of(model_of(made), (8, 8), CLASSES)
+    tensors = {k: torch.from_numpy(v) for k, v in network.initial(RngKey(0), 0.5, 0.1).items()}
+    images = torch.rand(COUNT, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    images[:, :, :, 1:] = 0  # a pixel that is zero in all images has a moment of zero, no noise
+    found = input_moments(network, tensors, Examples(images.flatten(1), torch.zeros(COUNT)))
+    return images, found["conv.weight"]
+
+
+def test_a_convolution_is_called_by_position_or_by_keyword():
+    for way in (lambda conv, x: conv(x), lambda conv, x: conv(input=x)):
+        images, found = called(way)
+        patches = torch.nn.functional.unfold(images.double(), 3, padding=1).transpose(1, 2)
+        patches = torch.cat([patches.flatten(0, 1), torch.ones(COUNT * 64, 1)], dim=1)
+        wanted = (patches.T @ patches / (COUNT * 64)).numpy()
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        assert (found[wanted == 0] == 0).all()
+
+
+class Pads(nn.Conv2d):
+    def forward(self, x):
+        return super().forward(nn.functional.pad(x, (1, 1, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "way", "why"),
+    [
+        (nn.Conv2d, lambda conv, x: conv(x.repeat(2, 1, 1, 1))[: len(x)], "first axis count"),
+        (nn.Conv2d, lambda conv, x: torch.stack([conv(one) for one in x]), "first axis count"),
+        (Pads, lambda conv, x: conv(x), r"10\) pixels where its padding and stride give \(8, 8"),
+    ],
+)
+def test_calls_whose_inputs_are_not_seen_are_refused(layer, way, why):
+    with pytest.raises(FedreproError, match=f"layer 'conv.weight' .*{why}"):
+        called(way, layer)

@@ -190,12 +190,16 @@ OPTIONAL: dict[str, Any] = {"seed": 0, "granularity": {}, "maps": None, "graphs"
 DRAWING: dict[str, tuple[str, str, tuple[str, ...]]] = {
     # stage -> a module of `stages`, its function, and the keys of its arguments in order
     "download": ("data", "download", ("dataset", "file", "mirror", "out")),
-    "exhibit": ("reports", "draw_exhibit", ("exhibit", "plan", "out")),
+    "exhibit": ("figures_and_pages", "draw_exhibit", ("exhibit", "plan", "out")),
     "models": ("export_models", "run", ("exhibit", "plan", "reports", "device", "out")),
-    "maps": ("reports", "draw_maps", ("kind", "plan", "exhibits", "out")),
-    "claims": ("reports", "judge_claims", ("paper", "exhibits", "reports", "out")),
-    "board": ("reports", "draw_board", ("board", "scale", "reports", "out")),
-    "site": ("reports", "draw_site", ("scale", "reports", "out", "exhibits", "maps", "graphs")),
+    "maps": ("figures_and_pages", "draw_maps", ("kind", "plan", "exhibits", "out")),
+    "claims": ("figures_and_pages", "judge_claims", ("paper", "exhibits", "reports", "out")),
+    "board": ("figures_and_pages", "draw_board", ("board", "scale", "reports", "out")),
+    "site": (
+        "figures_and_pages",
+        "draw_site",
+        ("scale", "reports", "out", "exhibits", "maps", "graphs"),
+    ),
 }
 
 

@@ -125,22 +125,50 @@ def parts_with_matrices(network: ModuleNetwork) -> list[tuple[str, str | None, A
     ]
 
 
+def called_on(given: tuple[Any, ...], named: Mapping[str, Any]) -> torch.Tensor:
+    """Return a layer's input from the positional and keyword arguments of its call."""
+    return given[0] if given else named["input"]  # type: ignore[no-any-return]
+
+
+def windows(part: Any, x: torch.Tensor) -> tuple[int, int]:
+    """Return in how many rows and columns of windows a `Conv2d` sees images x (…, H, W)."""
+    left, right, top, bottom = part._reversed_padding_repeated_twice
+    pads = (top + bottom, left + right)
+    counts = (
+        (size + pad - dilation * (k - 1) - 1) // stride + 1
+        for size, pad, dilation, k, stride in zip(
+            x.shape[-2:], pads, part.dilation, part.kernel_size, part.stride, strict=True
+        )
+    )
+    return next(counts), next(counts)
+
+
 @lru_cache(32)
 def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
     import torch
 
     found: dict[str, list[LayerMatrix]] = {}
 
-    def note(weight: str, bias: str | None, part: Any, _: Any, out: torch.Tensor) -> None:
-        if isinstance(part, torch.nn.Linear):
-            if (out.dim() > 2 and len(out) != TRIED) or len(out) % TRIED:
-                raise FedreproError(
-                    f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples: let "
-                    "its first axis count examples, or take a method that averages or ensembles"
-                )
+    def note(
+        weight: str, bias: str | None, part: Any, given: Any, named: Any, out: torch.Tensor
+    ) -> None:
+        linear = isinstance(part, torch.nn.Linear)
+        rows = len(out) % TRIED if linear and out.dim() == 2 else len(out) - TRIED
+        if rows or not (linear or out.dim() == 4):
+            raise FedreproError(
+                f"layer '{weight}' is called on {tuple(out.shape)} for {TRIED} examples: let "
+                "its first axis count examples, or take a method that averages or ensembles"
+            )
+        if linear:
             places = out.numel() // TRIED // out.shape[-1]
             found[weight] = [LayerMatrix(weight, bias, None, True, places=places)]
             return
+        if (due := windows(part, called_on(given, named))) != tuple(out.shape[-2:]):
+            raise FedreproError(
+                f"layer '{weight}' has outputs of {tuple(out.shape[-2:])} pixels where its padding "
+                f"and stride give {due}: let its `padding` say how it pads, or take a method that "
+                "averages or ensembles"
+            )
         kernel = (part.in_channels // part.groups, *part.kernel_size)
         found[weight] = [
             LayerMatrix(weight, bias, kernel, False, g, part.groups, math.prod(out.shape[2:]))
@@ -148,7 +176,7 @@ def _of_module(network: ModuleNetwork) -> tuple[LayerMatrix, ...]:
         ]
 
     hooks = [
-        part.register_forward_hook(partial(note, weight, bias))
+        part.register_forward_hook(partial(note, weight, bias), with_kwargs=True)
         for weight, bias, part in parts_with_matrices(network)
     ]
     try:

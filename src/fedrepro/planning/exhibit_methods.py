@@ -244,11 +244,18 @@ def _completed(entry: MethodEntry, shared: Mapping[str, Any], every: int | str) 
                 f"method '{item.name}' declares no settings for comparisons; leave out "
                 "settings: grid"
             )
-        # values listed with the grid, such as rules of BatchNorm, are tried with all of it
-        given, params = entry.parameters.items(), item.params
-        listed = {
-            k: v for k, v in given if isinstance(v, list) and k in params and not params[k].many
-        }
+        # values given with the grid: in place of its own, or, as rules of BatchNorm, with all of it
+        listed: dict[str, Sequence[Any]] = {}
+        for key, value in entry.parameters.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if key in grid or (
+                values is value and key in item.params and not item.params[key].many
+            ):
+                if not values:
+                    raise FedreproError(
+                        f"method '{item.name}': '{key}' is an empty list; give a value"
+                    )
+                listed[key] = values
         grid = {**grid, **listed}
         settings = [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
         update["settings"] = settings

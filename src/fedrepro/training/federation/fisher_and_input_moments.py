@@ -18,6 +18,7 @@ import numpy as np
 from fedrepro.core.portable_ops.padding_and_alignment import PAD, aligned, padded_to, row_of
 from fedrepro.networks.layer_matrices import (
     LayerMatrix,
+    called_on,
     layer_matrices,
     parts_with_matrices,
     tensors_of_matrices,
@@ -311,20 +312,18 @@ def _hooked(
     layers = [m for m in layer_matrices(network) if only is None or m.key in only]
     wanted = {layer.weight for layer in layers}
 
-    def note(
-        weight: str, part: Any, given: tuple[torch.Tensor, ...], out: torch.Tensor
-    ) -> torch.Tensor:
+    def note(weight: str, part: Any, given: Any, named: Any, out: torch.Tensor) -> torch.Tensor:
         if weight not in wanted:
             return out
         if only is None and not out.requires_grad:
             out.requires_grad_()
-        calls.setdefault(weight, []).append((part, given[0].detach(), out))
+        calls.setdefault(weight, []).append((part, called_on(given, named).detach(), out))
         if only is not None and len(calls) == len(wanted):
             raise _ReachedError
         return out.clone()  # what is changed in place behind it stays its own
 
     hooks = [
-        part.register_forward_hook(partial(note, weight))
+        part.register_forward_hook(partial(note, weight), with_kwargs=True)
         for weight, _, part in parts_with_matrices(network)
     ]
     whole, logits = {**{k: v.to(x) for k, v in network.tensors.items()}, **tensors}, x

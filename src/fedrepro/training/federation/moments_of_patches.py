@@ -15,7 +15,8 @@ def patch_moment(
     """Sum the outer products of all patches of images that a kernel sees by steps of one pixel.
 
     Two places of the kernel share a product with all pairs as far apart: for each distance it is
-    taken once over the images, and what lies outside the places' windows, at an edge, is taken off.
+    taken once over the pixels that all places see, and each place adds the edges that it sees.
+    Nothing is subtracted, so that a pixel that is always zero has a moment of zero.
 
     Args:
         images: float32 (n, C, H, W).
@@ -36,36 +37,43 @@ def patch_moment(
     flat = np.zeros((n * tall * broad + kh * broad + kw, channels), images.dtype)
     padded = flat[: n * tall * broad].reshape(n, tall, broad, channels)
     padded[:, top : top + rows, left : left + columns] = images.transpose(0, 2, 3, 1)
+    # rows and columns that not every place of the kernel sees, and the pixels between them
     ends = [at for at in range(top, top + rows) if at < kh - 1 or at >= high]
     sides = [at for at in range(left, left + columns) if at < kw - 1 or at >= wide]
 
-    def outside(first: int, window: int, edges: list[int]) -> list[int]:
-        return [at for at in edges if not first <= at < first + window]
+    inner = flat[: n * tall * broad].copy()
+    middle = inner.reshape(padded.shape)
+    middle[:, ends] = 0
+    middle[:, :, sides] = 0
+    lines = slice(max(kh - 1, top), max(kh - 1, top, min(high, top + rows)))
+    posts = slice(max(kw - 1, left), max(kw - 1, left, min(wide, left + columns)))
+
+    def inside(first: int, window: int, edges: list[int]) -> list[int]:
+        return [at for at in edges if first <= at < first + window]
 
     @cache
     def product(down: int, over: int, row: int | None, column: int | None) -> np.ndarray:
-        """Sum x[y, x] x[y + down, x + over]ᵀ over a row, a column, their place, or everywhere."""
+        """Sum x[y, x] x[y + down, x + over]ᵀ between the edges, or on a row, a column, or both."""
         shift = down * broad + over
         if row is None and column is None:
             size = n * tall * broad
-            return np.asarray((flat[:size].T @ flat[shift : shift + size]).astype(np.float64))
+            return np.asarray((inner.T @ flat[shift : shift + size]).astype(np.float64))
         other = np.lib.stride_tricks.as_strided(flat[shift:], padded.shape, padded.strides)
-        whole = slice(None)
-        part = (whole, whole if row is None else row, whole if column is None else column)
+        part = (slice(None), lines if row is None else row, posts if column is None else column)
         a, b = (one[part].reshape(-1, channels) for one in (padded, other))
         return np.asarray((a.T @ b).astype(np.float64))
 
     places = [(y, x) for y in range(kh) for x in range(kw)]
     moment = np.zeros((len(places), channels, len(places), channels))
     for i, (y, x) in enumerate(places):
-        ys, xs = outside(y, high, ends), outside(x, wide, sides)
+        ys, xs = inside(y, high, ends), inside(x, wide, sides)
         for j, (below, behind) in enumerate(places[i:], i):
             apart = below - y, behind - x
             block = product(*apart, None, None).copy()
             for row in ys:
-                block -= product(*apart, row, None)
+                block += product(*apart, row, None)
             for column in xs:
-                block -= product(*apart, None, column)
+                block += product(*apart, None, column)
                 for row in ys:
                     block += product(*apart, row, column)
             moment[i, :, j] = block
