@@ -174,7 +174,7 @@ def _all(files: ModelFiles, out: Path | None, seed: int) -> None:
         "clients, over all settings tried"
     )
     for sees, names in seen.items():
-        say(f"sees {sees}: {', '.join(names)}")
+        say(f"sees {sees}: {'; '.join(names)}")
     for entry in (entry for entry in entries if entry.why):
         say(f"not applied: {entry.item.name} {entry.why}")
     if out is not None:

@@ -336,6 +336,11 @@ def entry_of(kind: str, word: str) -> dict[str, Any]:
     names = {**{key: (key, {}) for key in known}, **short}
     what = CALLED.get(kind, kind)
     name, values = next((of for key, of in names.items() if simple(key) == wanted), ("", {}))
+    if not name and called.endswith(".py") and kind != "model":
+        raise FedreproError(
+            f"{what} '{word}' is a file: set FEDREPRO_COMPONENTS={called} and give the name that "
+            "it registers"
+        )
     if not name and called.endswith(".py"):
         raise FedreproError(f"{what} '{word}' names no class: write it as {called}:Net")
     if not name:

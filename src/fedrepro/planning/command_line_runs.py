@@ -64,10 +64,10 @@ class RunWords:
         return "".join(re.findall("[a-z0-9]", text))[:LONGEST]
 
 
-def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
+def exhibits_of_words(words: RunWords, paper: str, command: str = "") -> ExhibitFile:
     """Turn the options of `fedrepro run` into a definition of one figure, as if read from a file.
 
-    `paper` is used in place of a paper's name.
+    `paper` is used in place of a paper's name; `command` repeats the run, by default `words`' own.
 
     Raises:
         FedreproError: a name is unknown, or a value does not fit.
@@ -121,7 +121,7 @@ def exhibits_of_words(words: RunWords, paper: str) -> ExhibitFile:
         "trials": words.trials,
         "measure_every": "auto",
     }
-    about = {"paper": paper, "title": exhibit["title"], "source": words.command}
+    about = {"paper": paper, "title": exhibit["title"], "source": command or words.command}
     return ExhibitFile.model_validate({**about, "exhibits": {NAME: exhibit}})
 
 

@@ -371,7 +371,7 @@ def _require_fitting(measure: ExhibitMethod, scenario: Scenario, changed: Scenar
         if changed.graph is None:
             raise FedreproError(
                 f"method '{method.name}' works on a graph, and there is none; name one, "
-                "as in graph: {name: ring}"
+                "as in graph: {name: ring}, or --graph ring"
             )
         clients = clients_of(partition)
         # else known with the data only, or drawn in each trial

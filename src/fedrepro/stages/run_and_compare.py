@@ -175,7 +175,8 @@ def run_words(
             plugins.add_plugin_files(map(os.path.abspath, load_config().components))
     if words:
         command = words.command
-        if name := model_in(words.model):  # jobs and the YAML name it
+        named = words.model if (name := model_in(words.model)) else None
+        if name:  # jobs and the YAML name it
             plugins.set_plugin_files(map(os.path.abspath, plugins.configured_files()))
             words = replace(words, model=name)
         plan_of_words(exhibits_of_words(words, "run"))
@@ -191,7 +192,7 @@ def run_words(
         start(out)
     with inside_folder(out):
         if words:
-            path, text = _place(words)
+            path, text = _place(words, command, named)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_text(path, text)
         file = parse_exhibits(path)
@@ -223,11 +224,13 @@ def _words(given: Mapping[str, Any]) -> RunWords:
     return RunWords(**{**given, "methods": methods})
 
 
-def _place(words: RunWords) -> tuple[Path, str]:
+def _place(words: RunWords, command: str, model: str | None) -> tuple[Path, str]:
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
-        text = exhibits_of_words(words, paper).as_yaml()
+        text = exhibits_of_words(words, paper, command).as_yaml()
+        if model:
+            text = f"# of its own network: set FEDREPRO_COMPONENTS={model} to run this file\n{text}"
         taken = path.exists() and path.read_text(encoding="utf-8") != text
         if not taken and paper not in paper_names():
             return path, text
@@ -274,7 +277,7 @@ def _watch(plan: Plan, exhibits: list[Exhibit], show: Callable[[str], None]) -> 
                 known = [accuracy for _, accuracy in found if accuracy is not None]
                 if in_rounds(run.method) and known:
                     accuracies.append(f"{label} {100 * np.mean(known):.1f} %")
-        if done := float(np.mean(shares)):
+        if 0 < (done := float(np.mean(shares))) < 1:
             began.append((time.monotonic(), done))
             (since, first), (now, _) = began[0], began[-1]
             words = [f"{100 * done:.0f} % done"]

@@ -249,7 +249,7 @@ def run_all(
     if files.evaluate is None:
         raise FedreproError("--method all measures every method: say on which data by --evaluate")
     if out is not None and out.exists():
-        raise FedreproError(f"{out} is there already: name a folder that is not, for all models")
+        raise FedreproError(f"{out} is there already: give --out a new folder for all models")
     context, examples, notes = read_context(files)
     assert examples is not None
     found = list(entries(context, examples, seed))
