@@ -109,8 +109,8 @@ def run(
         numbers += [f"{row[name]:.4g}" for name in ("megabytes", "seconds")]
         shown.add_row(*(str(row[name]) for name in parameters), row["method"], *numbers)
     show(shown)
-    say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials; megabytes are those sent up and down,")
-    say("seconds those of one core")
+    say(f"± is a {100 * CONFIDENCE:.0f} % interval over trials")
+    say("megabytes are sent up and down; seconds are those of one core")
     for words, name in (("picture", "file"), ("numbers", "csv"), ("exhibit", "yaml")):
         say(f"{words}: {os.path.relpath(table.attrs[name])}")
     prefix = f"{NAMED}={shlex.quote(named_files)} " if named_files else ""
