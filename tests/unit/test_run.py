@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from sklearn.datasets import load_digits
 
 import fedrepro
@@ -18,6 +19,7 @@ from fedrepro.numbers.intervals import interval_of_mean
 from fedrepro.planning.command_line_runs import RunWords, exhibits_of_words, plan_of_words
 from fedrepro.stages import snakemake_in_folder
 from fedrepro.stages.run_and_compare import _place
+from fedrepro.stages.snakemake_in_folder import _concerns
 
 MISTAKES = {
     "run fedavgg": "unknown method 'fedavgg': did you mean 'fedavg'?",
@@ -174,3 +176,17 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
         assert Path(found.attrs[name]).stat().st_size
     again = fedrepro.run(found.attrs["yaml"])
     assert again["accuracy"].tolist() == found["accuracy"].tolist()
+
+
+def test_mistakes_of_other_exhibits_are_not_told():
+    targets = ["reports/paper/mine/rounds.svg"]
+    assert _concerns("mine/rounds is left out: no method", targets)
+    assert not _concerns("theirs/rounds is left out: no method", targets)
+    assert _concerns("another run uses this folder", targets)
+
+
+def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")
+    assert text.startswith("# of its own network: set FEDREPRO_COMPONENTS=nets.py:Net")
+    assert yaml.safe_load(text)["source"] == "fedrepro run fedavg --model nets.py:Net"

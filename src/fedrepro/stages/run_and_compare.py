@@ -224,7 +224,7 @@ def _words(given: Mapping[str, Any]) -> RunWords:
     return RunWords(**{**given, "methods": methods})
 
 
-def _place(words: RunWords, command: str, model: str | None) -> tuple[Path, str]:
+def _place(words: RunWords, command: str = "", model: str | None = None) -> tuple[Path, str]:
     for number in itertools.count(1):
         paper = words.name + (f"v{number}" if number > 1 else "")
         path = OWN_EXHIBITS / f"{paper}.yaml"
