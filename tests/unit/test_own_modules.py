@@ -326,7 +326,8 @@ def test_all_methods_on_different_widths(tmp_path, monkeypatch):
         torch.save(one.state_dict(), f"{place}.pt")
     test = Path("test.npz")
     own = {"data": [test] * 2, "evaluate": test, "validation": [test], "in_order": True}
-    found, _ = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
+    found, notes = run_all(ModelFiles([Path("0.pt"), Path("1.pt")], **own), Path("out"))
+    assert not any("BatchNorm" in note for note in notes)
     entries = {entry.item.name: entry for entry in found}
     for name in ("uniform_ensemble", "weighted_ensemble", "best_client", "fens", "local", "pfnm"):
         assert not entries[name].why, entries[name].why

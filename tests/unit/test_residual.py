@@ -348,6 +348,8 @@ def test_a_class_of_a_file_is_a_model(nets, capsys):
     capsys.readouterr()
     assert main(["combine", "average+batchnorm~local", *files, "--out", "a.pt"]) == 2
     assert "makes a network for each client, and not one of all" in capsys.readouterr().err
+    assert main(["combine", "--method", "all", *files, "--evaluate", "data.npz"]) == 0
+    assert "merges average BatchNorm's running statistics" in capsys.readouterr().out
     for wrong, told in (
         ("nets.py:Nat", "did you mean 'Net'"),
         ("nets.py:made", "unknown class 'made' in nets.py: known are Net, Odd"),

@@ -166,6 +166,8 @@ def run_words(
     words = _words(given) if isinstance(given, Mapping) else None
     if not isinstance(given, Mapping):
         source = Path(given).absolute()
+        if not source.is_file():
+            raise FedreproError(f"{given} is missing: name the YAML file of a run, or methods")
         own = not folder and source.parts[-3:-1] == OWN_EXHIBITS.parts  # in a working folder
         out = source.parents[2] if own and (source.parents[2] / WORKFLOW).is_file() else out
     there = (out / WORKFLOW).is_file()

@@ -232,6 +232,12 @@ class AppliedMethod:
         return {**head, **found, "sees": self.sees, "not_applied": self.why}
 
 
+AVERAGED = (
+    "note: merges average BatchNorm's running statistics; one method alone can measure them again, "
+    "as --method average+batchnorm~recalibrate with --clients-data"
+)
+
+
 def run_all(
     files: ModelFiles, out: Path | None = None, seed: int = 0
 ) -> tuple[list[AppliedMethod], tuple[str, ...]]:
@@ -254,6 +260,9 @@ def run_all(
     assert examples is not None
     found = list(entries(context, examples, seed))
     doubts = [doubt for entry in found if not entry.why for doubt in context.doubts(entry.item)]
+    models = context.models
+    if network_of(models.model, models.shape, models.classes).norms:
+        doubts.append(AVERAGED)
     found.sort(key=lambda entry: -entry.numbers.get("accuracy", -1.0))
     if out is not None:
         part, layers = out.with_name(f".{out.name}.part"), context.models.layers or ()
