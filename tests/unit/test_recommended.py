@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from pathlib import Path
@@ -193,6 +194,23 @@ def test_a_skew_that_is_none_is_one_sentence(skew):
 def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
     with pytest.raises(FedreproError, match="arena/1 is not in"):
         recommend(Situation(10, "0.1"), tmp_path / "quick")
+
+
+def test_the_newest_leaderboard_with_all_its_tables_is_asked(board, capsys):
+    folder = board / "quick/arena"
+    for suffix in ("csv", "scenarios.csv"):
+        (folder / f"2.{suffix}").write_bytes((folder / f"1.{suffix}").read_bytes())
+    for missing, asked in ((["arena/2-a"], 1), ([], 2)):
+        about = {"board": {"supersedes": "1"}, "missing": missing}
+        (folder / "2.json").write_text(json.dumps(about))
+        assert f"leaderboard arena/{asked}:" in advice(board, capsys)
+
+
+def test_a_single_model_that_is_not_shown_above_the_best_client_says_so(board, capsys):
+    sentence = "No single model is shown to score above the best client alone"
+    assert sentence not in advice(board, capsys)
+    changed(board, by_trial("best client", "0.9 0.1 0.5 0.1 0.7"))
+    assert sentence in advice(board, capsys)
 
 
 def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):

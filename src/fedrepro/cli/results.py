@@ -176,12 +176,12 @@ def recommend(
     `scale` which size of runs (tiny, quick or paper) the leaderboard compares.
     """
     from fedrepro.numbers.leaderboard import VERIFIED
-    from fedrepro.numbers.recommendation import Situation
+    from fedrepro.numbers.recommendation import LINES, Situation
     from fedrepro.numbers.recommendation import recommend as recommended
 
     wanted = Situation(clients, skew, exchanges, public == "images", starts == "one", only_models)
     found = recommended(wanted, reports / scale)
-    say("Nearest in the leaderboard:")
+    say(f"Nearest in the leaderboard {found.board}:")
     for place, scenario in enumerate(found.scenarios, 1):
         say(f"  {place}  {scenario}")
     if found.doublings:
@@ -197,7 +197,9 @@ def recommend(
         spent = (f"{costs['bytes_up']:.1f} ×", f"{costs['exchanges']:.0f}") if taken else ("", "")
         shares = ("–" if math.isnan(share) else f"{100 * share:.1f}" for share in entry.accuracy)
         name = f"{entry.method} ({VERIFIED})" if by_others else entry.method
-        score = (f"{entry.score:.2f}", f"{entry.low:.2f} to {entry.high:.2f}")
+        # FedAvg is 0 and pooled training 1 by definition: their intervals say nothing
+        exact = entry.method in LINES[1:]
+        score = (f"{entry.score:.2f}", "–" if exact else f"{entry.low:.2f} to {entry.high:.2f}")
         table.add_row(entry.kind if taken else "to compare", name, *score, *shares, *spent)
     show(table)
     if not found.choices:
@@ -211,6 +213,8 @@ def recommend(
         say(f"{name} has no place: it was run in {run} of these {len(heads)} scenarios.")
     if found.best_client_leads:
         say("The best client alone, by validation, has a higher score than every one model above.")
+    elif found.single_models and not found.beats_best_client:
+        say("No single model is shown to score above the best client alone, by validation.")
     for entry in found.more:
         networks = entry.costs["networks"]
         predict = "one network predicts" if networks == 1 else f"{networks:.0f} networks predict"

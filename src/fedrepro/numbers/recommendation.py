@@ -6,6 +6,7 @@ Distance counts doublings of the number of clients, and of Dirichlet's alpha, wh
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import re
 from collections.abc import Hashable, Mapping, Sequence
@@ -94,7 +95,8 @@ class Recommendation:
     doublings: how far these scenarios are from the federation, by `distance`. choices: methods of
     each class that no test separates from its best. lines: the best client, FedAvg and pooled
     training, to compare with. more: methods that score higher by more exchanges. partly: {method
-    that was not run in all scenarios: in how many}.
+    that was not run in all scenarios: in how many}. beats_best_client: methods with one model that
+    score above the best client by more than chance, over trials. board: the leaderboard's key.
     """
 
     scenarios: Sequence[str]
@@ -103,25 +105,46 @@ class Recommendation:
     lines: Sequence[RecommendedMethod]
     more: Sequence[RecommendedMethod]
     partly: Mapping[str, int]
+    beats_best_client: frozenset[str]
+    board: str
 
     @property
     def best_client_leads(self) -> bool:
         """Return whether the best client's own model scores above all recommended single models."""
         line = next((entry.score for entry in self.lines if entry.method == LINES[0]), -math.inf)
-        alone = [choice.score for choice in self.choices if choice.kind != SEVERAL]
-        return bool(alone) and line > max(alone)
+        return bool(self.single_models) and line > max(one.score for one in self.single_models)
+
+    @property
+    def single_models(self) -> list[RecommendedMethod]:
+        """Return the recommended methods that make one model."""
+        return [choice for choice in self.choices if choice.kind != SEVERAL]
 
 
-def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recommendation:
+def newest_board(folder: Path, paper: str = "arena") -> str:
+    """Return the key of a paper's newest leaderboard in `folder` that has all its tables.
+
+    A leaderboard is newer than the one that it supersedes. "arena/1" if none is there.
+    """
+    found = f"{paper}/1"
+    for path in sorted((folder / paper).glob("*.json")):
+        about = json.loads(path.read_text(encoding="utf-8")) if path.stem.isdecimal() else {}
+        superseded = about.get("board", {}).get("supersedes")
+        if superseded and not about["missing"] and found == f"{paper}/{superseded}":
+            found = f"{paper}/{path.stem}"
+    return found
+
+
+def recommend(wanted: Situation, folder: Path, board: str = "") -> Recommendation:
     """Recommend methods from a leaderboard in a folder of reports, such as reports/record/paper.
 
-    `wanted` describes the clients, `board` names the leaderboard.
+    `wanted` describes the clients, `board` names the leaderboard; by default the newest.
 
     Raises:
         FedreproError: the leaderboard is missing, or lacks scenarios with this start of clients.
     """
     if folder.name not in SCALES:
         raise unknown("scale", folder.name, SCALES)
+    board = board or newest_board(folder)
     paths = folder / f"{board}.csv", folder / f"{board}.scenarios.csv"
     if not all(path.is_file() for path in paths):
         raise FedreproError(
@@ -184,7 +207,13 @@ def recommend(wanted: Situation, folder: Path, board: str = "arena/1") -> Recomm
     totals = there[there["metric"] == "score"].groupby("method").size()
     run = {str(name): int(totals.get(name, 0)) for name in few.index}
     partly = {name: count for name, count in run.items() if count < len(names)}
-    return Recommendation(names, float(distances.min()), choices, lines, more, partly)
+    single = few.index[few["class"] != SEVERAL]
+    scores = _scores(there[there["method"].isin([*single, LINES[0]])], near)
+    line = scores.pop(LINES[0], None)
+    tested = standings(scores, line, units=False) if line is not None else []
+    better = frozenset(standing.method for standing in tested if standing.verdict == "better")
+    far = float(distances.min())
+    return Recommendation(names, far, choices, lines, more, partly, better, board)
 
 
 def _models_suffice(row: Mapping[Hashable, Any]) -> bool:
