@@ -115,9 +115,6 @@ def test_damaged_absent_and_encrypted_archives_are_named(tmp_path, places, make)
     refuse(path, r"a\.txt.* is encrypted", places)
 
 
-# ------------------------------------------------------------------------------ how large it gets
-
-
 def newlines_in_a_tar(path):
     with tarfile.open(path, "w:xz") as file:
         large = tarfile.TarInfo("a.txt")

@@ -122,9 +122,6 @@ def test_nothing_else_steers_the_libraries():
     assert found <= allowed
 
 
-# -------------------------------------------------------------------------------- products by MKL
-
-
 def test_a_product_or_root_by_mkl_would_be_seen():
     with asked_of_mkl() as found:
         one = torch.ones(4, 4)

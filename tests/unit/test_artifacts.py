@@ -73,9 +73,6 @@ READ = {
 }
 
 
-# ------------------------------------------------------------------------------ whole or absent
-
-
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
@@ -176,9 +173,6 @@ def test_errors_of_the_disk_are_told_from_those_of_what_is_read(tmp_path, monkey
         write_array(tmp_path / "x.npy", np.zeros((100, 100)))
 
 
-# ---------------------------------------------------------------------------------- as written
-
-
 @pytest.mark.parametrize("kind", WRITE)
 def test_equal_values_have_equal_bytes_whatever_their_file_is_called(tmp_path, kind):
     for name in ("a", "b"):
@@ -231,9 +225,6 @@ def test_a_table_says_where_it_comes_from(tmp_path):
         read_provenance(pa.table({"a": [1]}))
 
 
-# --------------------------------------------------------------------------------- local models
-
-
 @pytest.mark.parametrize(("most", "groups"), [(1, 4), (70, 2), (10**6, 1)])
 def test_local_models_come_back_from_blocks_in_any_order(tmp_path, monkeypatch, most, groups):
     """From row groups that stay below what parquet takes: a model has 32 bytes."""
@@ -258,9 +249,6 @@ def test_a_missing_client_is_a_sentence(tmp_path, trials, told):
     models(tmp_path / "m.parquet", clients=(0, 1, 0, 2))
     with pytest.raises(FedreproError, match=told):
         read_models([tmp_path / "m.parquet"], trials)
-
-
-# ------------------------------------------------------------------------- damage and other files
 
 
 def flipped(data, at, bit=0):

@@ -268,9 +268,6 @@ def test_a_page_says_what_another_test_gives_and_what_supersedes_it(usual) -> No
     assert "Superseded" not in page
 
 
-# ---------------------------------------------------------------------------------------- ground
-
-
 @pytest.fixture(scope="module")
 def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")

@@ -36,9 +36,6 @@ def pair(difference, sd=0.01):
 
 clients = partial(by, "clients")
 
-
-# -------------------------------------------------------------------------------------- values
-
 THREE = clients(A={2: 0.7, 5: 0.9, 10: 0.6})
 GRID = {(s, g): 0.9 + 0.1 * s + 0.001 * g for s in (0.1, 1.0) for g in (1.0, 50.0)}
 FLAT = {(s, g): 0.9 + 0.01 * s for s, g in GRID}
@@ -89,9 +86,6 @@ FALLING = by("round", A={done: 0.4 - done / 250 for done in range(0, 101, 10)})
 def test_a_form_finds_its_values(given, numbers, wanted):
     found = [interval.value for interval in intervals(check(**given, above=0), numbers)]
     assert found == pytest.approx(wanted, abs=1e-12)
-
-
-# ----------------------------------------------------------------------------------- intervals
 
 
 def test_the_interval_is_that_of_a_t_test_on_pairs():
@@ -172,9 +166,6 @@ def test_the_smallest_of_nearly_the_best_is_divided_by_all():
         ({"y": wholes(0.0)}, nothing),
     ):
         assert judged(one, numbers | change).missing == missing
-
-
-# ------------------------------------------------------------------------------------ verdicts
 
 
 def rising(rounds):
@@ -316,8 +307,6 @@ def test_a_claim_with_readings_says_what_all_of_them_say(readings, wanted):
     assert whole_verdict(readings, "readings") == wanted
 
 
-# ----------------------------------------------------------------------- the paper's own data
-
 LOW, HIGH = clients(A={0: 0.4})["x"], clients(A={0: 0.6})["x"]
 MIXED = Numbers(by("case", A={"MNIST": 0.6, "Digits": 0.4})["x"].frame, stand_ins=("Digits",))
 LESS = {"form": "spread", "over": ["clients"], "minus_exhibit": "y", "above": 0.2}
@@ -344,9 +333,6 @@ BOTH = ABOVE | {"exhibits": ["x", "y"]}
 )
 def test_stand_ins_neither_confirm_nor_refute(given, numbers, stand_ins, wanted):
     assert judged(check(**given), numbers, LOOSE, *stand_ins).verdict == wanted
-
-
-# ------------------------------------------------------------------------------------ refusals
 
 
 @pytest.mark.parametrize(

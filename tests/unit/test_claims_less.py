@@ -103,8 +103,6 @@ def test_without_numbers_a_claim_is_as_before_or_incomplete(data):
     assert verdict_of(name, numbers) in (full(name), "incomplete")
 
 
-# ------------------------------------------------------------------------ what is named as missing
-
 CELLS = dict.fromkeys([(2, 50), (2, 100), (5, 50), (5, 100)], 0.9)
 WHOLE = by("clients", "hidden", A=CELLS)
 BEATS = {"form": "difference", "minus": ["B"]}

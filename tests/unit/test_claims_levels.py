@@ -184,9 +184,6 @@ def test_a_correlation_at_its_bound(rho, seed, points, count):
     assert max(counted(Bounds(at_least=rho), found)) <= MOST
 
 
-# ----------------------------------------------------------------------------------- many points
-
-
 def decided(one, numbers, points, rules=STRICT):
     """In how many replicates the check holds, and is refuted, over several points each."""
     found = list(one.statements("x", numbers))
@@ -278,9 +275,6 @@ def test_a_claim_on_its_bound_that_is_judged_again_with_more_trials(first, secon
     looked = sure(first, error)
     assert (looked | sure(second, AGAIN * error)).mean() < TWICE
     assert (looked | sure(second, error)).mean() > TWICE  # what the quarter is for
-
-
-# -------------------------------------------------------------------------------- printed values
 
 
 def words(deviation, ours, theirs, tolerance=0.01):

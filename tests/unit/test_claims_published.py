@@ -84,8 +84,6 @@ def test_a_file_of_another_form_is_a_sentence(tmp_path, text):
         load_claims(path)
 
 
-# ------------------------------------------------------------------------- the papers' own files
-
 RECORD = ROOT / "reports/record"
 RECORDED = [p for p in FILES if (RECORD / f"paper/{p.parent.name}/claims.csv").exists()]
 

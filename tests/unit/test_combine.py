@@ -314,9 +314,6 @@ def test_networks_without_biases_are_read_and_written_without():
             LocalModels.from_state_dicts(states, model=model)
 
 
-# ------------------------------------------------------------------------- what is refused
-
-
 def layers(*shapes: tuple[int, int], names: str = "abcdef") -> dict[str, torch.Tensor]:
     found = {}
     for name, (out, into) in zip(names, shapes, strict=False):

@@ -125,8 +125,6 @@ def test_exhibits_as_yaml_say_the_same(tmp_path):
     assert not files
 
 
-# ------------------------------------------------------------------------------------------- YAML
-
 FOLDERS = ("config", "profiles", "src", "tests", "workflow", "envs", ".github")
 FILES = sorted(
     path

@@ -57,9 +57,6 @@ def write_idx(path: Path, array: np.ndarray) -> None:
     path.write_bytes(gzip.compress(head + array.tobytes()))
 
 
-# ----------------------------------------------------------------------------------------- mnist
-
-
 @needs_mirror
 @pytest.mark.nightly
 def test_mnist_is_what_was_published(tmp_path):
@@ -145,9 +142,6 @@ def test_damaged_mnist_files_are_named(small_mnist):
             arrays_of("mnist", small_mnist)
 
 
-# ---------------------------------------------------------------------------------------- digits
-
-
 def test_digits_are_all_there_and_split_by_class():
     from sklearn.datasets import load_digits
 
@@ -161,9 +155,6 @@ def test_digits_are_all_there_and_split_by_class():
     for split in SPLITS:
         exact = np.bincount(bunch.target) * len(arrays.y[split]) / bunch.target.size
         assert np.abs(np.bincount(arrays.y[split]) - exact).max() < 1.5
-
-
-# ----------------------------------------------------------------------------- the prepared form
 
 
 def small_arrays(seed: int = 0) -> Arrays:
@@ -314,9 +305,6 @@ def test_arrays_of_another_form_are_refused(changes, sentence):
         replace(good, **changed)
 
 
-# ------------------------------------------------------------------- sharing out whole examples
-
-
 @given(
     st.integers(0, 500),
     st.lists(st.integers(0, 90), min_size=1, max_size=12).filter(sum),
@@ -392,9 +380,6 @@ def test_numbers_and_targets_are_kept_as_they_are_and_some_must_be_there(tmp_pat
         replace(arrays, y=unknown)
 
 
-# ------------------------------------------------------------------------- table and components
-
-
 def test_raw_files_are_in_the_table_under_their_licence_with_what_they_unpack_to():
     for component in components("dataset").values():
         given = component.meta["files"]
@@ -468,9 +453,6 @@ def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
     for names, near in (((row.name, f"x{row.file}"), row.file), ((f"{row.name}s", "x"), row.name)):
         with pytest.raises(FedreproError, match=f"unknown .*did you mean '{near}'"):
             forms(*names)
-
-
-# ---------------------------------------------------------------------------------------- shapes
 
 
 def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():

@@ -29,9 +29,6 @@ def test_the_last_line_says_whether_all_is_well(monkeypatch):
         assert lines[-1] == told
 
 
-# --------------------------------------------------------------------- what computes, apart
-
-
 def ill_here():
     yield Observation("process", str(os.getpid()))
     raise RuntimeError("no such thing\nat all")
@@ -63,9 +60,6 @@ def test_each_library_is_asked_in_a_process_of_its_own(monkeypatch):
     assert lost.words.startswith("gave no answer for 2 s")
     assert [one.wrong for one in (broken, crashed, lost, last)] == [True, True, True, False]
     assert environment.what == "environment"
-
-
-# ---------------------------------------------------------------------- the whole of it, bare
 
 
 def test_a_machine_that_lacks_nearly_everything_gets_lines_and_no_traceback(

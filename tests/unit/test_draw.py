@@ -203,9 +203,6 @@ def test_images_are_well_formed_and_the_same_in_a_process_with_other_defaults(nu
         assert Path(f"other{suffix}").read_bytes() == image
 
 
-# ---------------------------------------------------------------------------------- the stage
-
-
 def test_the_stage_writes_exactly_its_outputs_and_the_same_bytes_twice():
     base = draw(plan())
     before = {path.name: path.read_bytes() for path in base.parent.iterdir()}

@@ -129,9 +129,6 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr("fedrepro.training.training_settings.PIECE_ROWS", 7)
 
 
-# ---------------------------------------------------------------------------- what a step computes
-
-
 @pytest.mark.parametrize("kind", ["logistic", "dense", "deep"])
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
@@ -203,9 +200,6 @@ def test_stored_bytes_train_as_their_scaled_floats_do():
     one = replace(own, examples=Examples(stored, own.examples.targets, 255.0))
     two = replace(own, examples=replace(own.examples, inputs=stored.float() / 255))
     require_same(one.run(), two.run())
-
-
-# ------------------------------------------------------------------------- how the work is cut
 
 
 @pytest.mark.usefixtures("small_pieces")
@@ -308,9 +302,6 @@ def test_an_optimiser_that_remembers_goes_on_as_if_nothing_had_been(name, block,
     assert own.only(0).run().memory is None
 
 
-# ------------------------------------------------------------ steps on all examples of a client
-
-
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])
 @pytest.mark.parametrize("optimiser", ["plain", "momentum", "amsgrad"])
@@ -359,9 +350,6 @@ def test_a_task_that_cannot_be_trained_is_a_sentence(changes, more, sentence):
         own.run(**more)
 
 
-# --------------------------------------------------------------------------------- early stopping
-
-
 def stopping(kind="dense", name="amsgrad", dtype=torch.float32, **values):
     given = procedure(name, **{"epochs": 25, "patience": 2, **values})
     return training(kind, given, dtype, spread=0.6)
@@ -393,9 +381,6 @@ def test_an_average_is_of_models_as_they_stopped():
     each, found = own.run().tensors, own.average([1 / 6] * 6).tensors
     for key, value in each.items():
         assert np.allclose(found[key][0], value.mean(0), atol=1e-6)
-
-
-# ----------------------------------------------------------------------- models that are not finite
 
 
 @pytest.mark.parametrize("kind", ["dense", "convolutional"])

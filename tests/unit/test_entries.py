@@ -46,8 +46,6 @@ def test_trials_of_a_method_are_of_the_exhibit_a_scale_a_case_or_its_own(scale, 
     assert [dict(point.trials) for point in points] == found
 
 
-# ------------------------------------------------------------------------------------ settings
-
 PAIRS = [{"rounds": 2, "messages": "averaged"}, {"rounds": 3, "messages": "sequential"}]
 
 
@@ -225,8 +223,6 @@ def metadata(**settings):
     return json.loads(json.dumps(exhibit_metadata(made.exhibit("small/x"), made, file, {})))
 
 
-# ------------------------------------------------------------------------- graphs of peer methods
-
 GOSSIP = {"name": "gossip_sgd", "label": "gossip"}
 OTHERS = [{"name": name, "label": name} for name in ("fedavg", "local", "pooled")]
 RINGS = {"ring": {"label": "ring"}, "star": {"label": "star", "graph": {"name": "star"}}}
@@ -293,9 +289,6 @@ def test_a_peer_method_says_which_networks_it_is_for(monkeypatch):
     monkeypatch.setitem(item.meta, "models", frozenset({"variational_mlp"}))
     with pytest.raises(FedreproError, match="combines variational_mlp models, not 'mlp'"):
         peers()
-
-
-# ----------------------------------------------------------------- what an exhibit says of itself
 
 
 def sentences(quick, paper, **more):

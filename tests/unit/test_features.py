@@ -177,9 +177,6 @@ def test_grey_images_have_features_too_and_what_is_no_image_or_too_small_is_refu
             represent(pictures(shape), "convnet")
 
 
-# ------------------------------------------------------------------------------------- tokens
-
-
 def test_a_feature_token_stands_inside_the_data_sets():
     spec = parse_token("dataset", "cifar10+features~convnet.epochs-3.lr-1e-05.share-0.5")
     inner = feature_spec(spec["features"])

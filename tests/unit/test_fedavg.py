@@ -216,9 +216,6 @@ def after(drift, name, rounds=1, **values):
     return states(made, drift.clients, drift.info)
 
 
-# ------------------------------------------------------------------------------------- FedNova
-
-
 def test_momentum_carries_a_step_as_far_as_so_many_without():
     for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
         speed, place = 0.0, 0.0

@@ -46,9 +46,6 @@ def made(token: str, clients: int, trial: int = 0) -> np.ndarray:
     return weights_of(parse_token("graph", token), clients, RngKey(0, trial))
 
 
-# ----------------------------------------------------------------- what every graph has to be
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
     spec = GRAPHS[name].spec(GIVEN.get(name, {}))
@@ -79,9 +76,6 @@ def test_uniform_weights_count_nodes_by_how_many_they_hear(name):
     heard = (weights > 0).sum(1)
     assert np.allclose(weights[weights > 0], (1 / heard).repeat(heard))
     assert np.allclose(stationary(weights), heard / heard.sum())
-
-
-# ------------------------------------------------------------------------- what is known of some
 
 
 @pytest.mark.parametrize("rows", PAPER)
@@ -140,9 +134,6 @@ def test_shapes_are_those_of_their_names():
     assert degrees("grid+torus~true") == [4] * 9
     assert sum(degrees("small_world")) == 9 * 4
     assert (made("grid", 8)[0] > 0).nonzero()[0].tolist() == [0, 1, 4]
-
-
-# -------------------------------------------------------------------------------- properties
 
 
 @st.composite
@@ -207,9 +198,6 @@ def test_sums_over_neighbours_are_those_of_the_matrix():
     assert np.allclose(found, np.einsum("ij,jab->iab", weights, values.astype(float)), atol=1e-6)
     same = np.broadcast_to(values[:1], values.shape)
     assert np.array_equal(mixed(weights, same), same)
-
-
-# ------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,6 @@ def test_no_test_number_has_a_part_in_the_weights(job, method, monkeypatch):
     assert right[-1] > wrong[-1] + 0.1
 
 
-# -------------------------------------------------------------------------------- nobody is left
-
-
 def final(frame, metric):
     return frame[frame["round"].isna() & (frame["metric"] == metric)]["value"].tolist()
 

@@ -22,9 +22,6 @@ flags\t\t: fpu
 ARM = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd sve bf16\n"
 
 
-# ------------------------------------------------------------------------------------- facts
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [(EPYC, "AMD EPYC 9R14 (avx avx2 fma avx512f avx512bw)"), (ARM, "(asimd bf16 sve)")],
@@ -86,9 +83,6 @@ def test_a_full_disk_is_wrong():
     assert all(found.wrong and "too little" in found.words for found in full)
 
 
-# --------------------------------------------------------------------------------- libraries
-
-
 @pytest.mark.parametrize(
     ("product", "wrong"),
     [
@@ -122,9 +116,6 @@ def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     numba = next(machine_facts.asked("Numba"))
     assert numba.wrong
     assert "cannot be used (ModuleNotFoundError" in numba.words
-
-
-# ------------------------------------------------------------------------- tests that compare
 
 
 def test_a_test_that_compares_arrays_or_bytes_is_known(request):

@@ -141,9 +141,6 @@ def test_a_picture_has_words_and_numbers_of_what_is_there():
     assert drawing("small_world", 8).subtitle == "small_world · seed 0, trial 0"
 
 
-# ------------------------------------------------------------------------------ the command
-
-
 @pytest.fixture(autouse=True)
 def _workplace(tmp_path, monkeypatch):
     (tmp_path / "config").symlink_to(ROOT / "config")
@@ -202,9 +199,6 @@ def test_a_mistake_is_one_sentence(words, sentence, capsys):
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
-# ------------------------------------------------------------------------------------ graphs
-
-
 def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
     """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
     for token, clients, arrows in ((MATRIX, 2, 2), ("ring", 6, 0), ("grid+torus~true", 9, 6)):
@@ -224,9 +218,6 @@ def test_every_node_has_a_place_of_its_own(name):
 def test_a_rectangle_is_as_near_a_square_as_can_be():
     found = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
     assert {count: rectangle(count) for count in found} == found
-
-
-# ------------------------------------------------------------------- the stage and the report
 
 
 def partitions_of(made: Plan) -> list[str]:

@@ -47,9 +47,6 @@ def literal_of(layer, rule, visits):
     return literal.Matching(vectors, precisions, *prior, **how).run(visits)
 
 
-# --- rewards ---
-
-
 @given(
     seeds,
     st.integers(1, 6),
@@ -98,9 +95,6 @@ def test_a_client_without_examples_of_a_class_says_nothing_about_its_weights():
     atoms = Gaussians(np.zeros(1), np.ones(1), np.array([[3.0, -1.0]]), np.array([[2.0, 0.5]]))
     blind = Gaussians(np.zeros(1), np.ones(1), np.zeros((1, 2)), np.zeros((1, 2)))
     assert gain(blind, atoms, np.zeros((1, 1)))[0, 0] == 0.0
-
-
-# --- assignment ---
 
 
 def test_the_columns_of_new_atoms_are_exchangeable():
@@ -152,9 +146,6 @@ def test_equal_units_tie_whatever_the_last_bits_say():
         assert np.array_equal(best_columns(shaken), best_columns(table))
 
 
-# --- the procedure ---
-
-
 @given(
     seed=seeds,
     widths=st.lists(st.integers(1, 7), min_size=1, max_size=14),
@@ -186,9 +177,6 @@ def test_matching_is_what_the_literal_procedure_gives(
     assert list(found.counts) == expected.counts
     means = np.hstack([found.atoms.uniform_mean, found.atoms.classed_mean])
     np.testing.assert_allclose(means, expected.means, rtol=0, atol=1e-12)
-
-
-# --- bookkeeping ---
 
 
 def test_atoms_are_summed_from_their_members_without_residue():

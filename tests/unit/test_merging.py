@@ -154,9 +154,6 @@ def test_weights_that_are_no_numbers_are_no_error(merge):
     assert not np.isfinite(merge(weights, same(np.eye(3), 2), np.ones(2) / 2)).any()
 
 
-# ----------------------------------------------------------------------- diagonal information
-
-
 @hypothesis_given(SEEDS)
 def test_equal_information_gives_the_average_and_a_common_factor_changes_nothing(seed):
     rng = np.random.default_rng(seed)
@@ -186,9 +183,6 @@ def test_fedfishers_descent_leaves_a_flat_coordinate_at_the_average():
     assert abs(found[0]) < 1e-3
     assert abs(exact[0]) > 0.4
     assert np.abs(found[1:] - exact[1:]).max() < 0.02
-
-
-# ---------------------------------------------------------------------------------------- gates
 
 
 def test_a_gate_of_even_weights_is_the_mean_of_logits():
@@ -223,9 +217,6 @@ def test_the_first_step_of_fedadam_is_almost_the_sign_of_the_move():
     move = np.array([5.0, -7.0, 3e3, -40.0])
     server.step([{"weight0": move}], np.ones(1))
     assert np.allclose(server.gate["weight0"], np.sign(move), rtol=5e-3)
-
-
-# --------------------------------------------------------------------------------- task vectors
 
 
 @hypothesis_given(SEEDS)

@@ -32,9 +32,6 @@ def told(path, call, *words):
     return said
 
 
-# ------------------------------------------------------------------------------------ csv
-
-
 @pytest.fixture
 def csv(tmp_path):
     def write(content):
@@ -122,9 +119,6 @@ def test_a_file_that_is_not_there_or_is_a_folder(tmp_path):
     told(tmp_path / "none.npz", read_npz, "cannot be read (No such file")
 
 
-# ------------------------------------------------------------------------------------ npz
-
-
 @pytest.fixture
 def npz(tmp_path):
     def write(**arrays):
@@ -200,9 +194,6 @@ def test_files_that_are_no_npz(npz, tmp_path):
     told(tmp_path / "one.npy", read_npz, "a single array")
 
 
-# ------------------------------------------------------------------- for models of one's own
-
-
 def said_of(npz, form, **arrays):
     return read_files({"data": [npz(**arrays)]}, form)[1]
 
@@ -235,9 +226,6 @@ def test_channels_last_are_read_as_the_networks_take_them(npz):
     assert (found == x.transpose(0, 3, 1, 2).reshape(2, -1) / 2).all()
     kept = read_inputs(path, replace(form, channels="first")).inputs.numpy()
     assert (kept == x.reshape(2, -1) / 2).all()
-
-
-# ------------------------------------------------------------------------------------ splits
 
 
 def examples(*counts):

@@ -276,9 +276,6 @@ def test_buffers_that_a_module_draws_are_the_same_in_every_job():
     assert torch.equal(*drawn)
 
 
-# ------------------------------------------------------------------------------ different widths
-
-
 COUNTS = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])
 
 

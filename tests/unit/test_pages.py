@@ -119,8 +119,6 @@ def test_core_hours_count_every_local_model_once():
     assert "not recorded" in page("reproduce.md", reports=reports, origin="")
 
 
-# ------------------------------------------------------------------------------------- claims
-
 OUT = Path("reports/tiny/pfnm/claims.csv")
 
 

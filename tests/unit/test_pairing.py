@@ -84,9 +84,6 @@ def test_single_rounds_are_set_beside_what_the_other_ended_with():
     assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
 
 
-# ------------------------------------------------------------------- drawn again from the record
-
-
 def files_of(key, reports="reports/record/tiny"):
     base = Path(f"{reports}/{key}")
     return {path.name: path.read_bytes() for path in base.parent.glob(f"{base.name}.*")}

@@ -28,9 +28,6 @@ def counts_of(owner, labels, clients):
     return flat.reshape(-1, clients)
 
 
-# ------------------------------------------------------------------- homogeneous and dirichlet
-
-
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_even_parts_differ_by_one_example_at_most_homogeneous_ones_in_each_class(problem, seed):
     labels, _, clients = problem
@@ -235,9 +232,6 @@ def test_what_cannot_be_given_is_said_at_once(name, clients, values, sentence):
     require_examples(examples_of(np.zeros(40, int)), 4, 10)  # which are enough
 
 
-# ----------------------------------------------------------------------- sizes: iid, unlike ones
-
-
 def test_iid_does_not_even_out_classes():
     """Examples of a class at a client are hypergeometric: variance n p (1-p) (N-n) / (N-1)."""
     labels = np.arange(1000) % 2
@@ -256,9 +250,6 @@ def test_power_law_sizes_fall_off_with_the_rank(clients, exponent, least, seed):
     law = np.arange(1, clients + 1.0) ** -exponent
     exact = least + (1000 - clients * least) * law / law.sum()
     assert np.abs(np.sort(sizes)[::-1] - exact).max() < 1.001
-
-
-# ------------------------------------------------------------------------------- label rules
 
 
 @given(st.integers(1, 12), st.integers(1, 4), st.integers(60, 300), st.integers(0, 9))
@@ -338,9 +329,6 @@ def test_a_class_on_several_lists_is_shared_and_one_on_none_left_out():
     assert spec.token == "label_lists+lists~0-1@1@1-0"
 
 
-# ------------------------------------------------------------------------------ natural groups
-
-
 def roles(train, validation=()):
     """Data of one class whose examples belong to these groups."""
     return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
@@ -390,9 +378,6 @@ def test_data_with_targets_instead_of_classes_have_one_class():
     for name, sizes in (("natural", [5, 4]), ("iid", [5, 4])):
         rows = rows_of(build_partition(spec_of(name, 2), data, range(1), 0), 0)
         assert sorted(np.bincount([client for client, _, _ in rows]), reverse=True) == sizes
-
-
-# ------------------------------------------------------------------------------- feature noise
 
 
 def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():

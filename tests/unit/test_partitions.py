@@ -144,9 +144,6 @@ def test_a_class_that_no_client_could_learn_is_named():
         build_partition(spec_of("iid", 2), data, range(1), 0)
 
 
-# ------------------------------------------------------------------------------------- skew
-
-
 def test_skew_of_equal_clients_is_zero_and_of_single_classes_is_the_most_there_is():
     equal, single = skew_of(np.full((5, 4), 7)), skew_of(np.eye(4, dtype=int) * 9)
     assert (equal.distance_mean, equal.distance_max) == (0, 0)
@@ -174,9 +171,6 @@ def test_distance_is_the_largest_difference_over_sets_of_classes():
         assert far == pytest.approx(most)
 
 
-# ----------------------------------------------------------------------------- what is refused
-
-
 def test_a_partition_that_leaves_a_client_empty_is_refused():
     def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
@@ -194,8 +188,6 @@ def test_a_file_with_a_client_without_examples_is_damaged(tmp_path):
     with pytest.raises(FedreproError, match="a client of trial 0 has no training examples"):
         read_partition(path, 0)
 
-
-# ------------------------------------------------------------------------- docs/partitions.md
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "partitions.md").read_text()

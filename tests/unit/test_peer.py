@@ -63,9 +63,6 @@ def values(rows, metric, split, node=None):
     return own[own["client"].isna() if node is None else own["client"] == node]["value"].to_numpy()
 
 
-# ---------------------------------------------------------------------------- what is recorded
-
-
 @pytest.mark.parametrize("metric", ["accuracy", "nll", "calibration_error"])
 @pytest.mark.parametrize("belief", ["before", "after"])
 def test_numbers_of_all_are_the_mean_and_the_worst_of_the_nodes(done, belief, metric):
@@ -233,9 +230,6 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert stopped == scores.idxmin()
     kept = load_state(tmp_path / "n")["trials"]
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
-
-
-# -------------------------------------------------------------------------------- what nodes do
 
 
 def test_peers_hear_their_neighbours_and_send_along_edges():

@@ -56,9 +56,6 @@ def natural(clients, **values):
     return components("partition")["natural"].spec({"clients": clients, **values})
 
 
-# ------------------------------------------------------------------------------------- Synthetic
-
-
 @drawn_by(st.integers(0, 10**7), st.integers(0, 3), st.booleans())
 def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
     one, other = (replace(MADE, draw=draw, iid=iid, kept=kept) for kept in (1, 999))
@@ -108,9 +105,6 @@ def test_iid_clients_have_one_model_and_others_have_their_own():
         fitted, *_ = np.linalg.lstsq(x[:half], np.eye(10)[y[:half]])
         scores[iid] = np.mean((x[half:] @ fitted).argmax(1) == y[half:])
     assert scores[True] > scores[False] + 0.3
-
-
-# ------------------------------------------------------------------------ made, or there already
 
 
 def population(clients):
@@ -192,9 +186,6 @@ def test_what_needs_everybody_is_told_so_or_gets_everybody():
         assert made_of(10**6).inputs is None
 
 
-# ----------------------------------------------------------------------------------- who is drawn
-
-
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))
 def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     chosen, again = (
@@ -206,9 +197,6 @@ def test_clients_of_a_round_are_drawn_once_each(clients, count, seed):
     each = [sample_clients(10 * MANY, 1e-3, RngKey(seed).at(round=done)) for done in range(50)]
     counts = np.bincount(np.concatenate(each) // MANY, minlength=10)
     assert (np.abs(counts - 500) < 5 * np.sqrt(500 * 0.9)).all()
-
-
-# -------------------------------------------------------------------------------- whole runs
 
 
 def prepared_in(folder, spec):
@@ -265,9 +253,6 @@ def test_the_server_holds_examples_of_further_clients(tmp_path):
     assert np.array_equal(info.example_counts, MADE.sizes(100))
 
 
-# ----------------------------------------------------------------------------------- refusals
-
-
 def test_few_clients_are_divided_as_of_any_data_set(tmp_path):
     several = components("partition")["dirichlet"].spec({"clients": 50})
     for partition in (natural(30), natural(None), several):
@@ -286,9 +271,6 @@ def test_what_would_look_at_all_clients_is_refused():
     ):
         with pytest.raises(FedreproError, match=f"'{name}' would look at all of them"):
             population_of(synthetic(), natural(31, **more))
-
-
-# ----------------------------------------------------------------- the partition of real data
 
 
 READS = """

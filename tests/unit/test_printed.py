@@ -58,9 +58,6 @@ def written(path: Path, *rows: str) -> Path:
     return path
 
 
-# ------------------------------------------------------------------------------------- reading
-
-
 def test_a_row_is_read_with_its_cell_and_its_tolerance(tmp_path):
     row = 'x,"case=a, b, clients=5",A,accuracy,test,0.9,0.01,10,,5%'
     (found,) = read_published(written(tmp_path / "p.csv", row))
@@ -98,9 +95,6 @@ def test_a_number_that_is_printed_again_is_taken(tmp_path):
     row = "x,clients=5,A,accuracy,test,0.8,,,"
     found = read_published(written(tmp_path / "p.csv", row, f"{row}printed again in the text"))
     assert [one.note.startswith(AGAIN) for one in found] == [False, True]
-
-
-# ------------------------------------------------------------------------------------ verdicts
 
 
 def judged(printed, ours, sd=0.0, trials=10) -> str:
@@ -142,9 +136,6 @@ def judged(printed, ours, sd=0.0, trials=10) -> str:
 )  # fmt: skip
 def test_a_printed_value_has_its_verdict(given, ours, word):
     assert judged(value(**given), *ours) == word
-
-
-# --------------------------------------------------------------------------------------- tables
 
 
 def numbers_of(exhibit, accuracy: dict[str, float], sd: float = 0.0) -> pd.DataFrame:

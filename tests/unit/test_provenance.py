@@ -23,9 +23,6 @@ PACKAGE = ROOT / "src/fedrepro"
 METHOD = "methods/average.py"
 
 
-# --------------------------------------------------------------------------------- sources
-
-
 def test_a_digest_tells_names_and_contents_apart():
     files = [{"a": b"bc"}, {"ab": b"c"}, {"a": b"b", "c": b""}, {"a": b"", "b": b"c"}, {}]
     assert len({source_digests.digest(one) for one in files}) == len(files)
@@ -95,9 +92,6 @@ def test_every_file_of_the_package_counts(package):
     (package / ".rng.py").write_bytes(b"an editor's")
     (package / "methods/just_gone.py").symlink_to("nowhere")
     assert files == set(source_digests.on_disk(str(package)))
-
-
-# ------------------------------------------------------------------------------------ files
 
 
 def test_every_computed_file_says_where_it_comes_from(data, local, tmp_path):  # noqa: F811

@@ -33,9 +33,6 @@ def write_tar(path: Path, members: dict[str, bytes]) -> None:
             archive.addfile(member, io.BytesIO(data))
 
 
-# --------------------------------------------------------------------------------------- speech
-
-
 def clip(hertz: float, seconds: float = 1.0, rate: int = 16_000) -> bytes:
     tone = np.sin(2 * np.pi * hertz * np.arange(int(rate * seconds)) / rate)
     buffer = io.BytesIO()
@@ -92,9 +89,6 @@ def test_a_clip_of_another_form_is_named(tmp_path: Path, bad: bytes, words: str)
     write_tar(tmp_path / FILE, {"./yes/aa_nohash_0.wav": clip(300)})
     with pytest.raises(FedreproError, match="all ten keywords"):
         arrays_of("speech_commands", tmp_path)
-
-
-# ------------------------------------------------------------------------------------- ham10000
 
 
 def jpeg(shade: int, size: tuple[int, int]) -> bytes:
@@ -169,9 +163,6 @@ def test_ham10000_needs_a_photograph_for_every_row(tmp_path: Path) -> None:
         table.write_text(bad)
         with pytest.raises(FedreproError, match=told):
             arrays_of("ham10000+source~publisher", tmp_path)
-
-
-# ---------------------------------------------------------------------------------- shakespeare
 
 
 GUTENBERG = """\
@@ -263,9 +254,6 @@ def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
     (tmp_path / "tiny_shakespeare.txt.xz").write_bytes(lzma.compress(b"Fool:\ncaf\xe9\n"))
     with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
         arrays_of("shakespeare+source~tiny", tmp_path)
-
-
-# --------------------------------------------------------------------------------------- cifar10
 
 
 def test_other_files_in_the_archive_of_cifar10_are_refused(tmp_path: Path) -> None:

@@ -72,8 +72,6 @@ def test_what_a_race_of_made_up_numbers_stops_and_when():
     assert found == {0: 10, 4: 10, 5: 10, 2: 20, 1: 40}
 
 
-# ----------------------------------------------------------------------------- one job
-
 METHOD = "fedavg+fraction~0.5+rounds~16"
 LRS = "0.003@0.2@1e30@0.03@0.01"
 
@@ -220,8 +218,6 @@ def test_a_setting_at_its_target_stays_in_the_race_and_its_run_ends_there(made, 
         assert end["bytes_up"] == sent.item()
 
 
-# ----------------------------------------------------------------------------- planning
-
 RATES = {"lr": [0.05, 0.1, 0.2]}
 
 
@@ -315,9 +311,6 @@ def test_a_mistake_in_a_race_is_a_sentence(change, sentence):
         planned(**{"partition": {"name": "iid", "validation": 20}, **change}).exhibit("small/x")
 
 
-# ----------------------------------------------------------------------------- from job to table
-
-
 def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
     """Through planning, stage and summary, as an exhibit with a target has it."""
     rates = [0.003, 0.1, 0.03]
@@ -349,9 +342,6 @@ def test_the_winner_of_a_race_stands_in_the_tables(made, tmp_path):
         assert [float(v) for v in numbers.loc[(metric, ""), "by_trial"].split()] == (
             pytest.approx(list(own), rel=1e-9)
         )
-
-
-# ---------------------------------------------------------------------- when rounds are evaluated
 
 
 @pytest.mark.parametrize(

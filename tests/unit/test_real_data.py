@@ -49,9 +49,6 @@ def test_files_unpack_to_the_bytes_that_the_table_states() -> None:
                 assert sum(map(len, iter(lambda: file.read(1 << 20), b""))) == int(row["unpacked"])
 
 
-# ------------------------------------------------------------------------------ fashion, cifar
-
-
 def test_fashion_mnist_is_what_was_published() -> None:
     from test_datasets import read_idx
 
@@ -98,9 +95,6 @@ def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) < 1.5 * 2**30
-
-
-# ------------------------------------------------------------------------------------- ham10000
 
 
 def ham_table() -> list[dict[str, str]]:
@@ -156,9 +150,6 @@ def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
     assert 40 < df.mean() < 220
 
 
-# --------------------------------------------------------------------------------------- speech
-
-
 def slow_spectrogram(clip: bytes) -> np.ndarray:
     """The same by the definition: a sum over samples for each frame, a triangle for each band."""
     with wave.open(io.BytesIO(clip)) as file:
@@ -200,9 +191,6 @@ def test_a_spectrogram_is_what_its_definition_says() -> None:
     first = np.flatnonzero((arrays.group(split) == speaker) & (arrays.y[split] == down))[0]
     assert np.abs(arrays.x[split][first] - expected).max() < 1e-4
     assert arrays.x[split][first].mean() == pytest.approx(expected.mean(), abs=1e-5)
-
-
-# ---------------------------------------------------------------------------------- shakespeare
 
 
 def decoded(arrays, split: str, role: str) -> str:

@@ -273,9 +273,6 @@ def test_a_stop_between_renames_does_not_pass_for_recorded(made, monkeypatch):
         compare("tiny", KEY)
 
 
-# ------------------------------------------------------------------------------- comparing
-
-
 def shifted(token, clients, trial, metric, split):
     """Plausible values, with PFNM's test accuracy moved."""
     moved = 0.01 if (metric, split) == ("accuracy", "test") and token[:4] == "pfnm" else 0

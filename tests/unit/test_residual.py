@@ -155,9 +155,6 @@ def test_regmean_of_a_linear_module_is_its_least_squares():
     assert np.abs(found - fitted(np.arange(80))).max() < 1e-5
 
 
-# ------------------------------------------------------------------------------------- matching
-
-
 def between(layer, kind=nn.Sequential):
     return kind(nn.Conv2d(1, 4, 3), layer, nn.Flatten(), nn.Linear(4 * 36, CLASSES))
 
@@ -186,9 +183,6 @@ class Cut(nn.Sequential):
 def test_what_stops_a_match_is_named(body, told):
     with pytest.raises(FedreproError, match=told):
         units_of(model_of(lambda *_: body), SHAPE, CLASSES)
-
-
-# --------------------------------------------------------------------------- rules of BatchNorm
 
 
 def test_statistics_are_measured_again_on_the_data_that_there_are(given):
@@ -260,9 +254,6 @@ def test_servers_step_along_weights_and_average_statistics(given, name):
     assert weights["norm.num_batches_tracked"] == 5  # of 30 examples by 7
 
 
-# ------------------------------------------------------------------------- a step of one's own
-
-
 def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
     network = network_of(components("model")["logistic"].spec(), (4,), 3)
     rng = np.random.default_rng(0)
@@ -285,9 +276,6 @@ def test_sam_moves_by_the_gradient_at_the_perturbed_weights():
         for name, value, one, other in zip(("weight0", "bias0"), (w, b), g, ahead, strict=True):
             wanted = value - 0.5 * ((1 - share) * one + share * other)
             assert np.abs(found.tensors[name][0] - wanted.numpy()).max() < 1e-10
-
-
-# --------------------------------------------------------------- different networks, and files
 
 
 NETS = """

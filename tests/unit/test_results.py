@@ -45,9 +45,6 @@ def drawn(workplace, undrawn):
     return workplace
 
 
-# ----------------------------------------------------------------------------------- in files
-
-
 def test_every_file_of_metrics_has_the_same_leading_columns(drawn):
     """Of the same metric and split only phase and round tell a final value from a round's."""
     made = plan()
@@ -79,9 +76,6 @@ def test_files_of_before_there_were_phases_are_read(drawn):
     recorded = min((ROOT / "reports/record").rglob("*.metrics.parquet"))
     found = with_leading(read_table(recorded, "metrics"))
     assert tuple(found.column_names[: len(LEADING)]) == LEADING
-
-
-# ------------------------------------------------------------------------------ as one table
 
 
 PLACE = ["dataset", "partition", "model", "training", "method", "setting"]
@@ -185,9 +179,6 @@ def test_what_is_not_there_is_a_sentence(drawn, only, sentence):
     Path("reports/record/paper/other/table.json").touch()  # recorded and not drawn
     with pytest.raises(FedreproError, match=sentence):
         results("tiny", **only)
-
-
-# ---------------------------------------------------------------------------- two methods, paired
 
 
 def test_two_methods_are_compared_trial_by_trial(drawn):

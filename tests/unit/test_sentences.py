@@ -124,8 +124,6 @@ def test_a_table_is_asked_for_by_its_heads_and_rows(ask):
     assert filled(page, ask.record).count("](") == 3
 
 
-# ------------------------------------------------------------------- every number of every page
-
 MEASURED = ("mean", "paired_mean", "by_trial", "printed", "test_mean", "criterion_mean")
 JUDGED = ("value", "low", "high", "confidence", "trials_needed")
 COUNTS = ("rows", "claims")  # of rows that are there, not of what was measured

@@ -282,9 +282,6 @@ def test_words_of_costs():
     assert times(1.0, 0.0) == ""
 
 
-# ------------------------------------------------------------------------------ what is refused
-
-
 @pytest.fixture
 def odd(here):
     """Files with faults beside those of the page."""

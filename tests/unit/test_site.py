@@ -190,9 +190,6 @@ def test_every_colour_of_a_verdict_has_a_sign_of_its_own():
         assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
 
 
-# ------------------------------------------------------------------------------------- costs
-
-
 def test_costs_are_those_of_the_csv_and_times_those_of_plain_averaging():
     shown = read_reports(RECORD / "paper", "paper", [KEY]).papers[0].exhibits["table-1"]
     numbers = shown.numbers.copy()
@@ -232,8 +229,6 @@ def test_only_a_site_is_replaced(tmp_path):
     _require_own(theirs)
     _require_own(tmp_path / "new")
 
-
-# ------------------------------------------------------------------------------- in a browser
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS, THEMES = (1300, 375), ("light", "dark")

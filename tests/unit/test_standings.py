@@ -43,9 +43,6 @@ def test_the_baseline_scores_nothing_and_the_ceiling_one() -> None:
         assert scores_of(own, low, high).mean() == pytest.approx(score)
 
 
-# ------------------------------------------------------------------------------------- the test
-
-
 def test_errors_of_scenarios_and_of_trials_add_up() -> None:
     """Where trials agree it is Student's t over scenarios, where scenarios do over trials."""
     units = np.repeat(np.arange(4.0)[:, None], 5, axis=1)
@@ -161,9 +158,6 @@ def test_a_score_that_is_no_number_or_of_other_trials_is_refused() -> None:
     with pytest.raises(FedreproError, match="'b' has scores in other scenarios"):
         stand({"a": noise(1), "b": noise(0, 5)})
     assert standings({}) == []
-
-
-# ------------------------------------------------------------------------------ how often it errs
 
 
 @pytest.fixture(scope="module")

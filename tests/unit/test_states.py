@@ -161,9 +161,6 @@ def test_what_is_new_is_refused_by_name():
         normalized({"kept": {**first["kept"], np.int64(3): 0}}, first)
 
 
-# ------------------------------------------------------------------------ stopped and resumed
-
-
 class Drifting:
     """A method whose state holds all kinds of things, each of which moves its weights."""
 

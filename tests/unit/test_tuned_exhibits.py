@@ -96,9 +96,6 @@ def test_files_of_exhibits_without_tuning_do_not_speak_of_it():
     assert with_tune["tune"].startswith("tune;v1;epochs~5+examples~80")
 
 
-# ------------------------------------------------------------------------------- the numbers
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Digits among three clients in two trials, and their models."""

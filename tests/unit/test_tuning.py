@@ -102,9 +102,6 @@ def test_a_diverged_model_stays_one_and_tensors_of_another_are_a_sentence():
         after(replace(model, tensors=strange), given)
 
 
-# --------------------------------------------------------------------------------- the sample
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Digits with 200 validation examples among three clients by two partitions, and models."""

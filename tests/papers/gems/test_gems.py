@@ -78,9 +78,6 @@ def each_of(given, values):
         )
 
 
-# --- softmax regressions
-
-
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("point", ["descent", "deepest"])
 def test_one_client_gives_back_its_model(linear, space, point):
@@ -226,9 +223,6 @@ def test_a_client_without_validation_examples_is_a_sentence(item, linear, neural
     clients = replace(given.clients, data=replace(given.clients.data, validation=()))
     with pytest.raises(FedreproError, match=r"validation_at: clients|validation"):
         made(replace(given, info=replace(given.info, clients=clients)), item)
-
-
-# --- perceptrons
 
 
 @pytest.mark.parametrize("values", [{"clusters": 8}, {"merge": "tuples"}])

@@ -24,8 +24,6 @@ from fedrepro.planning.config import SCALES, Config, load_exhibits
 from fedrepro.planning.plan import Exhibit, Plan
 from fedrepro.training.mixing_matrices import stationary, weights_of
 
-FROM_ONE_RUN = ("figure-2", "figure-3a", "figure-3b", *(f"figure-4{panel}" for panel in "abcd"))
-
 
 @cache
 def plan(scale: str) -> Plan:
@@ -100,19 +98,6 @@ def test_every_exhibit_measures_as_many_rounds_as_it_compares(scale):
             due = sum(run.every.is_due(done, last) for done in range(1, last + 1))
             assert due >= exhibit.settings.last_rounds, (exhibit.key, run.method.token)
 
-
-def test_runs_end_on_a_whole_interval_and_are_those_of_the_table():
-    runs = of_paper("table-accuracy", "paper").runs
-    whole = {run for run in runs if run.every}
-    assert all(run.method["rounds"] % int(str(run.every)) == 0 for run in whole)
-    for name in FROM_ONE_RUN:
-        own = {run for run in of_paper(name, "paper").runs if run.every}
-        assert own <= whole, name
-    # nodes alone and all data are shared by all graphs
-    assert {run.scenario.graph for run in runs if not run.every and run.scenario} == {None}
-
-
-# --------------------------------------------------------------------------------- confusion
 
 COUNTS = np.array([[8, 2, 0], [1, 9, 0], [5, 0, 5]])
 GROUPS = {"0 or 1": [0, 1]}
@@ -235,9 +220,6 @@ def test_graphs_are_drawn_by_shape_against_nodes_though_some_lack_a_method(scale
     kept = lasting if lasting.any() else lasting | True
     assert worst == {*zip(nodes[kept], rows["mean"][kept], strict=True)}
     assert drawn.texts[1].get_text().endswith(f" · {exhibit.points[0].trials['gossip SGD']} trial")
-
-
-# --------------------------------------------------------------------- examples that were set aside
 
 
 VALIDATED = {  # a table of what nodes have on validation examples

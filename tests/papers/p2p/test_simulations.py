@@ -43,9 +43,6 @@ def draws() -> np.random.Generator:
     return np.random.default_rng(3)
 
 
-# --------------------------------------------------------------------------------- a finite set
-
-
 def normalised(logs):
     """Beliefs that sum to one; algorithm 1 leaves them as they are."""
     return logs - np.log(np.exp(logs).sum(axis=-1, keepdims=True))
@@ -200,9 +197,6 @@ NODES = [
 def simulated(token: str):
     spec = parse_token("method", token)
     return spec.component.fn(rng=RngKey(0), **spec.values)
-
-
-# ---------------------------------------------------------------------------- what they compute
 
 
 @pytest.mark.parametrize(

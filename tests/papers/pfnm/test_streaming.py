@@ -190,9 +190,6 @@ def test_the_order_of_hidden_units_matters_at_no_step(seed):
     np.testing.assert_allclose(one, two, atol=1e-9 * (1 + np.abs(one).max()))
 
 
-# --- where a client starts from ---
-
-
 def test_units_are_drawn_without_replacement_by_how_often_they_were_held():
     members = np.array([0, 1, 9, 0, 5, 5])
     drawn = [subsample(members, 3, 1, np.random.default_rng(i)) for i in range(400)]

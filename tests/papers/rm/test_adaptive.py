@@ -105,9 +105,6 @@ def test_samples_are_spread_as_the_table_of_probabilities_says():
     assert drawn[7] == made.draw(RngKey(3).at(round=7))
 
 
-# -------------------------------------------------------------------------------------- updates
-
-
 @pytest.mark.parametrize("window", [1, 2, 5])
 def test_windowed_updates_add_up_to_those_with_the_centred_baseline(window):
     """Eq. (7) over all rounds is Z times eq. (6), whose constant is 1 / (Z (Z + 1))."""
@@ -158,8 +155,6 @@ def test_the_mean_stays_in_the_grid_and_precisions_within_their_bounds(rounds):
 def test_a_reward_is_the_share_by_which_the_loss_fell(before, after, reward):
     assert reward_of(before, after) == reward
 
-
-# -------------------------------------------------------------------------------------- methods
 
 NAMES = ("adaptive_fedavg", "adaptive_matching")
 SMALL = {"rounds": 4, "fraction": 0.5, "lrs": (0.005, 0.01), "step_counts": (3, 6)}

@@ -89,9 +89,6 @@ def test_a_step_on_all_examples_can_be_taken_in_pieces():
     Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()]).require_pieces()
 
 
-# ------------------------------------------------------------------------------------- refusals
-
-
 @pytest.mark.parametrize(
     ("model", "shape", "layer"),
     [("char_lstm", (5,), "Embedding"), ("variational_mlp", (6,), "Variational")],
