@@ -48,13 +48,10 @@ def test_the_same_branches_are_pinned_on_every_processor(unpinned, flags):
     assert kernel_pinning.pin(unpinned(flags)) == "portable"  # as in a process that inherits them
 
 
-def test_what_somebody_set_stays_and_is_told(unpinned):
+def test_what_somebody_set_stays_and_nothing_is_pinned_without_the_branches(unpinned, tmp_path):
     os.environ["OPENBLAS_CORETYPE"] = "Zen"
     assert kernel_pinning.pin(unpinned(AVX2)) == "portable but for OPENBLAS_CORETYPE=Zen"
     assert os.environ["OPENBLAS_CORETYPE"] == "Zen"
-
-
-def test_nothing_is_pinned_on_a_processor_without_the_branches(unpinned, tmp_path):
     for path in (unpinned("fpu avx"), unpinned("fpu avx avx2"), str(tmp_path / "none")):
         assert kernel_pinning.pin(path) == "not pinned"
         assert not NAMES.keys() & os.environ.keys()

@@ -26,12 +26,13 @@ def _in_the_repository(monkeypatch):
     monkeypatch.chdir(ROOT)
 
 
-def bench(name: str, folder: Path, *words: object, written: str = "") -> tuple[int, dict]:
+def bench(name: str, folder: Path, *words: object) -> tuple[int, dict]:
     """Exit status and what was written."""
     script = f"benchmarks/{name}.py"
     done = loaded.python([script, *map(str, words), "--results", str(folder)], ROOT)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    return done.returncode, json.loads((folder / f"{written or name}.json").read_text())
+    (path,) = folder.glob("*.json")
+    return done.returncode, json.loads(path.read_text())
 
 
 def runs(*seconds: float) -> list[harness.Timed]:
@@ -56,18 +57,15 @@ def test_a_missed_target_is_exit_status_1(tmp_path, capsys, bound, status):
     assert {"cpu", "cores", "versions", "revision", "load"} <= set(found["machine"])
 
 
-def test_contenders_run_in_turn():
-    order = []
-    both = {n: harness.timed(lambda n=n: order.append(n) or {}) for n in "ab"}
-    harness.in_turn(both, 3)
-    assert order == [*"ab", *"ab", *"ba", *"ab"]
-
-
-def test_a_benchmark_is_run_as_a_script_of_its_own(capfd):
+def test_a_benchmark_is_a_script_of_its_own_and_contenders_run_in_turn(capfd):
     assert main(["bench", "quick", "--help"]) == 0
     assert "fedrepro bench quick" in capfd.readouterr().out
     assert main(["bench", "matchin"]) == 2
     assert "did you mean 'matching'" in capfd.readouterr().err
+    order = []
+    both = {n: harness.timed(lambda n=n: order.append(n) or {}) for n in "ab"}
+    harness.in_turn(both, 3)
+    assert order == [*"ab", *"ab", *"ba", *"ab"]
 
 
 def test_matching_small(tmp_path):
@@ -79,19 +77,34 @@ def test_matching_small(tmp_path):
 
 
 LIBRARIES = ("MKL", "OpenBLAS", "oneDNN")
-LEARNS, ON_DIGITS = {"accuracy": 0.5}, "--dataset digits --clients 3 --epochs 1"
-TRAINED = {"fedrepro": LEARNS, "loop of slices": LEARNS, "plain loop": {}}
-SPACES = {"neural trial": {"hidden_units": 9}, "second setting": {"hidden_units": 7}}
+
+
+PRODUCTS = {
+    f"{kind}, {library}": {}
+    for kind in ("products", "products with matching")
+    for library in LIBRARIES
+}
+ROUNDS = {"fedrepro": {}, "with matching": {}} | PRODUCTS
 
 
 @pytest.mark.parametrize(
     ("name", "words", "least"),
     [
-        ("training", ON_DIGITS, TRAINED | {f"products by {name}": {} for name in LIBRARIES}),
-        ("gems", "--dataset digits+validation~200 --points 5 --clusters 9 7", SPACES),
+        (
+            *("training", "--dataset digits --clients 3 --epochs 1"),
+            {name: {"accuracy": 0.5} for name in ("fedrepro", "loop of slices")}
+            | {f"products by {name}": {} for name in LIBRARIES},
+        ),
+        (
+            *("gems", "--dataset digits+validation~200 --points 5 --clusters 9 7"),
+            {"neural trial": {"hidden_units": 9}, "second setting": {"hidden_units": 7}},
+        ),
         pytest.param(
             *("revisions", f"--before {ROOT} --works lr-mnist", {"lr-mnist before": {}}),
             marks=pytest.mark.nightly,
+        ),
+        pytest.param(
+            *("rounds", "--workload rm-mlp --rounds 1", ROUNDS), marks=pytest.mark.nightly
         ),
     ],
 )
@@ -102,22 +115,11 @@ def test_benchmarks_run_small(tmp_path, name, words, least):
         assert all(made[key] >= value for key, value in values.items())
 
 
-@pytest.mark.nightly
-def test_rounds_of_the_papers_small(tmp_path):
-    words = ("--runs", 1, "--workload", "rm-mlp", "--rounds", 1)
-    _, found = bench("rounds", tmp_path, *words, written="rounds-rm-mlp")
-    kinds = ("products", "products with matching")
-    products = {f"{kind}, {library}" for kind in kinds for library in LIBRARIES}
-    assert set(found["contenders"]) == {"fedrepro", "with matching"} | products
-    assert [target["bound"] for target in found["targets"]] == [1.3, 1.3]
-    assert found["settings"]["rounds"] == 1
-
-
 @needs_mirror
 def test_rounds_without_peers(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_MIRROR", str(MIRROR))
     words = ("--runs", 1, "--rounds", 2, "--peers")
-    status, found = bench("rounds", tmp_path, *words, written="rounds-lr-mnist")
+    status, found = bench("rounds", tmp_path, *words)
     assert status == 0
     for name in ("fedrepro", "loop of slices"):
         assert found["contenders"][name]["values"]["accuracy"] > 0.5

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 from small_exhibits import small
 
-from fedrepro.api import BUDGET
 from fedrepro.core.artifacts import read_json
 from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.figure_layout import rules
@@ -150,14 +149,11 @@ def test_a_run_that_failed_is_a_row_that_says_so() -> None:
     assert "alike" not in rows["good"].standing.not_significantly_different
 
 
-def test_a_method_that_lacks_a_scenario_has_no_rank() -> None:
+def test_methods_that_lack_a_scenario_have_no_rank_and_scenarios_without_bounds_no_score() -> None:
     cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
     _, rows = made(Part(cases))
     assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"
     assert rows["good"].standing.group == 1
-
-
-def test_a_scenario_where_bounds_are_near_has_no_score() -> None:
     found, rows = made(Part(CASES | {"easy": LEVELS | {"pooled": 0.505}}))
     assert [scene.case for scene in found.scenes] == list(CASES)
     assert len(rows["good"].scenes) == 3
@@ -192,12 +188,20 @@ def test_what_others_report_changes_no_other_row() -> None:
     assert len(verified["sent votes"].scenes) == 3
 
 
-def test_other_data_than_the_boards_or_a_missing_bound_are_refused() -> None:
+def test_other_data_a_missing_bound_and_metrics_of_other_settings_are_refused() -> None:
     frozen = BOARD.model_copy(update={"data": {"digits": "other"}})
     with pytest.raises(FedreproError, match="other data called digits"):
         made(Part(CASES), board=frozen)
     with pytest.raises(FedreproError, match="has no 'pooled'"):
         made(Part({"even": {"average": 0.5, "good": 0.8}}))
+
+    class Other(Part):
+        @property
+        def metrics(self) -> pd.DataFrame:
+            return super().metrics.assign(value=0.5)
+
+    with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
+        made(Other(CASES))
 
 
 def test_each_data_set_stands_by_itself_and_counts_alike_among_all() -> None:
@@ -232,16 +236,6 @@ def shown_as(found: BoardData) -> BoardView:
     return BoardView(ABOUT, *(read_csv(csv_text(of(found, rows))) for of in made))
 
 
-def test_metrics_of_other_settings_than_the_choice_names_are_refused() -> None:
-    class Other(Part):
-        @property
-        def metrics(self) -> pd.DataFrame:
-            return super().metrics.assign(value=0.5)
-
-    with pytest.raises(FedreproError, match="the metrics lack the settings of 'good'"):
-        made(Other(CASES))
-
-
 def test_a_board_may_choose_settings_in_each_trial_as_the_best_client_is_chosen() -> None:
     found, rows = made(Part(CASES), board=BOARD.model_copy(update={"each_trial": True}))
     assert found.entries[found.scenes[0]]["good"].accuracy.tolist() == pytest.approx([0.8] * 3)
@@ -273,12 +267,9 @@ def plan() -> Plan:
     return Plan(Config(), {"arena": load_exhibits()["arena"]}, "paper")
 
 
-def test_the_ground_is_as_it_is_written(plan: Plan) -> None:
+def test_the_ground_is_as_it_is_written_and_a_changed_one_is_refused(plan: Plan) -> None:
     require_frozen(plan)
     assert plan.files["arena"].boards["1"].ground == ground_of(tables_of_board(plan, "arena", "1"))
-
-
-def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> None:
     file, name = plan.files["arena"], "1-perceptron"
 
     def changed(**settings: object) -> Plan:
@@ -290,14 +281,6 @@ def test_a_changed_ground_is_refused_and_another_method_is_not(plan: Plan) -> No
         require_frozen(changed(trials=6))
     methods = [*file.defaults["methods"], {"name": "average", "label": "once more"}]
     require_frozen(changed(methods=methods))
-
-
-def test_every_method_has_the_same_budget_and_is_chosen_alike(plan: Plan) -> None:
-    for point in (point for part in tables_of_board(plan, "arena", "1") for point in part.points):
-        assert set(point.trials.values()) == {5}
-        for measure in point.measures:
-            assert len(measure.settings) <= BUDGET
-            assert measure.choose is None or measure.choose.split == "client_validation"
 
 
 def test_a_methods_own_settings_are_tried_and_one_without_is_refused() -> None:

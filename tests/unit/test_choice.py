@@ -113,6 +113,10 @@ def test_a_rule_reads_a_number_of_each_trial(changes, lines, wanted):
 
 @pytest.mark.parametrize("over", ["best", "area"])
 def test_a_round_that_is_not_a_number_spoils_the_curve(over):
+    ends = {("accuracy", "server_validation"): [math.nan]}  # it diverged before the first round
+    assert math.isnan(
+        read(curves("accuracy", "server_validation", {}), rule(over=over), 1, ends)[0]
+    )
     rows = curves("accuracy", "server_validation", {1: 0.9, 2: math.nan, 3: 0.8})
     assert math.isnan(read(rows, rule(over=over), 1)[0])
     with pytest.raises(FedreproError, match="server_validation split in single rounds"):
@@ -136,32 +140,17 @@ def chosen(choice: SelectionRule, *means: float, lost_stay: bool = False) -> int
     return settings.index(select_setting(found, measure, "here", allow_all_failed=lost_stay))
 
 
-def test_a_setting_that_diverged_before_the_first_measured_round_is_lost():
-    choice = rule(over="area")
-    rows = curves(choice.metric, choice.split, {})
-    ends = {(choice.metric, choice.split): [math.nan]}
-    assert math.isnan(read(rows, choice, 1, ends)[0])
-
-
-def test_more_is_better_or_less_as_the_metric_says():
+def test_more_is_better_or_less_and_where_all_failed_the_first_may_stand_for_them():
     assert chosen(rule(), 0.1, 0.7, 0.4) == 1
     assert chosen(rule(metric="bytes_up"), 3.0, 7.0, 2.0) == 2
     assert chosen(rule(metric="rounds"), math.inf, 7.0, 9.0) == 1  # never reached is not chosen
-
-
-def test_where_all_failed_the_first_may_stand_for_them_and_only_then():
     assert chosen(rule(), math.nan, 0.4, 0.7, lost_stay=True) == 2
     assert chosen(rule(), math.nan, math.nan, lost_stay=True) == 0
     with pytest.raises(FedreproError, match="they have all diverged"):
         chosen(rule(), math.nan, math.nan)
 
 
-def test_a_rule_in_full_that_has_a_name_is_the_named_one():
-    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
-    assert measure.choose is SELECTION_RULES["pooled_train"]
-
-
-def test_what_is_handed_and_what_choosing_reads_are_two_things():
+def test_what_is_handed_and_what_choosing_reads_are_two_things_by_name_or_in_full():
     (measure,) = exhibit(choose=CURVE | {"over": "area"}).measures
     assert measure.needs == {"rounds"}
     assert measure.discloses == {"server_validation"}
@@ -170,41 +159,5 @@ def test_what_is_handed_and_what_choosing_reads_are_two_things():
     # nothing is disclosed where nothing is chosen
     (measure,) = exhibit(rounds=2, choose="server").measures
     assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
-
-
-@pytest.mark.parametrize(
-    ("choose", "partition", "wanted"),
-    [
-        ("server", {"validation": 0}, "give it validation, a number, with validation_at: server"),
-        ("public", {"validation": 20}, "give it public, a number$"),
-        ("client_validation", {"validation": 20}, "a number, with validation_at: clients"),
-    ],
-)
-def test_what_is_chosen_by_has_to_be_set_aside(choose, partition, wanted):
-    with pytest.raises(FedreproError, match=rf"'D' reads the examples of .*{wanted}"):
-        small(methods=[{**FEDERATED, "choose": choose}], partition={"name": "iid", **partition})
-
-
-OFF_TRAIN = {"metric": "accuracy", "split": "train"}
-
-
-@pytest.mark.parametrize(
-    ("choose", "sentence"),
-    [
-        ("best", "the rules of choice are pooled_train, client_train, server"),
-        ({"metric": "accuracy", "split": "test"}, "no other split may be"),
-        ({"metric": "matched_share", "split": "train"}, "a setting is chosen by one of accuracy"),
-        ({"metric": "accuracy"}, "split"),
-        (OFF_TRAIN | {"over": "mean"}, "'end', 'best', 'area', 'half' or 'race'"),
-        (None, "say how one is chosen .choose: pooled_train or client_train or server"),
-    ],
-)
-def test_a_rule_that_is_none_is_a_sentence(choose, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        exhibit(choose=choose)
-
-
-def test_rounds_are_for_methods_that_have_them():
-    method = {"name": "pfnm", "sigma2": [0.1, 1.0], "choose": OFF_TRAIN | {"over": "best"}}
-    with pytest.raises(FedreproError, match="'pfnm' has no rounds"):
-        small(methods=[method])
+    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
+    assert measure.choose is SELECTION_RULES["pooled_train"]

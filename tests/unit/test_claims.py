@@ -111,13 +111,10 @@ def test_what_methods_share_in_a_trial_cancels(given, shapes):
     assert (found.low, found.high) == pytest.approx((0, 0), abs=1e-9)
 
 
-def test_numbers_of_fewer_trials_are_compared_over_those():
+def test_fewer_trials_are_compared_over_those_and_a_ratio_carries_the_errors_of_both():
     numbers = clients(A={5: [0.7, 0.9]}, B={5: [0.8, 0.82, 0.97, 0.99]})
     (found,) = check(**BEATS, above=0).statements("x", numbers)
     assert (found.interval(0.95).value, found.trials) == (pytest.approx(0.8 - 0.81), 2)
-
-
-def test_a_ratio_carries_the_errors_of_both():
     (found,) = intervals(check(form="ratio", to="B", at_most=2), pair(0.0))
     assert found.value == pytest.approx(1)
     assert found.high - 1 == pytest.approx(WIDTH / 0.9)
@@ -223,12 +220,9 @@ def test_a_check_has_its_verdict(given, numbers, wanted):
     assert judged(check(**given), numbers).verdict == wanted
 
 
-def test_the_point_furthest_out_of_bounds_decides():
+def test_the_point_furthest_out_decides_and_a_goal_that_is_lost_again_was_not_surely_reached():
     found = judged(check(**VALUE, above=0.65), THREE)
     assert (found.deciding.statement.at, found.points) == ("x, J = 10", 3)
-
-
-def test_a_goal_that_is_lost_again_was_not_surely_reached():
     single = dict.fromkeys(range(10, 101, 10), 0.2) | {20: 0.9, None: 0.2}
     (found,) = intervals(check(**ROUNDS, above=5), by("round", A=single, B={None: 0.9}))
     assert (found.value, found.low, found.high) == (20, 20, math.inf)

@@ -159,14 +159,11 @@ def test_rounds_that_should_have_been_measured_are_named(method, rounds, due):
     assert Numbers(pd.DataFrame(), every={"A": 3}).due(method, rounds) == due
 
 
-def test_points_that_are_left_out_by_design_are_not_missing():
+def test_points_that_are_left_out_by_design_are_not_missing_and_judged_by_the_others():
     numbers = by("clients", "hidden", A=CELLS, B={(2, 50): 0.8})
     found = judged(check(**BEATS, above=0, ragged=True), numbers)
     assert (found.verdict, found.points) == ("holds", 1)
-
-
-def test_a_size_that_a_method_gives_nowhere_in_one_exhibit_is_judged_by_the_others():
-    """An exhibit says what was left out by design, and it is not still to come."""
+    # An exhibit says what was left out by design, and it is not still to come.
     one = check(**BEATS, exhibits=["x", "y"], above=0, ragged=True, where={"units": [200]})
     whole = by("units", A={200: 0.9}, B={200: 0.8})
     frame = table(({"units": 200}, "B", [0.7] * 5), ({"units": 50}, "A", [0.6] * 5)).frame

@@ -119,12 +119,15 @@ def test_each_client_answers_on_its_own_examples_in_the_order_asked(given):
     assert np.allclose([answer["mean"][0] for answer in found], own, atol=1e-6)
 
 
-def test_answers_about_own_models_go_with_them(given):
+def test_answers_about_own_models_go_with_them_and_half_of_a_symmetric_matrix_is_sent(given):
     """No message of their own, and no second exchange; half of a symmetric matrix is counted."""
     given.clients.query(sums)
     spent = given.clients.ledger.spent
     assert spent.traffic == Traffic(bytes_up=4 * (8 + 4 * FEATURES + 4 * 15))
     assert (spent.exchanges, spent.passes, spent.seconds > 0) == (0, 1, True)
+    for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
+        assert size_of(np.ones(shape)) == 8 * numbers
+    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
 def test_weights_that_are_sent_for_it_are_counted_once(given):
@@ -140,12 +143,6 @@ def test_weights_that_are_sent_for_it_are_counted_once(given):
         given.clients.query(mean_weight, asked, chosen)
         assert given.clients.ledger.spent.traffic == Traffic(times, times, times * 4, down)
     assert given.clients.ledger.spent.exchanges == 3
-
-
-def test_of_a_symmetric_matrix_half_is_sent():
-    for shape, numbers in {(3,): 3, (4, 4): 10, (2, 3): 6, (2, 2, 2): 8}.items():
-        assert size_of(np.ones(shape)) == 8 * numbers
-    assert size_of(np.arange(9.0).reshape(3, 3)) == 8 * 9
 
 
 ANSWERS = {"needs": {"client_answers"}}

@@ -23,8 +23,15 @@ from fedrepro.planning.plan import Plan
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_repositorys_config_is_valid():
+def test_the_repositorys_config_is_valid_the_environment_wins_and_one_exhibit_needs_no_list(
+    monkeypatch,
+):
     assert load_config(ROOT / "config/config.yaml") == read_config({})
+    plan = Plan(read_config({"exhibits": "pfnm/figure-2a"}), load_exhibits(), "tiny")
+    assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
+    for set_there, used in (("", "here"), ("there", "there")):
+        monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
+        assert read_config({"mirror": "here"}).mirror_folder() == used
 
 
 @pytest.mark.parametrize(
@@ -42,11 +49,6 @@ def test_the_repositorys_config_is_valid():
 def test_bad_config_is_a_sentence(values, sentence):
     with pytest.raises(FedreproError, match=sentence):
         read_config(values)
-
-
-def test_one_exhibit_may_be_named_without_a_list():
-    plan = Plan(read_config({"exhibits": "pfnm/figure-2a"}), load_exhibits(), "tiny")
-    assert [one.key for one in plan.selected] == ["pfnm/figure-2a"]
 
 
 @pytest.mark.parametrize(
@@ -80,13 +82,7 @@ def test_files_that_are_missing_or_broken_are_sentences(tmp_path):
         load_exhibits(tmp_path)["config"]
 
 
-def test_the_environment_wins_over_the_mirror_in_the_config(monkeypatch):
-    for set_there, used in (("", "here"), ("there", "there")):
-        monkeypatch.setenv("FEDREPRO_MIRROR", set_there)
-        assert read_config({"mirror": "here"}).mirror_folder() == used
-
-
-def test_mappings_merge_and_another_component_replaces():
+def test_mappings_merge_and_a_missing_key_says_where():
     below = {"dataset": {"name": "mnist", "validation": 5}, "sweep": {"a": [1]}, "trials": 2}
     for change, whole in (
         ({"dataset": {"name": "digits"}}, {"dataset": {"name": "digits"}}),
@@ -94,9 +90,6 @@ def test_mappings_merge_and_another_component_replaces():
         ({"sweep": {"a": [2]}, "trials": 3}, {"sweep": {"a": [2]}, "trials": 3}),
     ):
         assert merge(below, change) == below | whole
-
-
-def test_a_missing_key_of_an_exhibit_says_where():
     file = ExhibitFile(paper="p", title="", source="", exhibits={"f": {"title": "x"}})
     with pytest.raises(FedreproError, match=r"config/exhibits/p.yaml, f at scale quick: the key"):
         file.settings("f", "quick")

@@ -59,12 +59,6 @@ def test_a_number_of_a_sentence_is_what_a_check_of_its_claim_looks_at():
         assert resolve(row, {}.get, claims) == row
 
 
-def test_pages_show_what_is_not_judged_by_the_word_why():
-    for verdict in ("reproduced", "worse", "better"):
-        assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
-        assert verdict_of(printed(verdict)) == verdict
-
-
 def numbers(*means, rounds=()):
     rows = [("a", "FA", "rounds_to_target", "", mean) for mean in means]
     rows += [("a", "FA", "rounds", "", done) for done in rounds]
@@ -106,11 +100,14 @@ def opened(ours, away, **given):
     return row | {"mean": f"{ours}", "difference": f"{away}"} | given
 
 
-def test_a_setting_that_excuses_one_method_has_to_suit_the_others():
+def test_an_excusing_setting_suits_the_others_and_pages_show_why_nothing_is_judged():
     both = pd.concat([numbers(40.0, 90.0), numbers(80.0, 20.0).assign(method="SOLO")])
     row, solo = opened(40, -47), opened(80, 2, method="SOLO", verdict="reproduced")
     assert resolve(row, {"rates": both}.get)["verdict"] == "another set-up"
     assert resolve(row, {"rates": both}.get, (), [row, solo])["verdict"] == "better"
+    for verdict in ("reproduced", "worse", "better"):
+        assert verdict_of(printed(verdict, apart="calibrated: by hand")) == "calibrated"
+        assert verdict_of(printed(verdict)) == verdict
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_equal_data_have_equal_bytes_and_one_pixel_changes_the_checksum(tmp_path
     assert load_prepared(tmp_path / "a").checksum != load_prepared(tmp_path / "c").checksum
 
 
-def test_damage_is_found_when_opening(prepared):
+def test_damage_is_found_when_opening_and_a_folder_that_was_not_finished_is_none(prepared):
     for name in PREPARED_FILES:
         path = prepared / name
         good = path.read_bytes()
@@ -234,6 +234,10 @@ def test_damage_is_found_when_opening(prepared):
             with pytest.raises(FedreproError, match=f"{name} cannot be read"):
                 load_prepared(prepared)
         path.write_bytes(good)
+    writing = "fedrepro.data.prepared.artifacts.write_array"
+    with pytest.raises(KeyboardInterrupt), patch(writing, side_effect=KeyboardInterrupt):
+        prepare(prepared, small_arrays(1))
+    assert not (prepared / "dataset.json").exists()
 
 
 def test_folders_that_are_of_other_data_are_refused(tmp_path):
@@ -263,13 +267,6 @@ def test_a_flipped_bit_is_found_when_its_array_is_used_and_not_before(prepared):
     for use in (lambda: found.raw("train"), lambda: found.inputs("train"), found.require_whole):
         with pytest.raises(FedreproError, match=r"train_x.npy cannot.*delete the folder"):
             use()
-
-
-def test_a_folder_that_was_not_finished_does_not_pass_for_one(prepared):
-    writing = "fedrepro.data.prepared.artifacts.write_array"
-    with pytest.raises(KeyboardInterrupt), patch(writing, side_effect=KeyboardInterrupt):
-        prepare(prepared, small_arrays(1))
-    assert not (prepared / "dataset.json").exists()
 
 
 NOT_FINITE = np.zeros((12, 2, 3), np.float32)

@@ -56,8 +56,14 @@ def test_jobs_claim_different_gpus_and_a_killed_one_gives_its_own_back(tmp_path)
             job.wait()
 
 
-def test_a_job_that_asks_twice_keeps_its_gpu(tmp_path):
+def test_a_job_that_asks_twice_keeps_its_gpu_which_is_known_by_the_schedulers_name(
+    tmp_path, monkeypatch
+):
     assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
+    assert visible(2) == ["GPU-7", "GPU-9"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible(2) == ["0", "1"]
 
 
 def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch, unclaimed):
@@ -74,13 +80,6 @@ def test_a_share_that_is_no_number_is_refused(words, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", words)
     with pytest.raises(FedreproError, match=f"FEDREPRO_GPU_JOBS is '{words}'; let it be how many"):
         claim(["a"], tmp_path)
-
-
-def test_gpus_are_known_by_the_names_the_scheduler_gave(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
-    assert visible(2) == ["GPU-7", "GPU-9"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible(2) == ["0", "1"]
 
 
 def test_the_gpu_that_was_claimed_is_the_current_one(tmp_path, monkeypatch, unclaimed):

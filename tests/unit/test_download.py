@@ -190,15 +190,14 @@ def test_sources_are_recorded_only_if_they_are_those_of_the_table(target, mirror
         raw_source(target / FILE, [row])
 
 
-def test_a_good_file_is_not_fetched_again_and_a_bad_one_is(target, mirror):
+def test_a_good_file_is_not_fetched_again_a_bad_one_is_and_a_full_disk_is_said(
+    target, mirror, monkeypatch
+):
     get(target, ROW, mirror=mirror)
     assert get(target, ROW)[0] == ""
     target.write_bytes(DATA[:-1])
     assert get(target, ROW, mirror=mirror)[0]
     assert target.read_bytes() == DATA
-
-
-def test_a_full_disk_is_said(target, mirror, monkeypatch):
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("urllib.request.urlopen", full)
     with pytest.raises(FedreproError, match="the disk is full"):

@@ -17,7 +17,6 @@ from small_exhibits import file_of, small
 from synthetic import draw, plan, plausible, tables_of, workplace
 
 from fedrepro.core.artifacts import read_json
-from fedrepro.core.errors import FedreproError
 from fedrepro.drawings.exhibits.accuracy import BESIDE, paths_of, round_lines
 from fedrepro.drawings.exhibits.heat_maps import pair_maps, varied
 from fedrepro.drawings.figure_layout import Line, cases, close_up, figure, of_case, rules
@@ -278,28 +277,6 @@ def test_data_and_trials_are_told_once(key, told):
     base = Path(__file__).parents[2] / f"reports/record/paper/{key}"
     about, numbers = read_json(f"{base}.json"), read_csv(Path(f"{base}.csv").read_text())
     assert fixed_keys(about, numbers) == told
-
-
-NINE = {f"c{k}": {"label": f"{k}", "training": {"lr": k / 9}} for k in range(1, 10)}
-MAPS = CLOSE | {"drawing": "heat-maps"}
-SHOWN = {"name": "pfnm", "label": "P", "show": ["sigma2"], "sigma2": [0.1, 1]}
-
-
-@pytest.mark.parametrize(
-    ("settings", "told"),
-    [
-        (ROUNDS | {"sweep": {"partition.clients": [3, 4]}}, "so its sweep has one value"),
-        (ROUNDS | {"cases": NINE}, "at most 8, not 9"),
-        (MAPS, "heat maps are of one method that shows every value"),
-        (MAPS | {"methods": [SHOWN], "sweep": {"partition.clients": [4]}},
-         "heat maps need two parameters that vary"),
-        (CLOSE | {"sweep": {"partition.clients": [2, 4], "training.epochs": [1, 2]}},
-         "drawn against one swept parameter, but 2 of its sweep vary"),
-    ],
-)  # fmt: skip
-def test_what_a_drawing_cannot_show_is_refused_when_it_is_planned(settings, told):
-    with pytest.raises(FedreproError, match=told):
-        small("tiny", **settings)
 
 
 def test_a_cell_of_a_map_has_the_spread_over_trials():

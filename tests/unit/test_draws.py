@@ -49,12 +49,16 @@ def test_a_prediction_is_the_mean_of_the_softmax_over_draws():
     assert np.allclose(found.numpy(), np.mean(scores, axis=0), atol=1e-5)
 
 
-def test_a_belief_without_spread_predicts_by_its_means():
+def test_a_belief_without_spread_predicts_by_its_means_and_networks_as_ever():
     clients = given().clients
     tensors, examples = belief(clients, -60.0), clients.data.examples
     drawn = predict_belief(clients.network, tensors, examples, 3, RngKey(0))
     means = {name: value[None] for name, value in tensors.items()}
     assert torch.allclose(drawn, probabilities(clients.network, means, None, examples), atol=1e-6)
+    own = problem()
+    split = split_of(own)
+    model = GlobalModel(own.models.model, {k: v[[0]] for k, v in own.models.tensors.items()})
+    assert measure(model, {"test": split}, Draws(RngKey(0))) == measure(model, {"test": split})
 
 
 def values_of(numbers):
@@ -96,10 +100,3 @@ def test_a_mixture_of_beliefs_is_that_of_their_predictions():
     )
     found = correct(GlobalModel(own.clients.model, stacked, weights), split, Draws(place))
     assert np.array_equal(found[:, 0], scores.argmax(1).numpy() == own.labels)
-
-
-def test_networks_without_spreads_predict_as_ever():
-    own = problem()
-    split = split_of(own)
-    model = GlobalModel(own.models.model, {k: v[[0]] for k, v in own.models.tensors.items()})
-    assert measure(model, {"test": split}, Draws(RngKey(0))) == measure(model, {"test": split})

@@ -19,13 +19,10 @@ from fedrepro.core.errors import (
 )
 
 
-def test_what_cannot_be_printed_is_written_out():
+def test_what_cannot_be_printed_is_written_out_and_a_long_value_is_cut():
     assert printable("plain — text") == "plain — text"
     assert printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
     assert str(FedreproError("one\ntwo")) == "one\\ntwo"
-
-
-def test_a_long_value_or_name_is_cut_and_a_short_one_is_not():
     assert f"'{'y' * SHOWN}'" in str(unknown("method", "y" * SHOWN, ["a"]))
     assert f"'{'y' * SHOWN}…'" in str(unknown("method", "y" * (SHOWN + 1), ["a"]))
     longest = "x" * (SHOWN - 2)  # two marks around it
@@ -54,16 +51,13 @@ def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(numbe
     assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
 
 
-def test_other_errors_are_of_a_file_or_left_to_the_handler_of_faults():
+def test_other_errors_are_of_a_file_of_memory_or_left_to_the_handler_of_faults():
     said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
     assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
     for error in (OSError("without a number"), OSError(errno.EINTR, "interrupted")):
         assert disk_error(error, "x") is None
     assert sentence_for(OSError(errno.ECONNRESET, "Connection reset")) is None
     assert sentence_for(ValueError("anything")) is None
-
-
-def test_missing_memory_is_said_whoever_missed_it():
     words = ("CUDA out of memory", "can't allocate memory", "std::bad_alloc")
     missed = OSError(errno.ENOMEM, "Cannot allocate memory")
     for error in (MemoryError(), missed, *map(RuntimeError, words)):

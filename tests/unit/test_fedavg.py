@@ -12,7 +12,6 @@ from hypothesis import given as drawn_from
 from hypothesis import strategies as st
 from plain import loop, mlp
 from problems import problem, unwell
-from small_exhibits import small
 
 from fedrepro.core.errors import FedreproError
 from fedrepro.core.registry import components
@@ -117,15 +116,12 @@ def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
         assert all(two[k].tobytes() == v.tobytes() for k, v in one.items())
 
 
-def test_the_server_goes_on_along_past_updates(given):
+def test_the_server_goes_on_along_past_updates_and_fedadam_takes_the_printed_step(given):
     made = METHODS["fedavg"].fn(fraction=1.0, server_momentum=0.5, server_lr=2.0)
     update = {"a": np.array([[1.0, -2.0]])}
     step, kept = made.server_update(update, {"a": np.array([[4.0, 0.0]], np.float32)})
     assert step["a"].tolist() == [[6.0, -4.0]]
     assert kept["a"].tolist() == [[3.0, -2.0]]
-
-
-def test_fedadam_takes_the_printed_step(given):
     made = METHODS["fedadam"].fn(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.01)
     nothing = np.zeros((1, 2), np.float32)
     update = {"a": np.array([[1.0, -0.5]])}
@@ -274,7 +270,7 @@ def test_scaffold_begins_as_fedavg_and_keeps_mean_gradients(drift):
         assert np.allclose(first["control"][k][0], np.mean(own, axis=0), atol=1e-5)
 
 
-def test_scaffold_corrects_every_step(drift):
+def test_scaffold_corrects_every_step_and_clients_that_are_not_drawn_keep_nothing(drift):
     """Of one step each: y = x - lr (g - c_j + c), with g as a plain step takes it."""
     _, state, found = after(drift, "scaffold", rounds=2, fraction=1.0, steps=1)
     trained = alone(drift, state["weights"], done=1, steps=1).tensors
@@ -282,9 +278,6 @@ def test_scaffold_corrects_every_step(drift):
         own = np.stack([state["kept"][str(j)][k] for j in range(4)])
         y = trained[k] - LR * (state["control"][k] - own)
         assert np.allclose(v[0], np.tensordot(shares(drift), y, 1), atol=1e-6)
-
-
-def test_what_clients_keep_is_there_only_for_those_that_were_drawn(drift):
     for name in ("scaffold", "feddyn"):
         *_, state = after(drift, name, fraction=0.25, rounds=1)
         assert len(state["kept"]) == 1
@@ -323,9 +316,3 @@ def test_corrected_methods_come_to_rest_where_the_losses_of_all_do(drift):
     rest = slope("fedavg")
     assert slope("scaffold") < 1e-3 * rest
     assert slope("feddyn", alpha=0.1) < 1e-3 * rest
-
-
-@pytest.mark.parametrize("name", ["scaffold", "fednova"])
-def test_an_optimiser_without_a_definition_is_refused(name):
-    with pytest.raises(FedreproError, match=f"'{name}' is defined with the training sgd only"):
-        small(methods=[{"name": name, "rounds": 2}], training={"name": "adam"})

@@ -63,15 +63,11 @@ def test_every_graph_is_stochastic_connected_aperiodic_and_repeats_itself(name):
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("clients", [2, 9, 16])
-def test_metropolis_weights_count_all_nodes_alike_in_the_long_run(name, clients):
-    weights = made(name, clients)
-    assert np.allclose(weights, weights.T)
-    assert np.allclose(stationary(weights), 1 / clients)
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_uniform_weights_count_nodes_by_how_many_they_hear(name):
+def test_metropolis_weights_count_all_nodes_alike_and_uniform_ones_by_how_many_they_hear(name):
+    """In the long run."""
+    for weights in (made(name, clients) for clients in (2, 9, 16)):
+        assert np.allclose(weights, weights.T)
+        assert np.allclose(stationary(weights), 1 / len(weights))
     weights = made(f"{name}+weights~uniform", 12)
     heard = (weights > 0).sum(1)
     assert np.allclose(weights[weights > 0], (1 / heard).repeat(heard))

@@ -69,22 +69,21 @@ def test_all_partitions_of_a_trial_set_the_same_examples_aside(tmp_path, name):
     assert not np.array_equal(one.public, other.public)
 
 
-def test_nothing_set_aside_leaves_the_partition_and_its_name_as_they_were():
+def test_nothing_set_aside_leaves_the_partition_as_it_was_and_all_cannot_be(tmp_path):
     same = with_aside("dirichlet", public=0, validation=0)
     assert same.token == fitting("dirichlet", LABELS, 3).token
     aside, rest = draw_holdout(LABELS.size, same, RngKey(0, 0))
     assert not aside
     assert np.array_equal(rest, np.arange(LABELS.size))
+    with pytest.raises(FedreproError, match="sets 200 of 200 training examples aside"):
+        members(tmp_path, with_aside("iid", public=150, validation=50))
 
 
-def test_clients_validate_on_the_classes_that_they_hold(tmp_path):
+def test_clients_validate_on_the_classes_that_they_hold_with_the_noise_that_they_have(tmp_path):
     spec = with_aside("one_class", validation=40, validation_at="clients")
     found = members(tmp_path, spec)
     for rows, own in zip(found.train, found.client_validation, strict=True):
         assert set(LABELS[own]) <= set(LABELS[rows])
-
-
-def test_noise_is_on_what_clients_validate_with_too(tmp_path):
     found = members(tmp_path, with_aside("feature_noise", validation=20, validation_at="clients"))
     without = PartitionIndices(found.train, found.validation, found.noise)
     inputs = np.zeros((LABELS.size, 3), np.float32)
@@ -94,11 +93,6 @@ def test_noise_is_on_what_clients_validate_with_too(tmp_path):
     assert noisy[last].any()
     assert not plain[last].any()
     assert np.array_equal(plain[train], noisy[train])
-
-
-def test_more_than_there_is_cannot_be_set_aside(tmp_path):
-    with pytest.raises(FedreproError, match="sets 200 of 200 training examples aside"):
-        members(tmp_path, with_aside("iid", public=150, validation=50))
 
 
 FEDDF = components("method")["feddf"]
@@ -187,7 +181,7 @@ def test_what_the_partition_sets_aside_comes_first(folder):
         assert np.array_equal(labels, prepared.labels("train")[members.client_validation[j]])
 
 
-def test_clients_evaluate_candidates_on_the_same_examples(folder):
+def test_clients_evaluate_candidates_on_the_same_examples_with_their_noise(folder):
     clients, *_ = clients_of(folder, "iid+clients~3")
     both = replace(clients, needs=NEEDS | {"client_validation"})
     weights = {"weight0": np.eye(64, 10, dtype=np.float32)[None], "bias0": np.zeros((1, 10))}
@@ -195,9 +189,6 @@ def test_clients_evaluate_candidates_on_the_same_examples(folder):
     for j in range(3):
         inputs, labels = both.validation(j)
         assert found[j] == pytest.approx(np.mean(inputs[:, :10].argmax(1) == labels))
-
-
-def test_noisy_inputs_are_as_the_client_holds_them(folder):
     clients, members, prepared = clients_of(folder, "feature_noise+clients~3")
     added = clients.validation(2)[0] - prepared.inputs("validation", members.validation[2])
     assert np.std(added) == pytest.approx(float(np.sqrt(members.noise[2])), rel=0.1)

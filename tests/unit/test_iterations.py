@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import jobs
-import numpy as np
 import pytest
 
 from fedrepro.core.artifacts import read_table
-from fedrepro.data.prepared import Prepared
-from fedrepro.stages.rounds_job import TrialRounds
 from fedrepro.training.federation.clients import Clients
 
 TRAINING = "sgd+batch_size~64"
 HUGE = "adaptive_fedavg+fraction~0.5+lrs~1e29@1e30+rounds~50"
-METHODS = [
-    "fedavg+fraction~0.5+last_lr~0.01+rounds~12+server_momentum~0.5",
-    "fedadam+fraction~0.5+rounds~12",
-    "adaptive_matching+fraction~0.5+lrs~0.05@0.1@0.2+meta_lr~0.3+rounds~12+step_counts~2@4@8",
-]
 
 
 class Job:
@@ -42,34 +34,6 @@ class Job:
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
     return Job(tmp_path_factory.mktemp("iterations"))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_no_test_number_has_a_part_in_the_weights(job, method, monkeypatch):
-    """With shuffled test labels every round has the same weights, and another accuracy."""
-    seen, found = [], []
-    step, labels = TrialRounds._next, Prepared.labels
-
-    def watched(self, before, rng):
-        after = step(self, before, rng)
-        seen.append({k: v.tobytes() for k, v in after.state["weights"].items()})
-        return after
-
-    def shuffled(self, split):
-        made = labels(self, split)
-        return np.random.default_rng(0).permutation(made) if split == "test" else made
-
-    monkeypatch.setattr(TrialRounds, "_next", watched)
-    for read in (labels, shuffled):
-        monkeypatch.setattr(Prepared, "labels", read)
-        job.run(method)
-        own = job.frame.query("metric == 'accuracy' and split == 'test'")["value"]
-        found.append((list(seen), own.to_numpy()))
-        seen.clear()
-    (weights, right), (others, wrong) = found
-    assert len(weights) == 2 * 12
-    assert weights == others
-    assert right[-1] > wrong[-1] + 0.1
 
 
 def final(frame, metric):

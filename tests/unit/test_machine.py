@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-import conftest
 from fedrepro.core.diagnostics import machine_facts, usable_cores
 
 EPYC = """processor\t: 0
@@ -77,10 +75,14 @@ def test_cores_are_those_of_the_affinity_and_of_control_groups(
         assert usable_cores.usable_cores(str(tmp_path), str(tmp_path / "none")) == 1
 
 
-def test_a_full_disk_is_wrong():
+def test_a_full_disk_is_wrong_and_a_library_that_cannot_be_loaded_is_said(monkeypatch):
     assert not any(found.wrong for found in machine_facts.disk(least=0))
     full = machine_facts.disk(least=2**80)
     assert all(found.wrong and "too little" in found.words for found in full)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    numba = next(machine_facts.asked("Numba"))
+    assert numba.wrong
+    assert "cannot be used (ModuleNotFoundError" in numba.words
 
 
 @pytest.mark.parametrize(
@@ -109,31 +111,3 @@ def test_each_library_says_its_branch_and_is_right_here():
     assert not [finding for finding in found.values() if finding.wrong]
     assert "torch " in found["ATen"].words
     assert "OMP_NUM_THREADS=1" in machine_facts.environment_variables().words
-
-
-def test_a_library_that_cannot_be_loaded_is_said(monkeypatch):
-    monkeypatch.setitem(sys.modules, "numba", None)
-    numba = next(machine_facts.asked("Numba"))
-    assert numba.wrong
-    assert "cannot be used (ModuleNotFoundError" in numba.words
-
-
-def test_a_test_that_compares_arrays_or_bytes_is_known(request):
-    assert all(np.array_equal(value, value) for value in (1, 2))
-    assert request.node.get_closest_marker("bytes")
-
-
-@pytest.mark.parametrize(("marked", "failed"), [(True, True), (True, False), (False, True)])
-def test_only_a_failing_test_that_is_marked_names_the_machine(request, monkeypatch, marked, failed):
-    assert not request.node.get_closest_marker("bytes")
-    monkeypatch.setattr(machine_facts, "ASKED", {})
-    item = SimpleNamespace(get_closest_marker=lambda name: marked and name == "bytes")
-    report = SimpleNamespace(failed=failed, sections=[])
-    hook = conftest.pytest_runtest_makereport(item)
-    next(hook)
-    with pytest.raises(StopIteration) as done:
-        hook.send(report)
-    assert done.value.value is report
-    named = [text for title, text in report.sections if title == "machine"]
-    assert len(named) == (marked and failed)
-    assert all("processor: " in text and "environment: " in text for text in named)

@@ -87,11 +87,6 @@ def test_the_same_drawing_gives_the_same_bytes_whatever_the_users_settings(name)
     assert make is drawing or image.width == 1400  # as wide as a page
 
 
-def test_no_text_of_a_graph_is_cut_off():
-    for token, n in ((MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("complete", 64)):
-        assert texts_of(drawing(token, n))
-
-
 @pytest.mark.parametrize(
     ("clients", "classes", "names"),
     [
@@ -199,25 +194,25 @@ def test_a_mistake_is_one_sentence(words, sentence, capsys):
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
-def test_unlike_weights_are_two_arrows_and_an_edge_goes_around_nodes_on_its_way():
+def test_unlike_weights_are_two_arrows_around_nodes_and_no_text_is_cut_off():
     """In a torus of nine, the ends of a row are neighbours, and the middle is between them."""
     for token, clients, arrows in ((MATRIX, 2, 2), ("ring", 6, 0), ("grid+torus~true", 9, 6)):
         with rules():
             assert len(drawing(token, clients).figure().axes[0].patches) == arrows
+    for token, n in ((MATRIX, 2), ("ring", 24), ("star+weights~uniform", 16), ("complete", 64)):
+        assert texts_of(drawing(token, n))
 
 
 @pytest.mark.parametrize("name", PLACES)
 def test_every_node_has_a_place_of_its_own(name):
+    # of a rectangle the sides are as near a square's as can be
+    sides = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
+    assert {count: rectangle(count) for count in sides} == sides
     for count in (1, 2, 3, 12, 17):
         places = PLACES[name](count)
         assert places.shape == (count, 2)
         assert ((places > -1e-12) & (places < 1 + 1e-12)).all()
         assert len(np.unique(places.round(9), axis=0)) == count
-
-
-def test_a_rectangle_is_as_near_a_square_as_can_be():
-    found = {1: (1, 1), 2: (1, 2), 7: (1, 7), 8: (2, 4), 16: (4, 4), 24: (4, 6)}
-    assert {count: rectangle(count) for count in found} == found
 
 
 def partitions_of(made: Plan) -> list[str]:

@@ -130,14 +130,11 @@ def test_columns_left_out_are_in_no_best_assignment(seed, units, atoms, spread):
     assert np.array_equal(np.minimum(whole, atoms), np.minimum(part, atoms))
 
 
-def test_columns_stay_where_new_atoms_are_few_or_they_are_not_finite():
+def test_columns_stay_where_atoms_are_few_and_equal_units_tie_whatever_the_last_bits_say():
     table = np.random.default_rng(0).normal(size=(4, 9))
     assert list(useful_columns(table, 3)) == list(range(9))
     table = np.array([[np.nan, -9.0, 0.0, -1.0], [-9.0, -9.0, 0.0, -1.0]])
     assert list(useful_columns(table, 2)) == [0, 2, 3]
-
-
-def test_equal_units_tie_whatever_the_last_bits_say():
     rng = np.random.default_rng(2)
     for _ in range(50):
         table = rng.normal(size=(6, 9))
@@ -196,12 +193,15 @@ def test_atoms_are_summed_from_their_members_without_residue():
     np.testing.assert_allclose(found.atoms.uniform_mean, exact, rtol=1e-14, atol=0)
 
 
-def test_past_the_width_cap_a_client_adds_one_atom_at_a_time():
+def test_past_the_width_cap_a_client_adds_one_atom_and_a_cap_of_the_width_is_not_refused():
     rng = np.random.default_rng(6)
     layer = layer_of([rng.normal(0, 30, (8, 6)) for _ in range(5)], 2, variance=0.01)
     none = np.empty((0, 5), int)
     assert len(match(layer, Rule(), none).counts) == 40
     assert len(match(layer, Rule(width_cap=20), none).counts) == 22  # 8, 16, 20, 21, 22
+    with pytest.raises(FedreproError, match="too large for the variances"):
+        best_columns(np.array([[1.0, np.nan], [0.0, 1.0]]))
+    assert len(match(layer_of(NINE, 1), Rule(width_cap=9), ONCE).counts) == 9
 
 
 TWO, NINE = [np.ones((2, 3)), np.eye(2, 3)], [np.random.default_rng(7).normal(size=(9, 4))]
@@ -219,9 +219,3 @@ REFUSED = [
 def test_what_cannot_be_matched_is_refused(vectors, rule, visits, sentence):
     with pytest.raises(FedreproError, match=sentence):
         match(layer_of(vectors, 1), rule, np.array(visits))
-
-
-def test_rewards_that_are_not_finite_are_refused_and_a_cap_of_the_width_is_not():
-    with pytest.raises(FedreproError, match="too large for the variances"):
-        best_columns(np.array([[1.0, np.nan], [0.0, 1.0]]))
-    assert len(match(layer_of(NINE, 1), Rule(width_cap=9), ONCE).counts) == 9

@@ -57,13 +57,16 @@ def given_of(optimiser="sgd", **values):
     return settings_of(components("training")[optimiser].spec(own))
 
 
-def test_what_a_module_takes_and_holds():
+def test_a_module_takes_and_holds_what_it_says_and_other_shapes_each_time_are_refused():
     """Of an example: 36 inputs laid flat, 5 hidden units before and behind the ReLU, 4 scores."""
     network = network_of(model_of(perceptron), SHAPE, CLASSES)
     start = network.initial(RngKey(0), 0.1, 0.0)
     assert (network.products, network.classes) == (36 * 5 + 5 * 4, CLASSES)
     assert network.hidden_units(start) is None
     assert activations(Procedure(network, given_of())) >= 8 * (5 + 5 + 4)
+    network = network_of(model_of(of_random_width), SHAPE, CLASSES)
+    with pytest.raises(FedreproError, match="has other parameters each time"):
+        _ = [network.initial(RngKey(0, place), 0.1, 0.0) for place in range(3)]
 
 
 def clients():
@@ -189,12 +192,6 @@ def with_norm(norm):
 def test_what_cannot_be_trained_averaged_and_measured_is_refused(make, told):
     with pytest.raises(FedreproError, match=told):
         network_of(model_of(make), SHAPE, CLASSES)
-
-
-def test_a_module_of_other_shapes_each_time_is_refused_when_it_starts():
-    network = network_of(model_of(of_random_width), SHAPE, CLASSES)
-    with pytest.raises(FedreproError, match="has other parameters each time"):
-        _ = [network.initial(RngKey(0, place), 0.1, 0.0) for place in range(3)]
 
 
 @pytest.mark.parametrize(

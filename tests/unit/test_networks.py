@@ -436,7 +436,7 @@ def test_of_shares_the_largest_is_the_right_class():
         assert right_predictions(logits, y, weight).tolist() == [2, 1]
 
 
-def test_starts_are_each_clients_own_unless_shared():
+def test_starts_are_each_clients_own_unless_shared_and_glorots_have_the_spread_of_their_fans():
     net, given = network("mlp"), procedure("adam", init="normal")
     places = [RngKey(0, 0, 0), RngKey(0, 0, 1), RngKey(0, 1, 0), RngKey(0, 0, -1)]
     own = initial_weights(net, given, places)["weight0"]
@@ -446,9 +446,6 @@ def test_starts_are_each_clients_own_unless_shared():
     assert not np.array_equal(shared[0], shared[2])
     # whoever asks draws that of the trial, the server too
     assert all(np.array_equal(shared[0], shared[k]) for k in (1, 3))
-
-
-def test_glorot_starts_have_the_spread_of_their_fans():
     made = network_of(components("model")["mlp"].spec({"hidden": [200]}), (400,), 10)
     drawn = made.initial(RngKey(0), 0.1, 0.0, "glorot")
     limit = np.sqrt(6 / 600)

@@ -137,16 +137,13 @@ def test_what_goes_wrong_is_one_sentence(drawn, snakemake, monkeypatch, tmp_path
         fedrepro.run(KEY, folder=tmp_path / "none")
 
 
-def test_two_methods_beside_each_other_as_a_frame(drawn):
+def test_two_methods_and_an_exhibit_beside_the_record_are_frames(drawn):
     labels = [measure.label for measure in plan().exhibit(KEY).measures][:2]
     found = fedrepro.compare(*labels, scale="tiny")
     assert set(found["exhibit"]) == {KEY}
     assert (found["method"] + "/" + found["other_method"]).unique().tolist() == ["/".join(labels)]
     assert found["difference"].tolist() == pytest.approx((found["one"] - found["other"]).tolist())
     assert labels[0] in found.attrs["verdict"]
-
-
-def test_an_exhibit_beside_the_record_as_a_frame(drawn):
     assert main(["record", KEY, "--scale", "tiny"]) == 0
     found = fedrepro.compare(KEY, scale="tiny")
     assert (found["difference"] == 0).all()

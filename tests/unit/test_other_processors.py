@@ -54,21 +54,6 @@ def test_a_failure_on_one_is_a_failure(stand_in, failing):
     assert run(stand_in, FAILING=failing).returncode == 1
 
 
-def test_chosen_tests_are_there():
-    """Where a test was renamed, pytest would find nothing to run."""
-    found = subprocess.run(
-        [sys.executable, "-c", "import other_processors as o; print(*o.CHOSEN)"],
-        env=os.environ | {"PYTHONPATH": str(TOOL.parent)},
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    assert found
-    for name in found:
-        file, _, test = name.partition("::")
-        assert (
-            f"def {test.partition('[')[0]}(" in (TOOL.parents[1] / "tests/unit" / file).read_text()
-        )
-
-
 def test_without_qemu_it_says_what_it_takes(tmp_path):
     own = os.environ | {"PATH": str(tmp_path)}
     found = subprocess.run([sys.executable, str(TOOL)], env=own, capture_output=True, text=True)

@@ -25,24 +25,6 @@ RIVALS = [
     {"name": "average", "label": "A", "paired_with": "U"},
 ]
 FEW = {"trials": 5, "trials_of": {"A": 2}}
-UNPAIRED = [RIVALS[0], {"name": "average", "label": "A"}]
-OF_NONE = [RIVALS[0], RIVALS[1] | {"paired_with": "V"}]
-
-
-@pytest.mark.parametrize(
-    ("methods", "more", "told"),
-    [
-        (UNPAIRED, {}, "say by `paired_with` which method"),
-        (OF_NONE, {}, "of U, A"),
-        (RIVALS, {"trials_of": {"A": 2, "U": 4}}, "'U' has 4 of 5 trials"),
-        (RIVALS, {"paired": False}, r"'A' has 2 trials where others have 5.*paired: true"),
-        (RIVALS, {"drawing": "accuracy-against-size"}, "not accuracy-against-size"),
-    ],
-)
-def test_half_a_pair_is_refused(methods, more, told):
-    third = {"name": "local", "label": "L"}
-    with pytest.raises(FedreproError, match=told):
-        small(methods=[*methods, third], **{"paired": True} | FEW | more)
 
 
 def test_a_pair_is_marked_in_legend_and_caption():
@@ -65,21 +47,15 @@ def shown(*given):
 TWO, THIRD, U = {"clients": 2}, {"round": 3}, [0.9, 0.8, 0.5, 0.5, 0.5]
 
 
-def test_a_paired_mean_is_the_others_mean_and_the_difference_within_trials():
+def test_a_paired_mean_is_the_others_mean_and_the_difference_within_trials_or_rounds():
     elsewhere = ("U", "accuracy", [0.1] * 5, {"clients": 4})
     rows = ("U", "accuracy", U, TWO), ("A", "accuracy", [0.8, 0.75], TWO), elsewhere
     first, second, _ = shown(*rows)
     assert (first["paired_mean"], first["paired_with"]) == (None, "")
     assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
     assert (second["paired_with"], second["mean"]) == ("U", pytest.approx(0.775))
-
-
-def test_sizes_hang_on_no_trial():
     rows = ("U", "hidden_units", [50] * 5, TWO), ("A", "hidden_units", [9, 9], TWO)
     assert shown(*rows)[1]["paired_mean"] is None
-
-
-def test_single_rounds_are_set_beside_what_the_other_ended_with():
     rows = ("U", "accuracy", U, TWO | {"round": None}), ("A", "accuracy", [0.4, 0.3], TWO | THIRD)
     assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
 

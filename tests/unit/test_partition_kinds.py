@@ -68,7 +68,7 @@ def test_shares_have_the_mean_and_variance_of_the_distribution(name, alpha, tria
     assert shares.var((0, 1)) == pytest.approx(np.full(clients, variance), rel=0.1)
 
 
-def test_shares_per_client_have_the_expected_counts():
+def test_shares_per_client_have_the_expected_counts_and_of_one_class_all_are_alike():
     """Of class k client i expects 1/J; its own q_i has E[q²] as a Dirichlet distribution over K."""
     labels = np.repeat(np.arange(10), 1000)
     keys = [RngKey(0, trial=trial) for trial in range(200)]
@@ -78,6 +78,9 @@ def test_shares_per_client_have_the_expected_counts():
     # a client's examples are even over classes on average, because classes are whole
     own = shares / np.sum(shares, axis=1, keepdims=True)
     assert own.mean((0, 2)) == pytest.approx(np.full(10, 0.1), abs=0.02)
+    # q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it.
+    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, RngKey(3), alpha=0.1).owner
+    assert np.bincount(owner).tolist() == [100] * 4
 
 
 @pytest.mark.parametrize("name", ["dirichlet", "dirichlet_clients"])
@@ -87,12 +90,6 @@ def test_a_tiny_alpha_gives_each_class_to_one_client(name, alpha):
     owner = split_of(name, labels, 3, RngKey(0), alpha=alpha).owner
     assert (counts_of(owner, labels, 3) > 0).sum(1).mean() < 1.1
     assert np.bincount(owner).size == 3
-
-
-def test_of_a_single_class_clients_share_alike_where_shares_are_drawn_per_client():
-    """q_i of one class is 1 for each client; `dirichlet` draws who gets how much of it."""
-    owner = split_of("dirichlet_clients", np.zeros(400, int), 4, RngKey(3), alpha=0.1).owner
-    assert np.bincount(owner).tolist() == [100] * 4
 
 
 @pytest.mark.parametrize("code", ["niid_bench", "fedfisher"])
@@ -131,7 +128,7 @@ def _by_lists(labels, clients, alpha, code):
     return held
 
 
-def test_a_published_draw_is_the_one_that_denses_readme_prints():
+def test_a_published_draw_is_the_one_that_denses_readme_prints_and_one_for_all_trials_if_asked():
     """CIFAR-10 has 5,000 images a class, and counts depend on nothing else of the images."""
     labels = np.repeat(np.arange(10), 5000)
     owner = split_of("published_draw", labels, 5, RngKey(0, trial=1), alpha=0.5).owner
@@ -142,9 +139,6 @@ def test_a_published_draw_is_the_one_that_denses_readme_prints():
         [2809, 575, 157, 853, 2555, 2557, 203, 1213, 0, 0],
         [28, 1006, 1576, 35, 456, 1444, 690, 130, 1531, 507],
     ]
-
-
-def test_a_published_draw_is_one_for_all_trials_if_asked():
     labels = np.arange(900) % 10
 
     def owner(seed=0, trial=0, one_draw=True):
@@ -262,14 +256,11 @@ def test_shards_are_equal_and_each_client_holds_as_many_as_asked(clients, each, 
         assert split.sizes.tolist() == [each] * clients
 
 
-def test_fedavg_has_200_shards_of_300_and_two_for_each_of_100_clients():
+def test_fedavgs_shards_and_one_class_a_client_are_shared_evenly():
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 6000))
     counts = counts_of(split_of("shards", labels, 100, RngKey(0)).owner, labels, 100)
     assert counts.sum(0).tolist() == [600] * 100
     assert set(counts.ravel()) <= {0, 300, 600}
-
-
-def test_one_class_gives_every_client_one_class_and_shares_classes_evenly():
     labels = np.arange(507) % 5
     owner = split_of("one_class", labels, 12, RngKey(0)).owner
     assert classes_of(owner, labels) == [{client % 5} for client in range(12)]

@@ -138,18 +138,18 @@ def test_more_clients_than_examples_is_said(name):
         build_partition(spec_of(name, 31), data_of(np.arange(30) % 3), range(1), 0)
 
 
-def test_a_class_that_no_client_could_learn_is_named():
-    data = data_of(np.repeat([0, 2], 20), classes=4)
-    with pytest.raises(FedreproError, match="no training example of class 1, 3"):
-        build_partition(spec_of("iid", 2), data, range(1), 0)
-
-
-def test_skew_of_equal_clients_is_zero_and_of_single_classes_is_the_most_there_is():
+def test_skew_of_equal_clients_is_zero_and_distance_is_the_largest_difference_over_sets():
     equal, single = skew_of(np.full((5, 4), 7)), skew_of(np.eye(4, dtype=int) * 9)
     assert (equal.distance_mean, equal.distance_max) == (0, 0)
     assert (equal.size_min, equal.size_median, equal.size_max) == (28, 28, 28)
     assert (single.distance_mean, single.distance_max) == (0.75, 0.75)
     assert (single.classes_min, single.classes_max) == (1, 1)
+    counts = np.array([[8, 1, 1], [2, 5, 3]])
+    own, whole = counts / 10, counts.sum(0) / 20
+    subsets = [[i for i in range(3) if bits >> i & 1] for bits in range(8)]
+    for client, far in enumerate(distances(counts)):
+        most = max(own[client, s].sum() - whole[s].sum() for s in subsets)
+        assert far == pytest.approx(most)
 
 
 @given(st.lists(st.lists(st.integers(1, 50), min_size=3, max_size=3), min_size=1, max_size=9))
@@ -162,16 +162,7 @@ def test_skew_does_not_depend_on_the_order_of_clients_or_classes(rows):
     assert (far < 1).all()
 
 
-def test_distance_is_the_largest_difference_over_sets_of_classes():
-    counts = np.array([[8, 1, 1], [2, 5, 3]])
-    own, whole = counts / 10, counts.sum(0) / 20
-    subsets = [[i for i in range(3) if bits >> i & 1] for bits in range(8)]
-    for client, far in enumerate(distances(counts)):
-        most = max(own[client, s].sum() - whole[s].sum() for s in subsets)
-        assert far == pytest.approx(most)
-
-
-def test_a_partition_that_leaves_a_client_empty_is_refused():
+def test_a_partition_that_leaves_a_client_empty_or_a_class_unlearned_is_refused(tmp_path):
     def lopsided(examples, rng):
         return Assignment((np.arange(len(examples)) % 2).astype(np.int32), clients=4)
 
@@ -179,9 +170,9 @@ def test_a_partition_that_leaves_a_client_empty_is_refused():
     told = r"partition 'lopsided', trial 3: client 2 has no training examples \(2 of 4"
     with pytest.raises(FedreproError, match=told):
         build_partition(spec, data_of(np.arange(20) % 2), range(3, 4), 0)
-
-
-def test_a_file_with_a_client_without_examples_is_damaged(tmp_path):
+    data = data_of(np.repeat([0, 2], 20), classes=4)
+    with pytest.raises(FedreproError, match="no training example of class 1, 3"):
+        build_partition(spec_of("iid", 2), data, range(1), 0)
     path = tmp_path / "partition.parquet"
     rows = {"trial": [0, 0], "client": [0, 2], "split": ["train", "train"], "index": [0, 1]}
     write_table(path, rows, "partition", {"trials": [0]})

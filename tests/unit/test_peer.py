@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from jobs import divided, stage
-from killed import killed_after
+from jobs import divided, killed_after, stage
 from problems import peers_of, problem, unwell
 
 from fedrepro.api import Report
@@ -19,7 +18,7 @@ from fedrepro.core.spec import Component
 from fedrepro.core.state_and_model_files import from_plain, load_state
 from fedrepro.data.prepared import load_prepared
 from fedrepro.networks.predict import draws_of, network_of
-from fedrepro.numbers.model_evaluation import calibration_error, scored, strange
+from fedrepro.numbers.model_evaluation import calibration_error, scored
 
 CLIENTS = 4
 GOSSIP = components("method")["gossip_sgd"]
@@ -135,16 +134,6 @@ def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     assert (rows["rounds"], rows["parameters"], rows["hidden_units"]) == (6, numbers, 10)
 
 
-def test_the_first_node_that_is_not_finite_is_named_with_what_of_it():
-    network = network_of(components("model")["variational_mlp"].spec({"hidden": [3]}), (2,), 2)
-    whole = {n: np.zeros((4, *i.shape), np.float32) for n, i in network.parameters.items()}
-    assert strange(network, whole) is None
-    for name, word in (("weight0_spread", "spread"), ("weight0", "mean")):
-        value = whole[name].copy()
-        value[2].flat[-1], value[3].flat[0] = np.inf, np.nan
-        assert strange(network, whole | {name: value}) == (2, word)
-
-
 def test_calibration_is_the_gap_between_confidence_and_accuracy():
     labels = np.array([0, 0, 1, 1])
     sure = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]])
@@ -230,17 +219,6 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert stopped == scores.idxmin()
     kept = load_state(tmp_path / "n")["trials"]
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
-
-
-def test_peers_hear_their_neighbours_and_send_along_edges():
-    peers = peers_of(problem().clients, "ring")
-    assert [own.tolist() for own in peers.neighbours] == [[1, 3], [0, 2], [1, 3], [0, 2]]
-    assert peers.edges == 8
-    one = 4 * (6 * 8 + 8 + 8 * 3 + 3)
-    assert vars(peers.sent()) == {
-        "messages_up": 8, "messages_down": 8, "bytes_up": 8 * one, "bytes_down": 8 * one,
-    }  # fmt: skip
-    assert peers.sent(10).bytes_up == 8 * 40
 
 
 def test_training_sends_nothing_and_nobody_averages_over_all():

@@ -15,8 +15,6 @@ from synthetic import FILES as read_files
 from synthetic import plan
 
 from fedrepro.core.errors import FedreproError
-from fedrepro.core.evaluation_schedule import EvaluationSchedule
-from fedrepro.core.selection_rules import SELECTION_RULES
 from fedrepro.planning.config import Config, ExhibitFile, Granularity
 from fedrepro.planning.jobs import TrialBlock, folders_of, whole_blocks
 from fedrepro.planning.plan import Plan
@@ -49,24 +47,12 @@ def test_planning_loads_no_heavy_package():
     assert out.stdout.strip() == "[]", out.stderr
 
 
-def test_figure_2_at_paper_scale_is_what_the_paper_says():
-    for key, partition in (("pfnm/figure-2a", "homogeneous"), ("pfnm/figure-2b", "dirichlet")):
-        exhibit = plan("paper").exhibit(key)
-        assert [[spec.token for spec in point.scenario.specs] for point in exhibit.points] == [
-            ["mnist", f"{partition}+clients~{clients}", "mlp", "adam"]
-            for clients in (5, 10, 15, 20, 25, 30)
-        ]
-        trials = {run.method.name: count for run, count in exhibit.trials.items()}
-        assert trials.pop("distillation") == 2  # it costs most
-        assert set(trials.values()) == {10}
-        pfnm = next(m for m in exhibit.measures if m.spec.name == "pfnm")
-        assert set(pfnm.spec["sigma2"]) == {10, 5, 2, 1, 0.5, 0.1, 0.05, 0.01}
-        assert pfnm.choose is SELECTION_RULES["pooled_train"]
-
-
-def test_the_pooled_control_is_one_run_for_all_points():
+def test_the_pooled_control_is_one_run_and_a_swept_method_in_rounds_one_for_each_setting():
     (run,) = (r for r in plan().exhibit("pfnm/figure-2a").runs if r.method.name == "pooled")
     assert run.scenario.partition.token == "pooled"
+    exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
+    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
+    assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
 
 
 def runs_of(found, *names):
@@ -100,35 +86,11 @@ def models_of(found, trials):
     }
 
 
-def test_sensitivity_maps_reuse_one_set_of_local_models():
-    found = plan("paper")
-    ((run, trials),) = found.exhibit("pfnm/s-figure-4a").trials.items()
-    assert len(list(run.method.expand())) == 5 * 4 * 4
-    figure = found.exhibit("pfnm/figure-2a")
-    assert models_of(found, {run: trials}) <= models_of(found, figure.trials)
-
-
-def test_a_swept_switch_stands_in_tables_as_in_a_token():
+def test_a_swept_switch_stands_in_tables_as_in_a_token_and_cases_go_by_their_data():
     balance = {"partition.balance": [True, False]}
     files = changed(drawing="table", partition={"name": "dirichlet", "clients": 3}, sweep=balance)
     points = Plan(Config(), files, "tiny").exhibit("pfnm/x").points
     assert [point.values for point in points] == [{"balance": "true"}, {"balance": "false"}]
-
-
-def test_a_swept_method_in_rounds_has_a_run_for_each_setting():
-    exhibit = plan("paper").exhibit("pfnm/s-figure-3b")
-    streams = [run for run in exhibit.runs if run.method.name == "pfnm_streaming"]
-    assert [run.method["sigma2"] for run in streams] == [0.01, 0.1, 1.0, 10.0]
-
-
-def test_long_runs_are_measured_seldom_and_others_in_every_round():
-    runs = [run for run in Plan(Config(), PFNM, "paper").splits if run.every is not None]
-    every = {run.method.values.get("rounds"): run.every for run in runs}
-    assert (every.pop(8000), every.pop(1000)) == (EvaluationSchedule(40), EvaluationSchedule(10))
-    assert set(every.values()) == {EvaluationSchedule(1)}
-
-
-def test_cases_are_called_by_their_data_where_these_differ():
     found = plan("quick")
     kinds = "homogeneous", "heterogeneous"
     assert [p.values["case"] for p in found.exhibit("pfnm/figure-2").points[::5]] == [
@@ -137,17 +99,18 @@ def test_cases_are_called_by_their_data_where_these_differ():
     assert {p.values["case"] for p in found.exhibit("pfnm/matching-or-size").points} == {*kinds}
 
 
-def test_digits_never_stand_for_photographs():
-    for scale in ("tiny", "quick"):
-        for key, exhibit in plan(scale).exhibits.items():
-            if key.startswith("pfnm/") and key[-1] in "cd" and "figure" in key:
-                assert {p.scenario.dataset.name for p in exhibit.points} == {"shapes"}
-
-
-def test_granularity_cuts_training_into_jobs():
+def test_granularity_cuts_training_into_jobs_and_a_network_has_the_trials_it_is_drawn_in():
     fine = plan(granularity=Granularity(clients_per_job=1, trials_per_job=1))
     run = next(r for r in fine.splits if r.stage == "aggregate" and r.scenario.clients == 4)
     assert [len(models_of(made, {run: 2})) for made in (fine, plan())] == [8, 1]
+    made = plan("paper")
+    exhibit = made.exhibit("pfnm/figure-3c")
+    trained = {
+        len(run.scenario.model["hidden"]): len(models_of(made, {run: trials}))
+        for run, trials in exhibit.trials.items()
+        if run.method.name == "average"
+    }
+    assert trained == dict.fromkeys(range(1, 7), 6)
 
 
 def files_of(files, scale="paper", **granularity):
@@ -203,17 +166,6 @@ def test_what_one_exhibit_asks_for_does_not_depend_on_the_others():
         exhibit = found.exhibit("pfnm/figure-2a")
         asked.append((found.metrics_files(exhibit), models_of(found, exhibit.trials)))
     assert asked[0] == asked[1]
-
-
-def test_a_network_is_trained_in_as_many_trials_as_it_is_drawn_in():
-    made = plan("paper")
-    exhibit = made.exhibit("pfnm/figure-3c")
-    trained = {
-        len(run.scenario.model["hidden"]): len(models_of(made, {run: trials}))
-        for run, trials in exhibit.trials.items()
-        if run.method.name == "average"
-    }
-    assert trained == dict.fromkeys(range(1, 7), 6)
 
 
 def test_the_name_of_a_job_is_a_folder_that_a_command_can_name():

@@ -19,7 +19,7 @@ from contract import FEDERATED, METHODS, states
 from hypothesis import given as drawn_by
 from hypothesis import strategies as st
 from jobs import divided, stage
-from memory import PEAK
+from once import PEAK
 from problems import problem
 
 from fedrepro.api import ClientInfo
@@ -73,13 +73,6 @@ def test_a_client_follows_from_its_number_and_the_draw_alone(client, draw, iid):
 
 def arrays_of(spec):
     return spec.component.make(Arrays, Path(), **spec.values)
-
-
-def test_the_clients_that_are_kept_are_those_that_are_made():
-    kept = arrays_of(synthetic(clients=7))
-    for split, client in product(("train", "test"), range(7)):
-        own, made = kept.groups[split] == client, MADE.examples(client, split)
-        assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
 def test_examples_have_the_printed_distribution():
@@ -179,11 +172,15 @@ def test_of_a_million_clients_those_that_are_drawn_are_made_and_keep_something(n
     assert set(kept) == set(map(str, chosen))
 
 
-def test_what_needs_everybody_is_told_so_or_gets_everybody():
+def test_who_needs_everybody_is_told_so_or_gets_everybody_and_kept_clients_are_the_same():
     few = made_of(6)
     assert len(few.inputs) == len(few.targets) == int(population(6).train.ends[-1])
     with pytest.raises(FedreproError, match="examples of all 1000000 clients are asked for at"):
         assert made_of(10**6).inputs is None
+    kept = arrays_of(synthetic(clients=7))
+    for split, client in product(("train", "test"), range(7)):
+        own, made = kept.groups[split] == client, MADE.examples(client, split)
+        assert all(map(np.array_equal, (kept.x[split][own], kept.y[split][own]), made))
 
 
 @drawn_by(st.integers(MANY - 3, MANY + 3), st.integers(1, 200), st.integers(0, 9))

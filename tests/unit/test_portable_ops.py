@@ -7,11 +7,8 @@ import pytest
 import torch
 
 from fedrepro.core.portable_ops.torch_ops import convolved
-from fedrepro.core.registry import read_token
 from fedrepro.core.rng import RngKey
-from fedrepro.networks.layers import Pass
 from fedrepro.networks.network import dense
-from fedrepro.networks.predict import network_of
 
 
 @pytest.mark.parametrize("sizes", [(5, 3), (784, 50, 10), (3, 4, 4, 2)])
@@ -42,25 +39,3 @@ def test_outputs_and_gradients_are_those_of_grouped_convolutions(padding, kernel
     error = torch.randn(own.shape, generator=generator, dtype=torch.float64)
     slopes = (torch.autograd.grad(made, (x, weight), error) for made in (own, theirs))
     torch.testing.assert_close(*slopes)
-
-
-@pytest.mark.parametrize("keep", [False, True])
-@pytest.mark.parametrize("models", [1, 3])
-def test_a_network_gives_the_same_in_both_ways(keep, models):
-    network = network_of(read_token("model", "cnn+channels~3@5+hidden~7"), (2, 10, 10), 4)
-    generator = torch.Generator().manual_seed(models)
-    tensors = {
-        name: torch.randn(models, *shape, generator=generator, dtype=torch.float64)
-        for name, shape in network.shapes.items()
-    }
-    x = torch.rand(models, 6, 200, generator=generator, dtype=torch.float64)
-    ways = [Pass("grouped", keep=keep), Pass("unfolded", keep=keep)]
-    one, other = (network.forward(tensors, x, way) for way in ways)
-    torch.testing.assert_close(one, other)
-    for a, b in zip(ways[0].activations, ways[1].activations, strict=True):
-        torch.testing.assert_close(a, b)
-    for a, b in zip(ways[0].pooled, ways[1].pooled, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None and b is not None:
-            assert a.size == b.size
-            assert torch.equal(a.argmax, b.argmax)

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from memory import PEAK
 from mirror import MIRROR, TABLE, link_plain, needs_mirror, real_arrays, without_xz
+from once import PEAK
 
 from fedrepro.data.prepared import SPLITS
 
@@ -105,7 +105,7 @@ def ham_table() -> list[dict[str, str]]:
 PLAIN_HAM, SMALL_HAM = "ham10000+balance~none+size~32", "ham10000+size~16"
 
 
-def test_ham10000_is_what_was_published() -> None:
+def test_ham10000_is_what_was_published_with_lesions_in_one_split_and_equal_classes() -> None:
     arrays = real_arrays(PLAIN_HAM)
     counts = sum(np.bincount(arrays.y[split], minlength=7) for split in SPLITS)
     assert sum(sizes(PLAIN_HAM)) == 10_015
@@ -113,6 +113,19 @@ def test_ham10000_is_what_was_published() -> None:
     assert dict(zip(arrays.classes, counts, strict=True)) == {**published, "df": 115}
     assert len(arrays.group_names) == 7470
     assert "200×150" in arrays.stand_in
+    arrays, plain = real_arrays(SMALL_HAM), real_arrays(PLAIN_HAM)
+    lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
+    assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
+    for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
+        assert np.bincount(arrays.y[split]).tolist() == [count] * 7
+        # the lesions are split before anything is drawn from them
+        assert set(arrays.group(split)) <= set(plain.group(split))
+        share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
+        assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
+    df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
+    # copies of a photograph are changed ones
+    assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
+    assert 40 < df.mean() < 220
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -134,22 +147,6 @@ def test_a_photograph_of_ham10000_is_what_another_decoder_reads() -> None:
     assert min(near) < 0.5
 
 
-def test_no_lesion_of_ham10000_is_in_two_splits_and_classes_are_equal() -> None:
-    arrays, plain = real_arrays(SMALL_HAM), real_arrays(PLAIN_HAM)
-    lesions = [set(arrays.group(split).tolist()) for split in SPLITS]
-    assert not any(a & b for i, a in enumerate(lesions) for b in lesions[:i])
-    for split, count in zip(SPLITS, (1600, 200, 200), strict=True):
-        assert np.bincount(arrays.y[split]).tolist() == [count] * 7
-        # the lesions are split before anything is drawn from them
-        assert set(arrays.group(split)) <= set(plain.group(split))
-        share = np.bincount(plain.y[split]) / sum(np.bincount(plain.y[s]) for s in SPLITS)
-        assert np.abs(share - (0.8 if split == "train" else 0.1)).max() < 0.04
-    df = arrays.x["test"][arrays.y["test"] == arrays.classes.index("df")]
-    # copies of a photograph are changed ones
-    assert len(np.unique(df.reshape(len(df), -1), axis=0)) == len(df) == 200
-    assert 40 < df.mean() < 220
-
-
 def slow_spectrogram(clip: bytes) -> np.ndarray:
     """The same by the definition: a sum over samples for each frame, a triangle for each band."""
     with wave.open(io.BytesIO(clip)) as file:
@@ -169,15 +166,6 @@ def slow_spectrogram(clip: bytes) -> np.ndarray:
                 power[band, frame] += max(weight, 0) * spectrum[k]
     decibels = 10 * np.log10(np.maximum(power, 1e-10))
     return np.maximum(1 + (decibels - decibels.max()) / 80, 0)
-
-
-def test_speech_commands_are_the_mirrors_clips_split_by_speaker() -> None:
-    arrays = real_arrays("speech_commands")
-    assert sum(np.bincount(arrays.y[split]) for split in SPLITS).tolist() == [115] * 10
-    speakers = [set(arrays.group(split).tolist()) for split in SPLITS]
-    assert sum(map(len, speakers)) == len(set.union(*speakers)) == len(arrays.group_names) == 215
-    assert arrays.stand_in.startswith("1,150 clips of 215 speakers from the test set")
-    assert arrays.shape == (32, 32)
 
 
 def test_a_spectrogram_is_what_its_definition_says() -> None:
@@ -214,26 +202,6 @@ def test_roles_say_what_the_plays_say() -> None:
     )
     assert len(arrays.group_names) == 1120
     assert "1,120 roles" in arrays.stand_in
-
-
-def test_windows_move_by_one_character_and_begin_with_line_breaks() -> None:
-    arrays = real_arrays("shakespeare")
-    role = arrays.group_names.index("macbeth/MACBETH")
-    for split in ("train", "test"):
-        rows = arrays.group(split) == role
-        x, y = arrays.x[split][rows], arrays.y[split][rows]
-        assert np.array_equal(x[1:, :-1], x[:-1, 1:])
-        assert np.array_equal(x[1:, -1], y[:-1])
-        assert {arrays.classes[code] for code in x[0]} == {"\n"}
-        assert (x.dtype, x.shape[1]) == (np.uint8, 80)
-
-
-def test_every_role_and_every_character_can_be_learned() -> None:
-    arrays = real_arrays("shakespeare+stride~100")
-    assert np.bincount(arrays.y["train"], minlength=len(arrays.classes)).min() > 0
-    for split in ("train", "test"):
-        held = np.bincount(arrays.group(split), minlength=len(arrays.group_names))
-        assert held.min() > 0
 
 
 def test_tiny_shakespeare_names_its_speakers() -> None:

@@ -73,10 +73,12 @@ def advice(board: Path, capsys, *words: str, clients: str = "10") -> str:
     return capsys.readouterr().out
 
 
-def test_methods_that_are_not_told_apart_from_the_best_of_their_class(board):
+def test_methods_that_failed_or_are_below_the_best_of_their_class_are_not_recommended(board):
     assert named(board, Situation(10, "0.1")) == {"good", "twin", "ensemble"}
     assert named(board, Situation(10, "0.1", exchanges=9)) == {"asks", "ensemble"}
     assert named(board, Situation(10, "0.1", public=True)) == {"good", "twin", "images", "ensemble"}
+    changed(board, by_trial("good", "0.5 nan 0.5 0.5 0.5"))
+    assert named(board, Situation(10, "0.1")) == {"twin", "ensemble"}
 
 
 def test_where_clients_send_only_models_statistics_and_class_counts_are_left_out(board, capsys):
@@ -179,32 +181,21 @@ def test_doublings_of_clients_and_alpha_are_counted(clients, skew, case, doublin
     assert distance(Situation(clients, skew), case, 10) == pytest.approx(doublings)
 
 
-def test_a_method_that_failed_there_is_not_recommended(board):
-    changed(board, by_trial("good", "0.5 nan 0.5 0.5 0.5"))
-    assert named(board, Situation(10, "0.1")) == {"twin", "ensemble"}
-
-
-@pytest.mark.parametrize("skew", ["skewed", "0", "-1", "nan", "inf", ""])
-def test_a_skew_that_is_none_is_one_sentence(skew):
-    with pytest.raises(FedreproError, match="give an alpha"):
-        Situation(10, skew)
-
-
-def test_where_there_is_no_leaderboard_that_is_said(tmp_path):
+def test_a_skew_that_is_none_and_a_missing_leaderboard_are_sentences(tmp_path):
+    for skew in ("skewed", "0", "-1", "nan", "inf", ""):
+        with pytest.raises(FedreproError, match="give an alpha"):
+            Situation(10, skew)
     with pytest.raises(FedreproError, match="arena/1 is not in"):
         recommend(Situation(10, "0.1"), tmp_path / "quick")
 
 
-def test_the_command_prints_methods_costs_and_how_near_that_is(board, capsys):
+def test_the_command_prints_methods_costs_how_near_that_is_and_a_better_best_client(board, capsys):
     said = advice(board, capsys, clients="20")
     for text in ("D, Dirichlet 0.1, 10 clients", "1.0 doublings", "good", "twin", "ensemble"):
         assert text in said
     assert re.search(r"best client │ 0.20 +│ 0.\d+ to 0.\d+ +│ 20.0", said)
     assert "With more exchanges asks has a score of 0.90. It asks 9 times and takes 1.0 t" in said
     assert "With more exchanges" not in advice(board, capsys, "--exchanges", "9", clients="20")
-
-
-def test_where_the_best_client_beats_every_one_model_that_is_said(board, capsys):
     changed(board, by_trial("best client", "0.6 0.7 0.6 0.7 0.6"))
     said = " ".join(advice(board, capsys).split())
     assert "The best client alone, by validation, has a higher score than every one model" in said

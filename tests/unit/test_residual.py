@@ -138,23 +138,6 @@ def test_what_different_clients_make_predicts_and_averages_statistics(given, nam
         assert np.allclose(made.tensors["norm.running_var"][0], mean, atol=1e-6)
 
 
-def test_regmean_of_a_linear_module_is_its_least_squares():
-    """One output unit a class, targets W_i x of two clients: the pooled least-squares solution."""
-    rng = np.random.default_rng(2)
-    x, y = rng.standard_normal((80, 5)).astype(np.float32), rng.standard_normal((80, 3))
-    linear = model_of(lambda shape, classes: nn.Linear(5, classes))
-    own = problem_on(x, np.arange(80) % 3, 2, linear, components("training")["sgd"].spec(), 3)
-
-    def fitted(rows):
-        return np.linalg.lstsq(np.c_[x[rows], np.ones(len(rows))], y[rows], rcond=None)[0]
-
-    each = np.stack([fitted(rows) for rows in own.rows]).astype(np.float32)
-    tensors = {"weight": each[:, :-1].swapaxes(1, 2), "bias": each[:, -1]}
-    made = merged(own, "regmean", replace(own.models, tensors=tensors))
-    found = np.vstack([made.tensors["weight"][0].T, made.tensors["bias"]])
-    assert np.abs(found - fitted(np.arange(80))).max() < 1e-5
-
-
 def between(layer, kind=nn.Sequential):
     return kind(nn.Conv2d(1, 4, 3), layer, nn.Flatten(), nn.Linear(4 * 36, CLASSES))
 

@@ -38,7 +38,7 @@ def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_a_graph_and_features(monkeypatch):
+def test_a_model_a_graph_and_features_and_a_mistake_in_a_method_stop(monkeypatch):
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
     with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
@@ -47,6 +47,8 @@ def test_a_model_a_graph_and_features(monkeypatch):
     monkeypatch.setattr("fedrepro.data.feature_extraction.feature_spec", lambda text: spec)
     with pytest.raises(FedreproError, match="feature 'centred' returns nothing: let it"):
         represent(None, "centred")
+    with pytest.raises(KeyError, match="weight9"):
+        worked_with(KeyError("weight9"))
 
 
 AVERAGE = components("method")["average"].spec()
@@ -100,11 +102,6 @@ def test_arithmetic_that_fails_is_a_row_that_failed(error, capsys):
     assert not done.made.finite
     assert f"average failed: {type(error).__name__}, {error}" in capsys.readouterr().err
     assert {number.metric: number.value for number in done.cost}["rounds"] == 1
-
-
-def test_a_mistake_in_a_method_stops():
-    with pytest.raises(KeyError, match="weight9"):
-        worked_with(KeyError("weight9"))
 
 
 @pytest.mark.parametrize(

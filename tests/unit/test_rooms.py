@@ -49,11 +49,8 @@ def named(node: ast.AST) -> list[str]:
     return [text] if re.fullmatch(r"fedrepro\.\w[\w.]*", text) and text != ENTRY_POINTS else []
 
 
-def test_every_room_is_on_the_page() -> None:
+def test_every_room_is_on_the_page_and_no_import_runs_from_a_lower_one_to_a_higher_one() -> None:
     assert sorted(rooms()) == sorted({room_of(path) for path in sources()})
-
-
-def test_no_import_runs_from_a_lower_room_to_a_higher_one() -> None:
     order = {room: at for at, room in enumerate(rooms())}
     upwards = []
     for path, nodes in sources().items():
@@ -64,22 +61,16 @@ def test_no_import_runs_from_a_lower_room_to_a_higher_one() -> None:
     assert not upwards
 
 
-def test_no_class_name_stands_twice() -> None:
+def test_no_name_stands_for_two_things_and_no_file_is_longer_than_one_reads() -> None:
     every = (node for nodes in sources().values() for node in nodes)
     names = Counter(node.name for node in every if isinstance(node, ast.ClassDef))
     assert not [name for name, count in names.items() if count > 1]
-
-
-def test_no_function_name_stands_in_two_modules_for_two_things() -> None:
-    """Commands and methods have the user's names; each stage has a `run`."""
+    # Commands and methods have the user's names; each stage has a `run`.
     own = {path: nodes for path, nodes in sources().items() if not USERS_NAMES.search(str(path))}
     functions = (node for nodes in own.values() for node in nodes[0].body)  # type: ignore[attr-defined]
     names = Counter(node.name for node in functions if isinstance(node, ast.FunctionDef))
     twice = {name for name, count in names.items() if count > 1 and not name.startswith("_")}
     assert twice == {"run", "compare"}
-
-
-def test_no_file_is_longer_than_one_reads() -> None:
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
     assert not {path: count for path, count in lines.items() if count > 500}
 

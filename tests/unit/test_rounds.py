@@ -129,15 +129,12 @@ def test_a_round_reports_what_happened_at_the_clients_that_took_part(federate):
     assert (each.groupby(["trial", "round"]).size() == 2).all()
 
 
-def test_splits_that_no_client_holds_are_measured_where_asked(federate):
+def test_splits_that_no_client_holds_are_measured_and_those_that_are_missing_said(federate, capsys):
     frame = federate(Averaging, "--evaluate", "public", "--follow", "server_validation")
     for split in ("public", "server_validation"):
         assert final(frame, "accuracy", split).size == 2
     rounds = frame[frame["round"].notna() & (frame["metric"] == "accuracy")]
     assert set(rounds["split"]) == {"test", "server_validation"}
-
-
-def test_a_split_that_the_partition_does_not_have_is_said(federate, capsys):
     assert federate(Averaging, "--evaluate", "client_validation") is None
     assert "reads the examples of 'client_validation'" in capsys.readouterr().err
 

@@ -106,13 +106,10 @@ def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
             path.write_text(text)
 
 
-def test_names_are_listed(capsys):
+def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, monkeypatch):
     for kind, name in ("models", "lenet5"), ("data", "mnist"), ("partitions", "two-labels"):
         assert main(["list", kind]) == 0
         assert name in capsys.readouterr().out
-
-
-def test_a_second_run_at_once_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     held = run_locked.take(snakemake_in_folder.LOCK)
     with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
@@ -178,14 +175,13 @@ def test_a_run_agrees_with_a_plain_loop_within_the_spread_of_trials(tmp_path):
     assert again["accuracy"].tolist() == found["accuracy"].tolist()
 
 
-def test_mistakes_of_other_exhibits_are_not_told():
+def test_mistakes_of_others_are_not_told_and_the_file_of_a_run_names_its_network(
+    tmp_path, monkeypatch
+):
     targets = ["reports/paper/mine/rounds.svg"]
     assert _concerns("mine/rounds is left out: no method", targets)
     assert not _concerns("theirs/rounds is left out: no method", targets)
     assert _concerns("another run uses this folder", targets)
-
-
-def test_the_file_of_a_run_names_its_network(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     _, text = _place(RunWords(["fedavg"]), "fedrepro run fedavg --model nets.py:Net", "nets.py:Net")
     assert text.startswith("# of its own network: set FEDREPRO_COMPONENTS=nets.py:Net")

@@ -48,7 +48,7 @@ def test_a_block_fits_half_the_memory_of_a_gpu(model, models, monkeypatch):
         assert block_size(given, GPU, 1) == 1
 
 
-def test_tensors_are_fetched_when_they_are_asked_for_and_once():
+def test_tensors_are_fetched_once_and_only_the_sum_of_some_models():
     class Far(dict):
         asked = 0
 
@@ -62,9 +62,6 @@ def test_tensors_are_fetched_when_they_are_asked_for_and_once():
     found["a"][0] = 7
     assert found["a"].tolist() == [7, 1]
     assert far.asked == 1
-
-
-def test_only_the_sum_of_some_models_is_fetched():
     tensors = {"weight": torch.arange(6.0).reshape(3, 2)}
     tensors["weight"][1] = torch.nan
     total = {"weight": np.ones((1, 2), np.float32)}

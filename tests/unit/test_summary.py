@@ -96,14 +96,11 @@ def rows_of(run, table):
     return table
 
 
-def test_equal_values_have_an_sd_of_exactly_zero():
+def test_equal_values_have_an_sd_of_0_and_a_setting_left_out_keeps_nothing_but_that():
     values = replacing("accuracy", "test", lambda token, trial: 0.1 + 0.2)
     numbers = summary(values=values).numbers
     rows = numbers[(numbers["metric"] == "accuracy") & (numbers["split"] == "test")]
     assert set(rows["sd"].dropna()) == {0.0}
-
-
-def test_of_a_setting_left_out_in_some_trial_nothing_is_kept_but_in_which():
     values = replacing("left_out", "", lambda token, trial: token == "average" and trial == 1)
     numbers = summary(values=values).numbers
     own = numbers[numbers["method"] == "parameter average"]
@@ -149,16 +146,13 @@ def test_the_choice_does_not_read_the_test_split(choose):
         assert chosen(summary(made, replacing("accuracy", "test", change))) == before
 
 
-def test_numbers_and_tidy_metrics_do_not_depend_on_how_jobs_were_cut():
+def test_numbers_do_not_depend_on_how_jobs_were_cut_and_tidy_metrics_hold_every_row_once():
     exports = []
     for size in (1, 5):
         made = plan(granularity={"trials_per_job": size})
         given = made.exhibit(KEY), tables_of(made)
         exports.append((csv_text(summarise(*given).numbers), tidy(*given).to_pylist()))
     assert exports[0] == exports[1]
-
-
-def test_tidy_metrics_hold_every_row_of_every_run_once():
     exhibit, tables = plan().exhibit(KEY), tables_of(plan())
     whole = tidy(exhibit, tables)
     # distillation has fewer trials than its file

@@ -81,7 +81,7 @@ def test_a_number_is_written_with_its_spread_in_its_unit(metric, mean, sd, text)
     assert number_text(number_form(metric), mean, sd) == text
 
 
-def test_a_cell_has_its_number_its_lines_its_marks_and_its_footnote():
+def test_a_cell_has_its_number_lines_marks_and_footnote_and_alike_heads_span_columns():
     cell = TextCell("50.00 ± 1.00", ("7 units",), "49.00", "reproduced", best=True, notes=(1,))
     rows = (TableRow(("A",), (cell,), soft=True),)
     text = html(TextTable("", ("m",), (("J = 5",),), rows, ("why",)))
@@ -92,9 +92,6 @@ def test_a_cell_has_its_number_its_lines_its_marks_and_its_footnote():
         "<li>why</li>",
     ):
         assert part in text
-
-
-def test_heads_that_are_alike_span_their_columns():
     heads = (("iid", "10"), ("iid", "50"), ("shards", "50"))
     table = TextTable("", ("C",), heads, (TableRow(("0",), (TextCell("1"),) * 3),))
     assert table.levels == [[("iid", 2), ("shards", 1)], [("10", 1), ("50", 1), ("50", 1)]]

@@ -48,12 +48,16 @@ def test_what_a_killed_process_left_goes_at_the_next_start(place):
     assert os.listdir(place) == []
 
 
-def test_nothing_makes_temporary_folders_of_its_own():
+def test_without_a_place_there_is_a_sentence_and_nothing_makes_folders_of_its_own(monkeypatch):
     """They would stay if their process is killed."""
     made = re.compile(r"TemporaryDirectory|NamedTemporaryFile|mkdtemp|mkstemp")
     sources = Path(temporary_folders.__file__).parents[1].rglob("*.py")
     found = [path.name for path in sources if made.search(path.read_text())]
     assert found == ["temporary_folders.py"]
+    full = Mock(side_effect=OSError(28, "No space left on device"))
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
+        pass
 
 
 def test_what_is_no_folder_or_of_others_stays(place, monkeypatch):
@@ -91,13 +95,6 @@ def test_a_folder_that_another_took_for_left_is_made_anew(moment, monkeypatch):
     monkeypatch.setattr(tempfile, "mkdtemp", hurried)
     with temporary_folder() as own:
         assert str(own) == made[1]
-
-
-def test_without_a_place_there_is_a_sentence(monkeypatch):
-    full = Mock(side_effect=OSError(28, "No space left on device"))
-    monkeypatch.setattr(tempfile, "mkdtemp", full)
-    with pytest.raises(FedreproError, match="no temporary folder can be made"), temporary_folder():
-        pass
 
 
 def test_no_file_stays_open_and_it_may_be_elsewhere(place):

@@ -45,15 +45,3 @@ def test_timings_without_rounds_are_a_sentence(tmp_path):
     path = timings(tmp_path, trial=[0], seconds=[1.0])
     with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
         times_of(exhibit, {run: [path] for run in exhibit.runs}, ["clients", *NUMBERS])
-
-
-SEVERAL = {"name": "fedavg", "rounds": [2, 3], "choose": "server"}
-
-
-@pytest.mark.parametrize(
-    ("method", "sentence"),
-    [({"name": "average"}, "'average' has no rounds"), (SEVERAL, "'fedavg' has several settings")],
-)
-def test_times_that_are_of_no_single_rounds_are_refused(method, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        small(methods=[method], **TIMED)

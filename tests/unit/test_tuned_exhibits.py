@@ -55,7 +55,7 @@ def test_what_is_shown_as_it_comes_and_tuned_is_computed_once():
     assert (needs["A"], needs["A tuned"]) == (False, True)
 
 
-def test_tuned_runs_have_folders_of_their_own():
+def test_tuned_runs_have_folders_of_their_own_and_files_without_tuning_do_not_speak_of_it():
     file = file_of(dataset=DATA, partition={"name": "by_label"}, sweep=SWEEP, methods=[TUNED])
     plan = Plan(Config(), {"small": file}, "quick")
     (run,) = plan.splits
@@ -64,30 +64,6 @@ def test_tuned_runs_have_folders_of_their_own():
     assert job.tune.token == "tune+examples~50@100+repetitions~2"
     assert job.evaluate == ("test",)
     assert folder != plan.jobs.run(replace(run, tune=None), TrialBlock(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"methods": [{"name": "raw"}]}, "'raw' works on the public sample alone: give it one by"),
-        ({"methods": [PLAIN]}, "it sweeps tune.examples, but none of its methods has a tune"),
-        ({"methods": [{**TUNED, "tune": {"examples": 5}}]}, "sets the tuning's examples, which"),
-        ({"methods": [{**TUNED, "tune": {"lr": [0.1, 0.01]}}]}, "several values of lr; say how"),
-        ({"sweep": {**ONCE, "tune.examples": [50, 201]}}, "'A tuned': a public sample of 201 exa"),
-        ({"dataset": {"name": "digits"}}, "'A tuned' works on validation examples of clients, and"),
-        ({"methods": [{"name": "downpour_sgd", "tune": {}}]}, "rounds, and only one-shot models"),
-        (
-            {"methods": [{**TUNED, "training": {"lr": [0.1, 1.0]}, "tune": {"lr": [0.1, 0.2]}}]},
-            "parameter 'lr' of its own, so that it would be hard to tell from that of its tuning",
-        ),
-    ],
-)
-def test_what_cannot_be_tuned_is_a_sentence(change, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        exhibit(**change)
-
-
-def test_files_of_exhibits_without_tuning_do_not_speak_of_it():
     methods = [PLAIN, {**TUNED, "tune": {"repetitions": 2, "examples": 80}}]
     file = file_of(dataset=DATA, partition={"name": "iid"}, methods=methods)
     plan = Plan(Config(), {"small": file}, "quick")
@@ -157,16 +133,13 @@ def test_a_number_is_the_mean_over_the_samples_of_a_size(folder):
     assert kept["repetition"].max() == 1
 
 
-def test_one_way_of_tuning_is_chosen_like_any_setting(folder):
+def test_a_way_of_tuning_is_chosen_like_any_setting_or_shown_side_by_side(folder):
     entry = {**TUNED, "tune": {"lr": [1e-06, 0.01], "examples": 100}, "choose": "pooled_train"}
     made = exhibit(methods=[entry], sweep=ONCE, **SMALL)
     assert made.measures[0].chosen == ("lr",)
     found = summarise(made, computed(made, folder))
     assert found.choice[found.choice["chosen"] == "true"]["value"].tolist() == ["0.01"]
     assert set(found.numbers["setting"]) == {"average;tune+examples~100"}
-
-
-def test_ways_of_tuning_can_be_shown_side_by_side(folder):
     entry = {**TUNED, "tune": {"layers": ["all", "last"], "examples": 100}, "show": ["layers"]}
     table = {"rows": ["layers"], "columns": ["clients"]}
     made = exhibit(methods=[entry], sweep=ONCE, drawing=table, **SMALL)

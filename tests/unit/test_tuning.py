@@ -160,7 +160,7 @@ def test_a_sample_larger_than_there_is_is_a_sentence(folder):
         replace(own, members=members).public_sample(5, 0)
 
 
-def test_a_job_measures_what_came_and_what_tuning_made_of_it(folder, tmp_path):
+def test_a_job_measures_what_came_and_what_tuning_made_of_it_as_it_is_written(folder, tmp_path):
     token = "tune+examples~50@100+repetitions~2"
     frame = rows_of(folder, tmp_path, "--method", "average", "--tune", token)
     plain_rows = rows_of(folder, tmp_path, "--method", "average")
@@ -177,9 +177,17 @@ def test_a_job_measures_what_came_and_what_tuning_made_of_it(folder, tmp_path):
     assert accuracy["value"].mean() > final.query("metric == 'accuracy'")["value"].mean()
     # the server tunes: the clients send nothing more
     assert frame[frame["metric"] == "bytes_up"]["value"].nunique() == 1
+    spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
+    assert read_spec("tune", spec.entry) == spec
+    assert [one.token for one in spec.expand()] == [
+        "tune+examples~100", "tune+examples~100+lr~0.001",
+        "tune+examples~200", "tune+examples~200+lr~0.001",
+    ]  # fmt: skip
 
 
-def test_clients_alone_are_tuned_one_by_one(folder, tmp_path):
+def test_clients_alone_are_tuned_one_by_one_and_a_setting_is_left_out_tuned_as_well(
+    folder, tmp_path
+):
     words = ["--method", "local", "--tune", "tune+examples~50"]
     frame = rows_of(folder, tmp_path, *words).query("phase == 'tuned' and metric == 'accuracy'")
     each_client, mean = frame.dropna(subset="client"), frame[frame["client"].isna()]
@@ -187,19 +195,7 @@ def test_clients_alone_are_tuned_one_by_one(folder, tmp_path):
     for trial in (0, 1):
         own = each_client[each_client["trial"] == trial]["value"].mean()
         assert mean[mean["trial"] == trial]["value"].item() == pytest.approx(own)
-
-
-def test_a_setting_that_a_method_cannot_give_is_left_out_tuned_as_well(folder, tmp_path):
     words = ["--method", "whole_clients+units~15", "--tune", "tune+examples~50"]
     frame = rows_of(folder, tmp_path, *words)
     assert frame["metric"].tolist() == ["left_out"] * 4
     assert frame["phase"].tolist() == ["final", "tuned"] * 2
-
-
-def test_a_tuning_is_read_as_it_is_written():
-    spec = components(TUNE)[TUNE].spec({"examples": [100, 200], "lr": [0.01, 0.001]})
-    assert read_spec("tune", spec.entry) == spec
-    assert [one.token for one in spec.expand()] == [
-        "tune+examples~100", "tune+examples~100+lr~0.001",
-        "tune+examples~200", "tune+examples~200+lr~0.001",
-    ]  # fmt: skip

@@ -60,19 +60,3 @@ def test_arena_2_has_the_parts_of_arena_1_and_one_budget_for_all(plan: Plan):
     assert set(counts) == {1, 2, 8}
     assert counts[2] == {"class-weighted ensemble", "weight matching"}
     assert not counts[1] & counts[8]
-
-
-def test_what_runs_in_both_is_not_computed_again(plan: Plan):
-    """Local models of both but for FedFisher's grid, and methods whose grid is as it was."""
-    runs = {
-        version: {
-            (str(point.scenario), run.method.token)
-            for part in tables_of_board(plan, "arena", version)
-            for point in part.points
-            for (label, _), run in point.runs.items()
-            if label in ("FedAvg", "task arithmetic", "best client", "mean of probabilities")
-            and "fedfisher" not in part.key
-        }
-        for version in "12"
-    }
-    assert runs["1"] == runs["2"]

@@ -137,15 +137,12 @@ def test_a_radius_that_reaches_the_largest_is_told(linear, caplog):
     assert "client 3 with accuracy 0 reaches r_max, 8" in caplog.text
 
 
-def test_the_first_clients_accuracy_may_be_another(linear):
+def test_the_first_clients_accuracy_may_be_another_and_published_balls_weigh_distances(linear):
     one, two = (
         told(linear, CONVEX, epsilon=0.5, points=40, **more)
         for more in ({}, {"epsilon_first": 0.8})
     )
     assert two["radius"] < one["radius"]
-
-
-def test_published_balls_weigh_distances_by_the_centres(linear):
     plain, slip = (
         made(linear, CONVEX, epsilon=0.9, points=40, as_published=own) for own in (False, True)
     )
@@ -164,7 +161,9 @@ def calls_of(monkeypatch, where, *names):
     return calls
 
 
-def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
+def test_a_grid_of_two_accuracies_computes_each_space_once_and_settings_are_as_alone(
+    monkeypatch, linear
+):
     """Figure 6: 8 x 8 settings of two clients are 16 spaces, not 128."""
     searched = calls_of(monkeypatch, softmax_spaces.GoodEnough, "_searched")
     drawn = calls_of(monkeypatch, softmax_spaces.Softmax, "right_within")
@@ -173,9 +172,6 @@ def test_a_grid_of_two_clients_accuracies_computes_each_space_once(monkeypatch):
     assert len(list(each_of(problem(hidden=(), count=2), values))) == 64
     assert sorted(key for _, key in searched) == [(j, level) for j in (0, 1) for level in levels]
     assert len(drawn) == 2
-
-
-def test_settings_that_share_spaces_get_what_they_would_alone(linear):
     for setting, together, _ in each_of(linear, {"epsilon": [0.3, 0.8], "points": 20}):
         alone = made(linear, CONVEX, **setting.values)
         assert together.diagnostics == alone.diagnostics
@@ -215,14 +211,6 @@ def test_a_client_sends_its_model_and_its_radii_once(linear, space, numbers):
     weights = (FEATURES + 1) * CLASSES
     assert (sent.messages_up, sent.messages_down, sent.bytes_down) == (4, 0, 0)
     assert sent.bytes_up == 4 * (weights + numbers) * FLOAT_BYTES
-
-
-@pytest.mark.parametrize("item", [CONVEX, NEURAL], ids=lambda item: item.name)
-def test_a_client_without_validation_examples_is_a_sentence(item, linear, neural):
-    given = linear if item is CONVEX else neural
-    clients = replace(given.clients, data=replace(given.clients.data, validation=()))
-    with pytest.raises(FedreproError, match=r"validation_at: clients|validation"):
-        made(replace(given, info=replace(given.info, clients=clients)), item)
 
 
 @pytest.mark.parametrize("values", [{"clusters": 8}, {"merge": "tuples"}])

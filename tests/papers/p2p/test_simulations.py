@@ -283,7 +283,7 @@ def panels(**settings):
 STEPS = {"defaults": NOTHING, "drawing": PANELS, "methods": NODES}
 
 
-def test_nodes_of_one_run_are_shown_by_several_entries():
+def test_runs_of_a_simulation_are_shown_by_several_entries_and_need_no_data():
     exhibit, table = small(**STEPS), Table(())
     (run,) = exhibit.runs
     assert exhibit.points[0].scenario is None
@@ -294,9 +294,6 @@ def test_nodes_of_one_run_are_shown_by_several_entries():
     numbers = summarise(exhibit, {run: table.arrow()}).numbers
     final = numbers[numbers["round"].isna()].set_index("method")["by_trial"].to_dict()
     assert final == {"node 1": "0 10", "node 2": "1 11"}
-
-
-def test_its_files_lie_in_folders_of_their_own_and_need_no_data():
     plan = Plan(Config(), {"small": file_of(**STEPS)}, "tiny")
     (exhibit,) = plan.exhibits.values()
     (path,) = plan.metrics_files(exhibit)

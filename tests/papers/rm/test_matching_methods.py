@@ -15,13 +15,12 @@ from fedrepro.core.registry import components
 from fedrepro.core.rng import RngKey
 from fedrepro.methods.fedavg import sample_clients
 from fedrepro.networks.layers import Affine, Convolution2d, MaxPool, Relu
-from fedrepro.networks.network import Network, dense
+from fedrepro.networks.network import Network
 from fedrepro.networks.predict import network_of
 from fedrepro.papers.rm.methods.representation_matching import (
     RepresentationMatching,
     require_matchable,
 )
-from fedrepro.training.training_settings import Procedure, Settings
 
 NAMES = ("representation_matching", "adaptive_matching")
 GRID = {"lrs": (0.005, 0.01), "step_counts": (2, 4)}
@@ -84,11 +83,6 @@ def test_the_parameters_are_those_of_the_loss(given):
     assert {type(other).__name__ for other in others} == {"Proximal", "Entropy"}
 
 
-def test_a_step_on_all_examples_can_be_taken_in_pieces():
-    whole = Settings("sgd", 0.05, 0.0, None, 1, 0.1, 0.1, False)
-    Procedure(dense((4, 3, 2)), whole, [RepresentationMatching()]).require_pieces()
-
-
 @pytest.mark.parametrize(
     ("model", "shape", "layer"),
     [("char_lstm", (5,), "Embedding"), ("variational_mlp", (6,), "Variational")],
@@ -125,19 +119,10 @@ def planned(entry, **settings):
     return small(methods=[entry], sweep={"partition.clients": [2]}, **settings)
 
 
-@pytest.mark.parametrize(
-    ("entry", "sentence"),
-    [
-        ({"name": "fedavg", "fraction": 1.5}, "'fraction' must be at most 1, not 1.5"),
-        ({"name": "adaptive_fedavg", "lrs": [0.1]}, "'M': 'lrs' is an axis of a grid with the"),
-    ],
-)
-def test_what_parameters_alone_tell_is_refused_when_planned(entry, sentence):
-    with pytest.raises(FedreproError, match=sentence):
-        planned(entry)
-
-
-def test_rewards_need_examples_at_the_server():
+def test_what_parameters_tell_is_refused_when_planned_and_rewards_need_examples():
+    given = {"name": "adaptive_fedavg", "lrs": [0.1]}
+    with pytest.raises(FedreproError, match="'M': 'lrs' is an axis of a grid with the"):
+        planned(given)
     for at in ({"validation": 0}, {"validation_at": "clients"}):
         with pytest.raises(FedreproError, match=r"'M' reads the examples of 'server_validation'"):
             planned({"name": "adaptive_fedavg"}, partition={"name": "iid", **at})
