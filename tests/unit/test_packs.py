@@ -70,7 +70,7 @@ def test_pages_of_findings_are_those_of_papers_and_of_docs(tmp_path):
 
 
 # it names papers in sentences alone
-ALLOWED = {"workflow/test_without.py"}
+ALLOWED = {"workflow/test_own_file.py"}
 
 
 @pytest.mark.parametrize("paper", PAPERS)

@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,6 @@ import once
 import pytest
 import torch
 import yaml
-from cluster import kill
 from mirror import MIRROR, needs_mirror
 
 from fedrepro.cli import job_client, job_server
@@ -291,7 +291,8 @@ def kill_tree(root: int) -> None:
         level = [pid for pid, parent in parents.items() if parent in level]
         found += level
     for pid in found:
-        kill(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def made_anew(folder: Path) -> list[str]:
