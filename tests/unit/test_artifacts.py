@@ -80,7 +80,7 @@ READ = {
 }
 
 
-def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_leftovers_of_dead_processes_go(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"a": 1})
     with contextlib.suppress(RuntimeError), atomic(path) as temporary:
@@ -88,9 +88,6 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError
     assert read_json(path) == {"a": 1}
     assert os.listdir(tmp_path) == ["a.json"]
-
-
-def test_leftovers_of_a_killed_process_are_removed_but_not_those_of_a_live_one(tmp_path):
     dead = tmp_path / f".a.json.{2**22 + 1}.tmp"
     live = tmp_path / f".a.json.{os.getppid()}.tmp"
     dead.write_text("half")
@@ -187,7 +184,7 @@ def test_equal_values_have_equal_bytes_whatever_their_file_is_called(tmp_path, k
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_other_programs_read_states_and_local_models(tmp_path):
+def test_other_programs_read_what_is_written_and_a_compact_table_is_the_same(tmp_path):
     torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
     tensors = models(tmp_path / "m.parquet")
     frame = pd.read_parquet(tmp_path / "m.parquet")
@@ -199,9 +196,6 @@ def test_other_programs_read_states_and_local_models(tmp_path):
     found = load_state(tmp_path / "a.pt")
     assert torch.equal(found.pop("weights"), torch.arange(4.0))
     assert found == STATE
-
-
-def test_a_table_for_a_repository_is_the_same_in_fewer_bytes(tmp_path):
     rng = np.random.default_rng(0)
     table = {"trial": np.repeat(np.arange(20), 500), "value": rng.choice(rng.random(500), 10000)}
     found = {}
@@ -303,7 +297,7 @@ def test_a_file_that_lies_where_another_belongs_is_refused(tmp_path, kind):
     READ[kind](tmp_path / "copy")  # outside of any tree it may be called anything
 
 
-def test_a_table_of_another_kind_or_schema_is_a_sentence(tmp_path):
+def test_tables_of_another_kind_are_refused_and_those_of_before_checksums_are_read(tmp_path):
     path = tmp_path / "t.parquet"
     metrics(path)
     with pytest.raises(FedreproError, match="holds metrics, but timings was expected"):
@@ -317,9 +311,6 @@ def test_a_table_of_another_kind_or_schema_is_a_sentence(tmp_path):
     pq.write_table(pa.table({"x": [1]}), path)
     with pytest.raises(FedreproError, match="holds a table of other software"):
         read_table(path, "metrics")
-
-
-def test_files_of_before_checksums_and_json_of_others_are_read(tmp_path):
     old = {"fedrepro.kind": "metrics", "fedrepro.schema": "1", "fedrepro.provenance": '{"seed": 7}'}
     pq.write_table(pa.table({"x": [1, 2]}).replace_schema_metadata(old), tmp_path / "t.parquet")
     table = read_table(tmp_path / "t.parquet", "metrics")

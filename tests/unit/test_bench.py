@@ -143,7 +143,7 @@ def test_checksums_small(tmp_path):
     assert all(0 < share < 1 for share in found["shares"].values())
 
 
-def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
+def test_peers_that_are_missing_are_named_and_the_population_can_be_planned(tmp_path, monkeypatch):
     import peer
 
     from fedrepro.core.errors import FedreproError
@@ -151,9 +151,6 @@ def test_peers_that_are_not_installed_are_named(tmp_path, monkeypatch):
     monkeypatch.setattr(peer, "PYTHON", harness.ROOT / "absent" / "python")
     with pytest.raises(FedreproError, match="make bench-peers"):
         peer.Peer("pfl_rounds.py", tmp_path / "p.npz", tmp_path / "log")
-
-
-def test_the_exhibit_of_the_population_can_be_planned(tmp_path):
     import population
     import yaml
 

@@ -116,7 +116,7 @@ def test_the_leaderboards_of_the_record_come_out_again(version: str, tmp_path: P
         assert path.read_text() == (place / "arena" / path.name).read_text()
 
 
-def test_methods_stand_in_groups(usual) -> None:
+def test_methods_stand_in_groups_of_which_home_names_the_first_of_each_class(usual) -> None:
     _, rows = usual
     good, average, votes = (rows[label] for label in ("good", "average", "votes"))
     assert [one.standing.group for one in (good, rows["alike"], average, votes)] == [1, 1, 2, 1]
@@ -125,9 +125,6 @@ def test_methods_stand_in_groups(usual) -> None:
         assert rows[bound].unranked_reason == "a bound, which has no rank"
     assert (good.standing.verdict, average.standing.verdict) == ("better", "worse")
     assert (good.ahead, average.ahead, good.drawn) == (3, 0, "scenarios and trials")
-
-
-def test_the_home_page_names_the_first_group_of_each_class(usual) -> None:
     table = read_csv(csv_text(table_of(*usual)))
     shown = BoardView(ABOUT | {"missing": ["1-b"]}, table, pd.DataFrame())
     told = answer(shown)
@@ -137,7 +134,7 @@ def test_the_home_page_names_the_first_group_of_each_class(usual) -> None:
     assert answer(BoardView(shown.about, table.assign(group=np.nan), pd.DataFrame())) == {}
 
 
-def test_a_run_that_failed_is_a_row_that_says_so() -> None:
+def test_failed_runs_and_missing_scenarios_give_no_rank_and_near_bounds_no_score() -> None:
     broken = Part(CASES)
     at = (broken.numbers["method"] == "alike") & (broken.numbers["metric"] == "accuracy")
     broken.numbers.loc[at, "by_trial"] = "0.8 nan 0.8"
@@ -147,9 +144,6 @@ def test_a_run_that_failed_is_a_row_that_says_so() -> None:
     assert table.loc["alike", "failed"] == 3
     assert table.loc["alike", ["group", "Digits, even, 4 clients"]].isna().all()
     assert "alike" not in rows["good"].standing.not_significantly_different
-
-
-def test_methods_that_lack_a_scenario_have_no_rank_and_scenarios_without_bounds_no_score() -> None:
     cases = CASES | {"fourth": {k: v for k, v in LEVELS.items() if k != "alike"}}
     _, rows = made(Part(cases))
     assert rows["alike"].unranked_reason == "run in 3 of 4 scenarios"

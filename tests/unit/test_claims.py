@@ -111,7 +111,7 @@ def test_what_methods_share_in_a_trial_cancels(given, shapes):
     assert (found.low, found.high) == pytest.approx((0, 0), abs=1e-9)
 
 
-def test_fewer_trials_are_compared_over_those_and_a_ratio_carries_the_errors_of_both():
+def test_fewer_trials_ratios_and_what_cannot_be_negative_have_their_intervals():
     numbers = clients(A={5: [0.7, 0.9]}, B={5: [0.8, 0.82, 0.97, 0.99]})
     (found,) = check(**BEATS, above=0).statements("x", numbers)
     assert (found.interval(0.95).value, found.trials) == (pytest.approx(0.8 - 0.81), 2)
@@ -120,9 +120,6 @@ def test_fewer_trials_are_compared_over_those_and_a_ratio_carries_the_errors_of_
     assert found.high - 1 == pytest.approx(WIDTH / 0.9)
     (certain,) = intervals(check(form="ratio", to="A", at_most=2), pair(0.0))
     assert (certain.low, certain.high) == pytest.approx((1, 1))
-
-
-def test_what_cannot_be_negative_has_no_negative_end():
     numbers = {"x": table(({"clients": 2}, "A", 0.902, "up"), ({"clients": 5}, "A", 0.9, "turn"))}
     (spread,) = intervals(check(form="spread", over=["clients"], above=0), numbers)
     change = {"form": "change", "along": "clients", "above": 0}

@@ -250,7 +250,7 @@ def test_exhibits_of_a_paper_are_printed_as_a_file_to_change(monkeypatch, tmp_pa
     assert "unknown paper 'pfmn': did you mean 'pfnm'" in capsys.readouterr().err
 
 
-def test_what_cannot_be_printed_is_written_out_and_a_long_value_is_cut():
+def test_long_values_are_cut_and_an_unknown_name_gets_the_nearest_one():
     assert printable("plain — text") == "plain — text"
     assert printable("a\nb\x00c\x1b") == "a\\nb\\x00c\\x1b"
     assert str(FedreproError("one\ntwo")) == "one\\ntwo"
@@ -260,9 +260,6 @@ def test_what_cannot_be_printed_is_written_out_and_a_long_value_is_cut():
     assert shown(longest) == f"'{longest}'"
     assert shown(longest + "x") == f"'{longest}x…"
     assert shown([1]) == "[1]"
-
-
-def test_an_unknown_name_gets_the_nearest_one_and_others_up_to_a_number():
     said = str(unknown("method", "averag", ["pfnm", "average"], "a file"))
     assert said == (
         "unknown method 'averag' in a file: did you mean 'average'? known are average, pfnm"
@@ -282,7 +279,7 @@ def test_a_disk_that_takes_nothing_is_said_with_the_file_where_it_is_known(numbe
     assert f"cannot write {path or 'a file'}" in str(sentence_for(error))
 
 
-def test_other_errors_are_of_a_file_of_memory_or_left_to_the_handler_of_faults():
+def test_other_errors_are_of_a_file_of_memory_or_faults_of_the_innermost_frame():
     said = sentence_for(OSError(errno.EACCES, "Permission denied", "here/file"))
     assert str(said) == "here/file cannot be used (permission denied); fix that and start again"
     for error in (OSError("without a number"), OSError(errno.EINTR, "interrupted")):
@@ -295,8 +292,6 @@ def test_other_errors_are_of_a_file_of_memory_or_left_to_the_handler_of_faults()
         told = f"there is not enough memory ({str(error) or 'none is left'}): choose"
         assert str(sentence_for(error)).startswith(told)
 
-
-def test_a_fault_says_where_it_arose_in_the_innermost_frame():
     def inner():
         raise KeyError("a  name")
 

@@ -197,7 +197,7 @@ def test_a_broken_promise_is_found_out(found, text, told):
     assert any(re.search(told, why) for why in whys), whys
 
 
-def test_it_says_what_a_method_sees_sends_and_costs(found, capsys, tmp_path):
+def test_it_says_what_methods_of_any_kind_see_send_and_cost(found, capsys, tmp_path):
     assert main(["check-method", "regmean"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for words in ("numbers that clients compute", "asks for", "second moments of layer inputs",
@@ -209,9 +209,6 @@ def test_it_says_what_a_method_sees_sends_and_costs(found, capsys, tmp_path):
     said = capsys.readouterr().out
     assert "FAILS" in said
     assert "median: fails 3 of 4 checks" in said
-
-
-def test_methods_of_other_kinds_are_measured_too():
     several = check_method(components("method")["best_client"])
     assert several.passes
     assert 0 < several.numbers["accuracy"] < 1

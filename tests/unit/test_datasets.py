@@ -424,7 +424,9 @@ def test_a_row_is_typed_and_one_that_makes_no_sense_is_named(tmp_path, column, t
         table_of(tmp_path / "t.csv", **{column: text})
 
 
-def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
+def test_an_absent_table_is_said_and_a_file_gets_as_large_as_any_of_its_forms(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     fewer = ",".join(c for c in COLUMNS if c not in ("urls", "bytes")) + "\n"
     absent = r"config/datasets.csv cannot be read .*`fedrepro start FOLDER`"
@@ -436,9 +438,6 @@ def test_an_absent_or_incomplete_table_is_said(tmp_path, monkeypatch):
         Path("t.csv").write_bytes(content)
         with pytest.raises(FedreproError, match=sentence):
             read_dataset_table(Path(path))
-
-
-def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
     (row,) = read_dataset_table(TABLE)[:1]
     for limits in ((100, 90, None), (90, 100, None)):
         rows = tuple(replace(row, unpacked=most) for most in limits)
@@ -452,7 +451,7 @@ def test_a_file_may_get_as_large_as_any_of_its_forms(monkeypatch):
             forms(*names)
 
 
-def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
+def test_shapes_and_speeches_are_the_same_in_all_runs_and_unlike_each_other():
     first, again = (arrays_of("shapes+test~50+train~200") for _ in range(2))
     more = arrays_of("shapes+test~50+train~300")
     assert np.array_equal(first.x["train"], again.x["train"])
@@ -465,9 +464,6 @@ def test_shapes_are_the_same_in_all_runs_and_of_all_classes_alike():
         assert colours.shape[1] == 2
         assert np.ptp(colours, axis=1).max() >= 0.3 * 255 - 1
     assert not np.array_equal(arrays.x["train"], arrays.x["test"])
-
-
-def test_speeches_are_the_same_in_all_runs_and_roles_differ():
     arrays, again = arrays_of("speeches"), arrays_of("speeches")
     x, y, roles = arrays.x["train"], arrays.y["train"], arrays.group("train")
     assert np.array_equal(x, again.x["train"])

@@ -64,23 +64,20 @@ def test_jobs_claim_different_gpus_and_a_killed_one_gives_its_own_back(tmp_path)
             job.wait()
 
 
-def test_a_job_that_asks_twice_keeps_its_gpu_which_is_known_by_the_schedulers_name(
-    tmp_path, monkeypatch
+def test_a_job_keeps_its_gpu_and_some_share_one_where_that_is_asked_for(
+    tmp_path, monkeypatch, unclaimed
 ):
-    assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
-    assert visible(2) == ["GPU-7", "GPU-9"]
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert visible(2) == ["0", "1"]
-
-
-def test_some_jobs_share_a_gpu_where_that_is_asked_for(tmp_path, monkeypatch, unclaimed):
     found = []
     monkeypatch.setenv("FEDREPRO_GPU_JOBS", "2")
     for _ in range(4):
         unclaimed()
         found.append(claim(["a", "b"], tmp_path))
     assert found == [0, 1, 0, 1]
+    assert claim(["x", "y"], tmp_path) == claim(["x", "y"], tmp_path) == 0
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-7,GPU-9")
+    assert visible(2) == ["GPU-7", "GPU-9"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert visible(2) == ["0", "1"]
 
 
 @pytest.mark.parametrize("words", ["0", "two", "-1"])

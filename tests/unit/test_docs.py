@@ -36,12 +36,21 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/data.md").read_text()
 
 
-def test_the_example_of_a_million_clients_can_be_planned() -> None:
+def test_the_example_of_a_million_clients_and_every_data_set_have_their_place() -> None:
     (code,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.S)
     (target,) = re.findall(r"reports/quick/(\S+)\.svg", code)
     file = ExhibitFile.model_validate(yaml.safe_load(code))
     exhibit = Plan(Config(), {file.paper: file}, "quick").exhibit(target)
     assert {run.scenario.clients for run in exhibit.runs} == {10**6}
+    table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
+    assert sorted(table) == sorted(components("dataset"))
+    for name, item in components("dataset").items():
+        assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
+        assert item.meta["licence"] in PAGE
+        assert (ROOT / "docs" / "figures" / f"data-{name}.svg").exists()
+        assert f"(figures/data-{name}.svg)" in PAGE
+    assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))
+    assert {token.partition("+")[0] for token, _, _ in COUNTED} == set(components("model"))
 
 
 ROWS = [f"{i / 7},{'rose' if i % 3 else 'lily'},{i % 5}" for i in range(90)]
@@ -97,17 +106,6 @@ def test_a_csv_of_ones_own_needs_nothing_in_the_package(tmp_path: Path) -> None:
     assert "my_flowers: train 60, validation 10, test 20" in done.stderr
 
 
-def test_every_data_set_and_extractor_has_its_place() -> None:
-    table = re.findall(r"^\| `(\w+)` \|", PAGE, re.M)
-    assert sorted(table) == sorted(components("dataset"))
-    for name, item in components("dataset").items():
-        assert re.search(rf"^### .*\b{name}\b", PAGE, re.M), name
-        assert item.meta["licence"] in PAGE
-        assert (ROOT / "docs" / "figures" / f"data-{name}.svg").exists()
-        assert f"(figures/data-{name}.svg)" in PAGE
-    assert all(f"`{name}`" in PAGE or name == "pixels" for name in components("feature"))
-
-
 @pytest.mark.parametrize("scale", ["quick", "tiny"])
 def test_small_scales_download_nothing(scale: str) -> None:
     """As docs/using.md says of them, whatever exhibits are drawn."""
@@ -138,15 +136,12 @@ def test_its_exhibits_can_be_planned(scale):
     assert table_names(FILES)["paper/mine"] == ["table-1"]
 
 
-def test_its_printed_values_belong_to_cells_or_say_why_not(tmp_path):
+def test_printed_values_of_the_example_belong_to_cells_and_tuned_methods_can_be_planned(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text(PRINTED)
     values = read_published(path)
     assert [value.tolerance for value in values] == [None, pytest.approx(0.0124), None]
     require_cells([Plan(Config(), FILES, "paper").exhibit("mine/table-1")], values)
-
-
-def test_its_tuned_methods_can_be_planned():
     entries = yaml.safe_load(
         "\n".join(re.findall(r"^    (- \{name: .*tune.*\})$", EXHIBIT_PAGE, re.M))
     )
@@ -167,10 +162,6 @@ SHAPES = {
     "spectrograms": (32, 32),
     "32×32 images": (3, 32, 32),
 }
-
-
-def test_every_model_has_its_row():
-    assert {token.partition("+")[0] for token, _, _ in COUNTED} == set(components("model"))
 
 
 @pytest.mark.parametrize(("token", "count", "data"), COUNTED)
@@ -280,7 +271,14 @@ def test_all_prepares_what_it_can_and_says_what_is_missing(workplace, capsys):
     assert not list(workplace.rglob("*.tmp"))
 
 
-def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, capsys):
+def test_damaged_sets_are_named_mistakes_are_sentences_and_the_others_are_listed(workplace, capsys):
+    for words, sentence in (
+        ([], "name one or more data sets, or give --all"),
+        (["digits", "--all"], "name one or more data sets, or give --all"),
+        (["mnist+features~lite1"], "did you mean 'lite0'"),
+    ):
+        assert main(["data", "fetch", *words]) == 2
+        assert sentence in capsys.readouterr().err
     assert main(["data", "fetch", "digits", "p2p_nodes"]) == 0
     path = next((workplace / "results").rglob("digits-*/test_x.npy"))
     path.write_bytes(b"")
@@ -289,13 +287,3 @@ def test_a_damaged_prepared_set_is_named_and_the_others_are_listed(workplace, ca
     said = capsys.readouterr().out
     assert f"{path.parent.name}/test_x.npy cannot be read" in said
     assert "regression of 2" in said
-
-
-def test_a_mistake_is_one_sentence(workplace, capsys):
-    for words, sentence in (
-        ([], "name one or more data sets, or give --all"),
-        (["digits", "--all"], "name one or more data sets, or give --all"),
-        (["mnist+features~lite1"], "did you mean 'lite0'"),
-    ):
-        assert main(["data", "fetch", *words]) == 2
-        assert sentence in capsys.readouterr().err

@@ -66,7 +66,7 @@ def test_every_drawn_number_is_in_the_csv(name):
     assert lines or meshes
 
 
-def test_sizes_are_the_csvs_and_shares_of_the_stack():
+def test_sizes_and_shares_are_the_csvs_and_against_rounds_each_measured_one():
     found, means = drawn("s-figure-2a")
     units, share = (axes.lines for axes in found.axes)
     assert {float(y) for line in units for y in line.get_ydata()} <= means
@@ -74,9 +74,6 @@ def test_sizes_are_the_csvs_and_shares_of_the_stack():
     for line, part in zip(units, share, strict=True):
         assert list(part.get_ydata()) == pytest.approx(line.get_ydata() / units[-1].get_ydata())
     assert set(share[-1].get_ydata()) == {1.0}
-
-
-def test_a_figure_against_rounds_has_every_measured_round_and_level_lines():
     exhibit, numbers = numbers_of("s-figure-3a")
     found = round_lines(exhibit, numbers)
     assert found["D-SGD, messages averaged"].x == [1.0, 2.0, 3.0]
@@ -142,16 +139,13 @@ def test_sizes_that_were_asked_for_are_ticks_and_gaps(factor):
     assert {(False, True, False, False), (False,) * 4} <= gaps
 
 
-def test_panels_of_a_row_have_one_scale():
+def test_panels_of_a_row_have_one_scale_and_what_lies_close_is_named_once():
     values = but(accuracy=lambda token, clients, trial: 0.75 + 0.03 * clients + 0.001 * trial)
     rows: dict[float, list[tuple[float, float]]] = {}
     for panel in figure_of("equal-size", values).axes:
         rows.setdefault(round(panel.get_position().y0, 4), []).append(panel.get_ylim())
     assert len(rows) == len(cases(numbers_of("equal-size")[1]))
     assert all(len(limits) > len(set(limits)) == 1 for limits in rows.values())
-
-
-def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_the_edge():
     sizes = {"pfnm+sigma2~10": 20.0, "pfnm+sigma2~5": 21.0, "pfnm+sigma2~2": 90.0}
     values = but(
         hidden_units=lambda token, *_: sizes.get(token, 200.0),
@@ -162,7 +156,7 @@ def test_settings_that_lie_close_are_named_once_and_what_is_cut_off_is_named_at_
     assert [text.get_text() for text in texts] == wanted
 
 
-def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
+def test_a_table_has_shown_settings_as_text_and_heads_of_data_and_what_varies():
     table = written("erratum-options")
     assert table.corner == ("Method", "popularity", "class weights", "count cap")
     heads = [row.heads for row in table.rows]
@@ -172,9 +166,6 @@ def test_a_table_has_a_row_for_each_shown_setting_with_its_values_as_text():
         (case, j) for case in ("homogeneous", "heterogeneous") for j in ("J = 2", "J = 4")
     )
     assert not Path("reports/tiny/pfnm/erratum-options.svg").exists()
-
-
-def test_the_head_of_a_column_has_its_data_and_what_varies():
     table = written("deep-sigma2")
     cases = ("Digits (8×8), heterogeneous", "Coloured shapes, heterogeneous")
     assert table.heads == tuple((case,) for case in cases)

@@ -50,7 +50,7 @@ def downpour(**entry):
     return [{"name": "downpour_sgd", "label": "D", "choose": "server", **entry}]
 
 
-def test_settings_may_be_listed_one_by_one_and_a_one_shot_method_has_them_in_one_job():
+def test_settings_may_be_listed_one_by_one_and_a_case_may_show_one_of_them():
     exhibit = small(methods=downpour(settings=PAIRS), sweep=ONE_POINT)
     (measure,) = exhibit.measures
     assert [{key: s[key] for key in PAIRS[0]} for s in measure.settings] == PAIRS
@@ -62,9 +62,6 @@ def test_settings_may_be_listed_one_by_one_and_a_one_shot_method_has_them_in_one
     assert run.method.token == "pfnm+gamma0~1@50+sigma2~0.1@1+paired~2"
     tokens = [setting.token for setting in run.method.expand()]
     assert tokens == ["pfnm+sigma2~0.1", "pfnm+gamma0~50"]
-
-
-def test_a_case_may_have_one_setting_of_what_is_shown():
     entry = {"name": "fedavg", "label": "F", "show": ["fraction"], "choose": "server"}
     usual = [{"fraction": 0.1, "rounds": 3}, {"fraction": 0.2, "rounds": 4}]
     alone = [{**entry, "settings": [{"fraction": 0.5, "rounds": 9}]}]

@@ -64,7 +64,7 @@ def test_centred_and_standard_pixels_are_images_still_with_the_published_numbers
         represent(grey, "standard.of-cifar10")
 
 
-def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
+def test_the_convnet_learns_the_same_twice_and_does_not_see_the_test_images():
     found = represent(pictures(), "convnet.epochs-3")
     # 32 -> 30 -> 15 -> 13 -> 6 -> 4 -> 2, with 128 filters
     assert (found.kind, found.scale, found.shape) == ("features", 1.0, (128 * 2 * 2,))
@@ -73,15 +73,7 @@ def test_the_convnet_learns_and_is_cut_before_its_dense_layers():
         assert np.array_equal(found.y[split], pictures().y[split])
     assert nearest_mean_accuracy(dict(found.x), dict(found.y)) == 1
     assert "convnet;v2;" in found.notes[-1]
-
-
-@cache
-def learnt():
-    return represent(pictures(), "convnet.epochs-1")
-
-
-def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():
-    """Whatever state the generator of others is in, and it leaves that alone."""
+    # Whatever state the generator of others is in, and it leaves that alone.
     first, images = learnt(), pictures()
     images.x["test"][:] = 0
     torch.manual_seed(5)
@@ -90,6 +82,11 @@ def test_the_convnet_is_the_same_twice_and_does_not_see_the_test_images():
     assert torch.equal(before, torch.random.get_rng_state())
     assert np.array_equal(first.x["train"], second.x["train"])
     assert not np.array_equal(first.x["test"], second.x["test"])
+
+
+@cache
+def learnt():
+    return represent(pictures(), "convnet.epochs-1")
 
 
 class Lite:

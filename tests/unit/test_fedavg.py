@@ -93,7 +93,7 @@ def test_one_client_and_one_epoch_is_plain_descent_also_with_the_entropy_of_rms_
     assert equals_descent(extra, entropy=0.7, least_entropy=1.0)
 
 
-def test_fedsgd_is_a_gradient_step_on_all_data(given):
+def test_fedsgd_is_a_gradient_step_on_all_data_and_no_momentum_is_fedavg(given):
     """All clients, one epoch of one step on all of a client's examples."""
     start, found, examples, _ = exactly(given, fraction=1.0, batch_size=None)
     leaves = {k: torch.from_numpy(v[0]).requires_grad_() for k, v in start.items()}
@@ -102,10 +102,7 @@ def test_fedsgd_is_a_gradient_step_on_all_data(given):
     torch.nn.functional.cross_entropy(logits, torch.from_numpy(given.labels[held])).backward()
     for k, v in leaves.items():
         assert np.abs(found[k][0] - (v - 0.5 * v.grad).detach().numpy()).max() < 1e-10
-
-
-def test_no_momentum_and_a_whole_step_is_fedavg_to_the_byte(given):
-    """Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round."""
+    # Literally sum_k (n_k / n) w_k; and momentum that is as good as none, round after round.
     start, found, clients = after_a_round(given, fraction=1.0, server_momentum=0.0, server_lr=1.0)
     mean = clients.average(start, RngKey(0).at(round=0), shares(given).tolist(), epochs=1).tensors
     plain, least = (
@@ -180,7 +177,7 @@ def test_so_many_clients_are_drawn_anew_in_every_round(clients, fraction, done):
     assert 0 <= chosen.min() <= chosen.max() < clients
 
 
-def test_a_client_that_diverges_is_as_if_it_had_not_been_drawn(given):
+def test_a_client_that_diverges_is_as_if_not_drawn_and_momentum_is_as_many_steps(given):
     start, found, clients = after_a_round(unwell(given, given.rows[1]), fraction=1.0)
     assert clients.ledger.rejected == 1
     held = given.info.example_counts[[0, 2, 3]]
@@ -189,6 +186,12 @@ def test_a_client_that_diverges_is_as_if_it_had_not_been_drawn(given):
     # nobody left leaves the weights as they were
     start, found, _ = after_a_round(unwell(given), fraction=1.0)
     assert all(np.array_equal(v, found[k]) for k, v in start.items())
+    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
+        speed, place = 0.0, 0.0
+        for _ in range(steps):
+            speed = momentum * speed + 1.0
+            place += speed
+        assert effective_steps(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
 
 
 LR = 0.05
@@ -210,15 +213,6 @@ def after(drift, name, rounds=1, **values):
     """The states before and after each round."""
     made = METHODS[name].fn(rounds=rounds, **values)
     return states(made, drift.clients, drift.info)
-
-
-def test_momentum_carries_a_step_as_far_as_so_many_without():
-    for steps, momentum in ((1, 0.9), (7, 0.9), (20, 0.5), (5, 0.0)):
-        speed, place = 0.0, 0.0
-        for _ in range(steps):
-            speed = momentum * speed + 1.0
-            place += speed
-        assert effective_steps(np.array([steps]), momentum)[0] == pytest.approx(place, rel=1e-12)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -283,17 +277,14 @@ def test_scaffold_corrects_every_step_and_clients_that_are_not_drawn_keep_nothin
         assert len(state["kept"]) == 1
 
 
-def test_feddyn_overshoots_in_its_first_round(drift):
+def test_feddyn_overshoots_in_its_first_round_and_keeps_what_its_pull_left_over(drift):
     """Twice the mean of the clients less the start; what predicts may be their mean."""
     made = METHODS["feddyn"].fn(rounds=1, fraction=1.0, alpha=0.1, predicts="clients")
     before, first = states(made, drift.clients, drift.info)
     for k, mean in made.model(first, asked_by(made, drift.clients)).tensors.items():
         twice = 2 * mean - before["weights"][k]
         assert np.allclose(first["weights"][k], twice, atol=1e-5)
-
-
-def test_feddyn_keeps_what_its_pull_left_over(drift):
-    """h_j = -alpha (y_j - x) after the first round, whose y_j is that of FedProx's loss."""
+    # h_j = -alpha (y_j - x) after the first round, whose y_j is that of FedProx's loss.
     before, first = after(drift, "feddyn", fraction=1.0, alpha=0.5)
     mean = after(drift, "fedavg", fraction=0.25, proximal=0.5)[-1]["weights"]
     (member,) = after(drift, "feddyn", fraction=0.25, alpha=0.5)[-1]["kept"]

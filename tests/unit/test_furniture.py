@@ -46,7 +46,7 @@ def test_make_without_a_word_is_the_quick_scale_in_as_many_jobs_as_it_was_given_
     assert said == make(*one, "quick").stdout
 
 
-def test_every_package_is_pinned_to_one_version_and_no_address():
+def test_packages_are_pinned_to_one_version_and_are_all_that_the_project_asks_for():
     for requirement in PINNED:
         assert re.fullmatch(r"==[0-9][0-9a-z.]*", str(requirement.specifier)), requirement
         assert requirement.url is None
@@ -54,9 +54,6 @@ def test_every_package_is_pinned_to_one_version_and_no_address():
     assert len(set(names)) == len(names)
     # no options, such as another index
     assert not [line for line in LINES if "://" in line or line.strip().startswith("-")]
-
-
-def test_the_pins_hold_all_that_the_project_asks_for():
     versions = {canonicalize_name(r.name): next(iter(r.specifier)).version for r in PINNED}
     named = {extra for line in OF_EXTRAS if line.name == "fedrepro" for extra in line.extras}
     assert set(OPTIONAL) - named == {"all", "dev", "lite0"}
@@ -66,9 +63,6 @@ def test_the_pins_hold_all_that_the_project_asks_for():
         if (name := canonicalize_name(requirement.name)) != "fedrepro":
             assert name in versions, "the head of envs/requirements.txt says how to add it"
             assert requirement.specifier.contains(versions[name], prereleases=True), name
-
-
-def test_cuda_packages_are_for_linux_only_and_no_pin_depends_on_the_python_version():
     linux = {"sys_platform": "linux", "platform_machine": "x86_64"}
     for start in ("nvidia-", "cuda-", "triton"):
         markers = [r.marker for r in PINNED if r.name.startswith(start)]
@@ -128,14 +122,20 @@ def test_profiles_name_files_that_exist_and_settings_of_the_project(name):
         read_config(yaml.safe_load((ROOT / f"profiles/{name}/config.yaml").read_text()))
 
 
-def test_the_citation_has_the_version_of_the_package():
+def test_the_citation_has_the_version_and_every_supported_python_is_checked():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     wanted = ("fedrepro", __version__, PROJECT["project"]["license"])
     assert tuple(citation[key] for key in ("title", "version", "license")) == wanted
     assert [r["abbreviation"] for r in citation["references"]] == list(PAPERS)
+    workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8"))
+    assert set(workflow[True]) == {"push", "pull_request"}  # YAML takes `on` for true
+    job = workflow["jobs"]["checks"]
+    low, high = map(int, re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"]))
+    assert job["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(low, high)]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
 
 
-def test_no_process_takes_files_of_its_folder_for_libraries():
+def test_files_are_utf_8_and_no_process_takes_those_of_its_folder_for_libraries():
     """With -P a `queue.py` of a run's folder is no library; -m alone puts that folder first."""
     files = [ROOT / "Makefile", *(p for f in ("src", "tools") for p in (ROOT / f).rglob("*.py"))]
     started = re.compile(r'(?:sys\.executable, "|(?:python|\(PYTHON\)) )(-[mcPI])\b')
@@ -144,15 +144,6 @@ def test_no_process_takes_files_of_its_folder_for_libraries():
     assert len(flags) > 10
     assert not [at for at in flags if at[0] == "-m" and at[1] != "__main__.py"]
     assert not [at for at in flags if at[0] == "-c" and at[1] != "Makefile"]
-
-
-# calls that open a file for text, and what they say if they are of bytes or the terminal's
-OPENING = re.compile(r"(?:open|os\.fdopen|.*\.(?:read|write)_text)$")
-MODE = re.compile(r"'[rwaxt+]{1,3}'")
-RIGHT = re.compile(r"encoding=|'utf-8'|'[rwax+]*b[rwax+]*'|^\([12]\b")
-
-
-def test_files_are_utf_8_whatever_the_locale():
     found = []
     for path in (p for f in ("src", "tools", "benchmarks") for p in (ROOT / f).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -164,13 +155,10 @@ def test_files_are_utf_8_whatever_the_locale():
     assert found == []
 
 
-def test_every_change_is_checked_on_each_python_that_is_supported():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/checks.yml").read_text(encoding="utf-8"))
-    assert set(workflow[True]) == {"push", "pull_request"}  # YAML takes `on` for true
-    job = workflow["jobs"]["checks"]
-    low, high = map(int, re.findall(r"3\.(\d+)", PROJECT["project"]["requires-python"]))
-    assert job["strategy"]["matrix"]["python"] == [f"3.{n}" for n in range(low, high)]
-    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+# calls that open a file for text, and what they say if they are of bytes or the terminal's
+OPENING = re.compile(r"(?:open|os\.fdopen|.*\.(?:read|write)_text)$")
+MODE = re.compile(r"'[rwaxt+]{1,3}'")
+RIGHT = re.compile(r"encoding=|'utf-8'|'[rwax+]*b[rwax+]*'|^\([12]\b")
 
 
 HIDING = """

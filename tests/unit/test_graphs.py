@@ -97,7 +97,7 @@ def test_the_mixing_sum_of_many_nodes_is_that_of_all_rows(kind, most):
     assert mixing_sum(weights) == pytest.approx(total.max(), rel=1e-9)
 
 
-def test_a_complete_graph_is_mixed_at_once_and_a_long_ring_as_diffusion_on_a_circle():
+def test_complete_graphs_long_rings_and_biased_walks_mix_as_is_known():
     """The modulus is 1/3 + 2/3 cos(2 pi / N), and time goes with the square of the length."""
     weights = made("complete", 16)
     assert np.allclose(weights, 1 / 16)
@@ -107,10 +107,7 @@ def test_a_complete_graph_is_mixed_at_once_and_a_long_ring_as_diffusion_on_a_cir
     assert np.allclose(stationary(weights), 1 / 64, atol=1e-13)
     ratio = mixing_sum(made("ring", 200)) / mixing_sum(made("ring", 100))
     assert ratio == pytest.approx(4, rel=1e-3)
-
-
-def test_mixing_takes_longer_than_the_usual_bound_on_a_biased_walk():
-    """N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below."""
+    # N = 64, .9 / .1: S_W is 153, and 4 log N / (1 - modulus) far below.
     weights = np.diag(np.full(63, 0.1), -1) + np.diag(np.full(63, 0.9), 1)
     weights[0, 0], weights[63, 63] = 0.1, 0.9
     assert mixing_sum(weights) == pytest.approx(153, abs=0.5)

@@ -273,7 +273,9 @@ def test_a_shell_step_that_outlives_its_killed_shell_keeps_the_lock(tmp_path: Pa
     pytest.fail("the lock was not freed when the last step ended")
 
 
-def test_what_cannot_be_run_or_locked_is_named(tmp_path: Path) -> None:
+def test_what_cannot_be_run_or_locked_is_named_and_a_wrong_call_shows_the_usage(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "file").write_text("where the folder of the lock should be")
     for folder, command, status, words in (
         (tmp_path, "no-such-command", 127, "cannot run no-such-command: "),
@@ -282,9 +284,6 @@ def test_what_cannot_be_run_or_locked_is_named(tmp_path: Path) -> None:
         done = run(folder, command)
         assert done.returncode == status
         assert re.fullmatch(rf"fedrepro: {words}.*\n", done.stderr)
-
-
-def test_a_wrong_call_shows_the_usage(tmp_path: Path) -> None:
     for words in ([], ["lock"], ["lock", "--"], ["lock", "command"]):
         call = [sys.executable, str(LOCKED), *words]
         done = subprocess.run(call, capture_output=True, text=True, cwd=tmp_path)

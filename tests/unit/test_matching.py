@@ -91,14 +91,11 @@ def test_rewards_are_those_of_equation_9(seed, units, atoms, dims, variance, pri
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * scale)
 
 
-def test_a_client_without_examples_of_a_class_says_nothing_about_its_weights():
+def test_new_atoms_are_exchangeable_and_absent_classes_say_nothing():
     atoms = Gaussians(np.zeros(1), np.ones(1), np.array([[3.0, -1.0]]), np.array([[2.0, 0.5]]))
     blind = Gaussians(np.zeros(1), np.ones(1), np.zeros((1, 2)), np.zeros((1, 2)))
     assert gain(blind, atoms, np.zeros((1, 1)))[0, 0] == 0.0
-
-
-def test_the_columns_of_new_atoms_are_exchangeable():
-    """They differ by their price alone: whoever joins an atom does so however they are ordered."""
+    # They differ by their price alone: whoever joins an atom does so however they are ordered.
     rng = np.random.default_rng(1)
     for _ in range(50):
         gains, fresh = rng.normal(size=(6, 4)), rng.normal(size=6)

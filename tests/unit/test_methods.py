@@ -56,7 +56,7 @@ def right_of(model, given, networks=slice(None)):
     return correct(replace(model, tensors=own, weights=None), as_split(given))[:, 0]
 
 
-def test_a_vote_is_won_by_the_class_of_most_clients_and_says_so_in_its_file(given):
+def test_a_vote_is_won_by_the_class_of_most_clients_and_ties_fall_at_random(given):
     made = call("voting_ensemble", given)
     alone = right_of(replace(made, ties=None), given, [0])
     assert np.array_equal(right_of(made, given, [0, 0, 3]), alone)
@@ -64,10 +64,7 @@ def test_a_vote_is_won_by_the_class_of_most_clients_and_says_so_in_its_file(give
     assert right_of(made, given).mean() > 0.5
     assert as_state(call("voting_ensemble", given), CLASSES)["vote"] is True
     assert "vote" not in as_state(call("uniform_ensemble", given), CLASSES)
-
-
-def test_ties_fall_at_random_by_the_place_of_the_trial(given):
-    """Two clients that never agree: an example is right half of the time if one of them is."""
+    # Two clients that never agree: an example is right half of the time if one of them is.
     tensors = {k: np.zeros_like(v[:2]) for k, v in given.models.tensors.items()}
     tensors["bias1"][0, 0] = tensors["bias1"][1, 1] = 1
     made = GlobalModel(given.models.model, tensors)

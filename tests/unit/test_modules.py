@@ -88,8 +88,16 @@ def test_bytes_do_not_depend_on_other_clients_nor_on_what_was_drawn_before(resne
     assert all(np.array_equal(whole.tensors[k][2:3], alone.tensors[k]) for k in start)
 
 
-def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
-    """One example and no rate to move by: only what is left out tells the losses apart."""
+def test_it_starts_as_its_own_code_draws_and_dropout_anew_in_every_step(resnet):
+    network = network_of(resnet.spec(), SHAPE, CLASSES)
+    places = [RngKey(0, 0, j) for j in range(2)]
+    own, other = (initial_weights(network, given_of(), places) for _ in "ab")
+    assert all(np.array_equal(own[name], other[name]) for name in own)
+    assert not np.array_equal(own["stem.weight"][0], own["stem.weight"][1])
+    assert (own["blocks.0.body.1.weight"] == 1).all()  # of GroupNorm
+    shared = initial_weights(network, given_of(shared_init=True), places)
+    assert np.array_equal(shared["stem.weight"][0], shared["stem.weight"][1])
+    # One example and no rate to move by: only what is left out tells the losses apart.
     network = network_of(resnet.spec({"dropout": 0.5}), SHAPE, CLASSES)
     given, (examples, _) = given_of(lr=1e-30), clients()
     start = initial_weights(network, given, [RngKey(0)])
@@ -99,17 +107,6 @@ def test_dropout_draws_anew_in_every_step_and_none_in_prediction(resnet):
     one = {name: torch.from_numpy(value[0]) for name, value in start.items()}
     scores = [network.logits(one, examples.inputs[:5]) for _ in range(2)]
     assert torch.equal(*scores)
-
-
-def test_it_starts_as_its_own_code_draws(resnet):
-    network = network_of(resnet.spec(), SHAPE, CLASSES)
-    places = [RngKey(0, 0, j) for j in range(2)]
-    own, other = (initial_weights(network, given_of(), places) for _ in "ab")
-    assert all(np.array_equal(own[name], other[name]) for name in own)
-    assert not np.array_equal(own["stem.weight"][0], own["stem.weight"][1])
-    assert (own["blocks.0.body.1.weight"] == 1).all()  # of GroupNorm
-    shared = initial_weights(network, given_of(shared_init=True), places)
-    assert np.array_equal(shared["stem.weight"][0], shared["stem.weight"][1])
 
 
 class Recurrent(nn.Module):

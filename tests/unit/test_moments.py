@@ -150,7 +150,7 @@ def test_input_moments_are_those_of_kronecker_factors_and_are_given_of_single_la
         assert np.array_equal(alone[key], value) or key == "dilated.weight"
 
 
-def test_moments_of_a_layer_need_no_tensors_above_it_and_the_input_of_a_bias_is_one():
+def test_moments_have_a_bias_of_one_patches_for_each_group_and_matrices_alone():
     network, tensors, examples = made("mlp")
     below = {name: tensors[name] for name in ("weight0", "bias0")}
     found = input_moments(network, below, examples, only=["weight1"])
@@ -161,9 +161,6 @@ def test_moments_of_a_layer_need_no_tensors_above_it_and_the_input_of_a_bias_is_
     assert found[-1, -1] == 1
     assert np.allclose(found[-1, :-1], x.mean(0), atol=1e-6)
     assert np.allclose(found[:-1, :-1], x.T @ x / COUNT, atol=1e-5)
-
-
-def test_a_convolution_has_moments_of_its_patches_and_only_matrices_have_some():
     network, tensors, examples = made("module")
     found = input_moments(network, tensors, examples)
     assert {"grouped.weight, group 0", "grouped.weight, group 1", "dilated.weight"} <= set(found)

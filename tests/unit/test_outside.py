@@ -264,7 +264,7 @@ def test_a_data_set_leaves_nothing_half_made(tmp_path, made, told):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_model_a_graph_and_features_and_a_mistake_in_a_method_stop(monkeypatch):
+def test_models_graphs_features_and_one_shot_methods_return_what_they_should(monkeypatch):
     with pytest.raises(FedreproError, match="model 'mlp' returns nothing: let it return Network"):
         network_of(returning("model", "mlp", None), (4,), 3)
     with pytest.raises(FedreproError, match="graph 'ring' returns a NoneType: let it return W"):
@@ -275,12 +275,6 @@ def test_a_model_a_graph_and_features_and_a_mistake_in_a_method_stop(monkeypatch
         represent(None, "centred")
     with pytest.raises(KeyError, match="weight9"):
         worked_with(KeyError("weight9"))
-
-
-AVERAGE = components("method")["average"].spec()
-
-
-def test_a_one_shot_method_returns_models_or_leaves_a_setting_out():
     local = problem().models
     for made in ({}, [], [None], "model", np.zeros(2)):
         with pytest.raises(FedreproError, match=r"'average' returns a .* GlobalModel"):
@@ -288,6 +282,9 @@ def test_a_one_shot_method_returns_models_or_leaves_a_setting_out():
     model = GlobalModel(local.model, local.tensors)
     for made in (None, model, [model, model]):
         require_models(made, AVERAGE, local)
+
+
+AVERAGE = components("method")["average"].spec()
 
 
 @pytest.mark.parametrize(
@@ -403,7 +400,9 @@ def test_it_is_mine_and_shows_my_line(own, capsys, made, told):
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_job_keeps_the_trace_in_its_log(own, capsys, monkeypatch):
+def test_a_job_keeps_the_trace_in_its_log_and_a_fault_of_the_package_stays_one(
+    own, capsys, monkeypatch
+):
     command = own("clients.tensor")
     # a job differs from a command in its first word alone here
     monkeypatch.setattr(entry, "_there_or_here", lambda words: entry._here(command))
@@ -411,9 +410,6 @@ def test_a_job_keeps_the_trace_in_its_log(own, capsys, monkeypatch):
     trace, _, sentence = capsys.readouterr().err.rpartition("fedrepro: ")
     assert trace.startswith("Traceback")
     assert re.search(r"mine\.py.*the log of the job", sentence)
-
-
-def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
     command = own("clients.tensor")
 
     def broken(*_, **__):
@@ -424,7 +420,7 @@ def test_a_fault_of_the_package_stays_one(own, capsys, monkeypatch):
     assert "this is a fault of the program (KeyError: 'ours'" in capsys.readouterr().err
 
 
-def test_a_method_that_failed_in_a_trial_is_not_a_number_there():
+def test_a_method_that_failed_is_not_a_number_and_a_lack_of_memory_no_failure(capsys):
     trials = [(0, "accuracy", "test", 0.5), (1, "failed", "", 1.0), (2, "accuracy", "test", 0.75)]
     rows = pd.DataFrame(trials, columns=["trial", "metric", "split", "value"])
     series = by_metric(rows, "mine", 3, "here")
@@ -432,9 +428,6 @@ def test_a_method_that_failed_in_a_trial_is_not_a_number_there():
     np.testing.assert_equal(series["accuracy", "test"], [0.5, math.nan, 0.75])
     alone = by_metric(rows[rows["trial"] == 1].assign(trial=0), "mine", 1, "here")
     np.testing.assert_equal(dict(alone), {("accuracy", "test"): [math.nan], ("failed", ""): [1.0]})
-
-
-def test_what_the_machine_lacks_is_no_failure_of_a_method(capsys):
     failures = Failures()
     with pytest.raises(MemoryError):
         failures.note("mine", 0, MemoryError())

@@ -223,7 +223,7 @@ def test_a_state_dict_that_the_module_would_not_load_is_refused(name, change, to
         read(given, name)
 
 
-def test_masks_that_all_clients_share_may_be_infinite():
+def test_masks_may_be_infinite_and_drawn_buffers_are_the_same_in_every_job():
     class Masked(HeadFirst):
         def __init__(self, shape, classes):
             super().__init__(shape, classes)
@@ -233,6 +233,17 @@ def test_masks_that_all_clients_share_may_be_infinite():
         made = clients(Masked)
         state = fedrepro.combine(read([m.state_dict() for m in made], "masked"), "average")
         made[0].load_state_dict(state.state_dict(), strict=True)
+
+    def projected(shape, classes):
+        made = nn.Linear(8, classes)
+        made.register_buffer("drawn", torch.rand(4))
+        return made
+
+    drawn = []
+    for _ in range(2):
+        with registered_as("projected", projected) as spec:
+            drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
+    assert torch.equal(*drawn)
 
 
 def test_commands_read_buffers(tmp_path, monkeypatch, capsys):
@@ -261,19 +272,6 @@ def test_what_the_workflow_writes_holds_buffers_and_tied_weights():
         tensors = {key: np.ones((1, *shape), np.float32) for key, shape in network.shapes.items()}
         state = GlobalModel(with_own_form(spec, SHAPE, CLASSES), tensors).state_dict()
         ODD[name](SHAPE, CLASSES).load_state_dict(state, strict=True)
-
-
-def test_buffers_that_a_module_draws_are_the_same_in_every_job():
-    def projected(shape, classes):
-        made = nn.Linear(8, classes)
-        made.register_buffer("drawn", torch.rand(4))
-        return made
-
-    drawn = []
-    for _ in range(2):
-        with registered_as("projected", projected) as spec:
-            drawn.append(network_of(spec, SHAPE, CLASSES).module.drawn)
-    assert torch.equal(*drawn)
 
 
 COUNTS = np.array([[5, 1, 4], [10, 5, 5], [1, 1, 8]])

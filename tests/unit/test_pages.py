@@ -61,7 +61,7 @@ def shown(keys=(KEY,)) -> str:
     return paper_page(paper) + page("numbers.md", up="../", paper=paper)
 
 
-def test_pages_are_nested_well():
+def test_pages_are_nested_well_and_their_text_is_escaped():
     for key in (KEY, OTHER):
         draw(plan(), key)
     found = Nesting(shown((KEY, OTHER))).found
@@ -70,9 +70,15 @@ def test_pages_are_nested_well():
     assert "Test accuracy against the number of clients" in image["alt"]
     assert "PFNM" in image["alt"]
     Nesting(home(read_reports(FOLDER, "tiny", [KEY, OTHER]), {}, ()))
+    path, evil = f"{draw(plan())}.json", "<script>alert('&')</script>\"><b>"
+    about = read_json(path) | {"caption": evil, "notes": [evil]}
+    about["methods"][1]["label"] = evil
+    write_json(path, about)
+    assert "<script" not in shown()
+    assert shown().count("&lt;script&gt;") >= 4
 
 
-def test_pages_name_command_data_settings_needs_and_versions():
+def test_pages_name_command_data_settings_and_needs_and_links_lead_somewhere():
     draw(plan())
     text, exhibit = Nesting(shown()).text, plan().exhibit(KEY)
     for wanted in (
@@ -82,25 +88,13 @@ def test_pages_name_command_data_settings_needs_and_versions():
         *(NEEDS[need] for measure in exhibit.measures for need in measure.needs),
     ):
         assert wanted in text
-
-
-def test_a_folder_without_guides_has_pages_whose_links_all_lead_somewhere():
-    """As `fedrepro start` makes it, where there is no docs."""
+    # As `fedrepro start` makes it, where there is no docs.
     draw(plan())
     found = write_source(read_reports(FOLDER, "tiny", [KEY]), FOLDER, Path("source"))
     assert not any(name.startswith("docs/") for name in found)
     for name, text in found.items():
         for link in re.findall(r"\]\(([^()\s#]+\.md)", text):
             assert os.path.normpath(Path(name).parent / link) in found, (name, link)
-
-
-def test_text_is_escaped():
-    path, evil = f"{draw(plan())}.json", "<script>alert('&')</script>\"><b>"
-    about = read_json(path) | {"caption": evil, "notes": [evil]}
-    about["methods"][1]["label"] = evil
-    write_json(path, about)
-    assert "<script" not in shown()
-    assert shown().count("&lt;script&gt;") >= 4
 
 
 def test_core_hours_count_every_local_model_once():

@@ -325,7 +325,7 @@ def roles(train, validation=()):
     return grouped(np.zeros(len(train), int), np.zeros(len(validation), int), train, validation)
 
 
-def test_natural_clients_are_the_groups_in_order_with_their_validation_examples():
+def test_natural_clients_are_groups_in_order_the_first_or_drawn_ones():
     data = roles([2, 0, 2, -1, 1, 0], [1, 3, 2, -1, 2])
     rows = rows_of(build_partition(spec_of("natural", None), data, range(1), 0), 0)
     assert rows == [
@@ -333,9 +333,6 @@ def test_natural_clients_are_the_groups_in_order_with_their_validation_examples(
         (1, "train", 4), (1, "validation", 0),
         (2, "train", 0), (2, "train", 2), (2, "validation", 2), (2, "validation", 4),
     ]  # fmt: skip
-
-
-def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones():
     data = roles(np.repeat(np.arange(20), np.arange(20) + 1).tolist())
 
     def held(**values):
@@ -350,7 +347,7 @@ def test_natural_leaves_out_small_groups_and_takes_the_first_or_drawn_ones():
     assert drawn[0] >= 5
 
 
-def test_groups_that_are_not_there_are_said():
+def test_groups_that_are_not_there_are_said_and_targets_are_one_class():
     with pytest.raises(FedreproError, match="does not say whose an example is"):
         build_partition(spec_of("natural", None), data_of(np.arange(9) % 3), range(1), 0)
     with pytest.raises(FedreproError, match="2 of 3 groups have 2 training examples or more, too"):
@@ -359,9 +356,6 @@ def test_groups_that_are_not_there_are_said():
     with pytest.raises(FedreproError, match="leaves the number of clients to the data"):
         Scenario(spec, spec, spec, spec).clients  # noqa: B018
     assert Scenario(spec, spec_of("natural", 7), spec, spec).clients == 7
-
-
-def test_data_with_targets_instead_of_classes_have_one_class():
     data = grouped(np.zeros(9, int), (), np.arange(9) % 2)
     targets = {"train": np.linspace(-1, 1, 9, dtype=np.float32), "validation": np.empty(0)}
     object.__setattr__(data, "_y", targets)
@@ -371,7 +365,7 @@ def test_data_with_targets_instead_of_classes_have_one_class():
         assert sorted(np.bincount([client for client, _, _ in rows]), reverse=True) == sizes
 
 
-def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
+def test_noise_grows_with_the_client_as_inputs_are_held_and_keyed_by_seed_and_trial():
     labels = np.arange(500) % 10
     noisy, plain = (split_of(n, labels, 4, RngKey(3)) for n in ("feature_noise", "homogeneous"))
     assert np.array_equal(noisy.owner, plain.owner)
@@ -379,6 +373,15 @@ def test_feature_noise_splits_as_homogeneous_and_grows_with_the_client():
     assert plain.noise is None
     as_in_code = split_of("feature_noise", labels, 4, RngKey(3), grows="deviation")
     assert np.sqrt(as_in_code.noise) == pytest.approx([0, 0.1 / 3, 0.2 / 3, 0.1])
+    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
+    found = held(noise, inputs, rng)
+    assert np.array_equal(found, held(noise, inputs, rng))
+    alone = PartitionIndices([np.arange(900)], [], noise[:1]).with_feature_noise(inputs, rng)
+    assert np.array_equal(alone[:900], found[:900])
+    for other in (TRIAL_2, RngKey(1, trial=1)):
+        assert not np.array_equal(found, held(noise, inputs, other))
+    assert not np.array_equal(found[:900], found[1000:1900])
+    assert held(None, inputs) is inputs
 
 
 TRIAL_2 = RngKey(0, trial=2)
@@ -403,15 +406,3 @@ def test_inputs_as_held_have_the_variance_of_their_client():
     validation = held(noise, inputs, split="validation")
     assert validation[900:1000].var() == 0
     assert validation[3900:].var() == pytest.approx(0.9, rel=0.1)
-
-
-def test_noise_is_keyed_by_seed_trial_and_client():
-    inputs, noise, rng = np.zeros((4000, 3), np.float32), np.full(4, 0.1), RngKey(0, trial=1)
-    found = held(noise, inputs, rng)
-    assert np.array_equal(found, held(noise, inputs, rng))
-    alone = PartitionIndices([np.arange(900)], [], noise[:1]).with_feature_noise(inputs, rng)
-    assert np.array_equal(alone[:900], found[:900])
-    for other in (TRIAL_2, RngKey(1, trial=1)):
-        assert not np.array_equal(found, held(noise, inputs, other))
-    assert not np.array_equal(found[:900], found[1000:1900])
-    assert held(None, inputs) is inputs

@@ -311,7 +311,7 @@ def inputs_of(count, shape, trial=0):
     return unlabelled(pictures, (2,), "x", RngKey(0, trial))
 
 
-def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
+def test_at_most_ten_thousand_inputs_are_drawn_of_a_data_set_that_one_method_names():
     found, again, other = (inputs_of(10_500, (2,), trial) for trial in (1, 1, 2))
     assert found.shape == (10_000, 1)
     assert len(np.unique(found)) == 10_000
@@ -319,9 +319,6 @@ def test_at_most_ten_thousand_inputs_are_drawn_and_the_same_again():
     assert not np.array_equal(found, other)
     with pytest.raises(FedreproError, match="have the shape 8 × 8, and the networks take 2"):
         inputs_of(5, (8, 8))
-
-
-def test_a_method_names_the_data_set_and_no_other_method_has_one():
     assert public_data_of(FEDDF.spec({"public_data": "digits"})).token == "digits"
     assert public_data_of(components("method")["average"].spec()) is None
     for name in ("nowhere", ["mnist", "digits"]):
@@ -362,7 +359,7 @@ def folder(tmp_path_factory):
     return found
 
 
-def test_a_client_has_its_part_of_the_data_sets_validation_split(folder):
+def test_a_client_has_its_part_of_the_validation_split_or_what_was_set_aside(folder):
     clients, members, prepared = clients_of(folder, "by_label+clients~5")
     assert sum(len(clients.validation(j)[1]) for j in range(5)) == 200
     for j in range(5):
@@ -371,9 +368,6 @@ def test_a_client_has_its_part_of_the_data_sets_validation_split(folder):
         assert np.array_equal(inputs, prepared.inputs("validation", members.validation[j]))
         assert np.array_equal(labels, prepared.labels("validation")[members.validation[j]])
         assert set(labels) <= set(prepared.labels("train")[members.train[j]])
-
-
-def test_what_the_partition_sets_aside_comes_first(folder):
     aside = "iid+clients~3+validation~60+validation_at~clients"
     clients, members, prepared = clients_of(folder, aside)
     for j in range(3):

@@ -126,16 +126,13 @@ def test_what_is_kept_predicts_as_was_measured(done, digits):
         assert np.trace(table) == right.sum()
 
 
-def test_other_splits_have_each_node_and_the_mean_over_them(done):
+def test_other_splits_have_means_over_nodes_and_beliefs_go_along_each_directed_edge(done):
     rows = final(done)
     (mean,) = values(rows, "accuracy", "train")
     each = [values(rows, "accuracy", "train", node)[0] for node in range(CLIENTS)]
     assert len(set(each)) > 1
     assert mean == pytest.approx(np.mean(each))
     assert 0 < mean < values(rows, "accuracy_clients", "train")[0]
-
-
-def test_what_is_sent_is_a_belief_along_each_directed_edge(done):
     rows = final(done).query("trial == 0 and split.isna()").set_index("metric")["value"]
     numbers = 64 * 10 + 10 + 10 * 10 + 10
     assert rows["edges"] == 2 * (CLIENTS - 1)
@@ -232,7 +229,7 @@ def test_settings_race_on_a_graph(digits, tmp_path, capsys):
     assert sorted(kept) == [f"{trial};{scores.idxmax()}" for trial in (0, 1)]
 
 
-def test_training_sends_nothing_and_nobody_averages_over_all():
+def test_training_sends_nothing_and_a_node_that_diverged_goes_on_with_what_it_had():
     peers, place = peers_of(problem().clients), RngKey(0).at(round=0)
     start = GOSSIP.fn(rounds=1).init(peers, None, RngKey(0))["after"]
     peers.train(start, place, epochs=1)
@@ -240,6 +237,14 @@ def test_training_sends_nothing_and_nobody_averages_over_all():
     assert peers.ledger.selected == 4
     with pytest.raises(FedreproError, match="which takes a server"):
         peers.average(start, place, [0.25] * 4, epochs=1)
+    given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
+    peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
+    state = made.init(peers, None, RngKey(0))
+    trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
+    after, _ = made.round(state, ill, None, place)
+    assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
+    assert np.array_equal(after["before"]["weight0"][0], trained[0])
+    assert np.isfinite(after["after"]["weight0"]).all()
 
 
 def test_on_a_complete_graph_gossip_is_fedavg_of_all():
@@ -255,17 +260,6 @@ def test_on_a_complete_graph_gossip_is_fedavg_of_all():
     for name, value in theirs["weights"].items():
         assert np.allclose(mine["after"][name], value, atol=1e-6)
         assert not np.allclose(mine["before"][name], value, atol=1e-3)
-
-
-def test_a_node_whose_training_diverged_goes_on_with_what_it_had():
-    given, made, place = problem(), GOSSIP.fn(rounds=1), RngKey(0).at(round=0)
-    peers, ill = (peers_of(one.clients) for one in (given, unwell(given, given.rows[1])))
-    state = made.init(peers, None, RngKey(0))
-    trained = peers.train(state["after"], place, epochs=1).tensors["weight0"]
-    after, _ = made.round(state, ill, None, place)
-    assert np.array_equal(after["before"]["weight0"][1], state["after"]["weight0"][1])
-    assert np.array_equal(after["before"]["weight0"][0], trained[0])
-    assert np.isfinite(after["after"]["weight0"]).all()
 
 
 class Faulty(GOSSIP.fn):
@@ -321,7 +315,7 @@ def split_of(own):
     return EvaluationSplit(own.clients.data.examples, own.labels, (FEATURES,), CLASSES)
 
 
-def test_a_prediction_is_the_mean_of_the_softmax_over_draws():
+def test_a_belief_without_spread_predicts_by_its_means_others_by_the_mean_of_draws():
     """Of which test_peer knows the mean and the spread."""
     clients = given().clients
     tensors, examples = belief(clients, 0.5), clients.data.examples
@@ -330,9 +324,6 @@ def test_a_prediction_is_the_mean_of_the_softmax_over_draws():
     each = zip(*(drawn[name] for name in ("weight0", "bias0", "weight1", "bias1")), strict=True)
     scores = [softmax(np.maximum(x @ w0 + b0, 0) @ w1 + b1, axis=1) for w0, b0, w1, b1 in each]
     assert np.allclose(found.numpy(), np.mean(scores, axis=0), atol=1e-5)
-
-
-def test_a_belief_without_spread_predicts_by_its_means_and_networks_as_ever():
     clients = given().clients
     tensors, examples = belief(clients, -60.0), clients.data.examples
     drawn = predict_belief(clients.network, tensors, examples, 3, RngKey(0))

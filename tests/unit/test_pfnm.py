@@ -106,7 +106,7 @@ def test_the_prior_mean_of_biases_draws_them_and_sigma2_by_layer_multiplies_sigm
         np.testing.assert_allclose(value, two.tensors[name], atol=1e-6)
 
 
-def test_a_class_that_nobody_has_counts_equally_and_one_that_one_has_is_all_its_own():
+def test_absent_classes_count_equally_and_a_unit_that_is_alone_is_drawn_to_the_prior():
     for counts, shares in (
         ([[3, 0], [1, 0]], [[0.75, 0.5], [0.25, 0.5]]),
         ([[3, 1], [1, 0]], [[0.75, 1], [0.25, 0]]),
@@ -114,9 +114,6 @@ def test_a_class_that_nobody_has_counts_equally_and_one_that_one_has_is_all_its_
         assert np.array_equal(class_shares(np.array(counts)), shares)
     for made in (pfnm(clients_of(), COUNTS * [1, 0, 1]), concatenation(clients_of(), COUNTS * 0)):
         assert all(np.isfinite(value).all() for value in made.tensors.values())
-
-
-def test_a_unit_that_is_alone_is_drawn_to_the_prior_and_biases_to_its_mean():
     network = (np.full((2, 1), 3.0), np.full(1, 3.0), np.full((1, 2), 3.0), np.array([3.0, 4.0]))
     variances = Variances(sigma2=0.5, sigma02=0.25, bias=2.0)  # precisions 2, and 4 of the prior
     into, bias, out, last = alone(network, np.array([1.0, 0.5]), variances)

@@ -163,17 +163,14 @@ def test_more_trials_methods_and_clients_leave_all_files_that_were_there(change,
         assert before < after
 
 
-def test_what_one_exhibit_asks_for_does_not_depend_on_the_others():
+def test_names_of_jobs_are_folders_and_do_not_depend_on_other_exhibits():
     asked = []
     for wanted, files in ("headline", edited("figure-2b", trials=30)), (["pfnm/figure-2a"], PFNM):
         found = Plan(Config(exhibits=wanted), files, "paper")
         exhibit = found.exhibit("pfnm/figure-2a")
         asked.append((found.metrics_files(exhibit), models_of(found, exhibit.trials)))
     assert asked[0] == asked[1]
-
-
-def test_the_name_of_a_job_is_a_folder_that_a_command_can_name():
-    """Executors join wildcards with commas, and a file system has 255 bytes for a name."""
+    # Executors join wildcards with commas, and a file system has 255 bytes for a name.
     for scale in ("tiny", "quick", "paper"):
         found = plan(scale)
         for exhibit in found.exhibits.values():
@@ -331,7 +328,7 @@ def test_local_models_are_named_in_a_word(each):
     assert {len(piece) for piece in pieces[:-1]} <= {each}
 
 
-def test_pieces_of_trials_and_clients_are_told_apart_and_a_log_lies_beside_the_stages():
+def test_pieces_of_trials_are_told_apart_and_a_process_of_one_job_finds_it():
     found = folders_of("x-trials-0-3:2-clients-0-2:2")
     assert found == [
         "x-trials-0-1-clients-0-1", "x-trials-0-1-clients-2",
@@ -339,10 +336,7 @@ def test_pieces_of_trials_and_clients_are_told_apart_and_a_log_lies_beside_the_s
     ]  # fmt: skip
     assert folders_of("results/tiny/train/x-trials-0-1") == ["results/tiny/train/x-trials-0-1"]
     assert log_path("results/tiny/train/x-1") == "results/tiny/logs/train/x-1.log"
-
-
-def test_a_process_that_is_given_one_job_finds_it():
-    """As on a cluster, where it is the first that the plan is asked for."""
+    # As on a cluster, where it is the first that the plan is asked for.
     found = plan("tiny", granularity=Granularity(clients_per_job=1))
     job = plan("tiny").jobs_of(plan("tiny").exhibit("pfnm/figure-2a"))[-1]
     assert found.job(job.out).out == job.out

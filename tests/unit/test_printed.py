@@ -315,7 +315,7 @@ def test_ties_are_never_the_best_and_a_method_of_one_case_leaves_the_other_cells
     assert table_of(about_of(exhibit), numbers, arranged).rows[0].cells[0].number == "> 80"
 
 
-def test_printed_values_and_their_notes_stand_in_their_cells():
+def test_printed_values_and_their_notes_stand_in_the_cells_of_tables():
     exhibit, note = small(methods=METHODS), "read off a plot"
     found = beside(exhibit, value(sd=0.002, note=note), value(method="E", note=note))
     arranged = Arrangement(("method",), ("clients",))
@@ -324,8 +324,5 @@ def test_printed_values_and_their_notes_stand_in_their_cells():
     first, second = (row.cells[0] for row in table.rows[:2])
     assert (first.printed, first.verdict, first.notes) == ("90.00 ± 0.20", "reproduced", (1,))
     assert (second.verdict, second.notes, table.footnotes) == ("better", (1,), (note,))
-
-
-def test_a_name_may_be_a_table_at_one_scale_and_a_figure_at_another():
     both = table_names({"small": file_of(at={"paper": {"drawing": "accuracy-and-size"}})})
     assert both == {"tiny/small": ["x"], "quick/small": ["x"]}

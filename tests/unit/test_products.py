@@ -61,16 +61,13 @@ def test_a_model_has_the_same_bytes_alone_and_in_a_stack(size):
         assert torch.equal(multiplied(a[i : i + 1], b[i : i + 1])[0], whole[i])
 
 
-def test_an_affine_map_has_the_gradients_of_its_equation_that_were_asked_for():
+def test_affine_maps_and_exponentials_are_those_of_their_equations():
     given = [drawn(2, 3, 4), drawn(2, 4, 5), drawn(2, 5)]
     assert torch.autograd.gradcheck(portable_affine, [value.requires_grad_() for value in given])
     x, weight, bias = drawn(1, 3, 4), drawn(1, 4, 5).requires_grad_(), drawn(1, 5)
     portable_affine(x, weight, bias).sum().backward()
     assert x.grad is None
     assert weight.grad is not None
-
-
-def test_exponentials_are_those_of_torch():
     x = torch.linspace(-30, 5, 2001)
     assert torch.allclose(exponential(x), x.exp(), rtol=4e-6)
     positive = x.exp()

@@ -220,7 +220,7 @@ def test_roles_are_found_in_the_file_that_leaf_starts_from(tmp_path: Path) -> No
     assert text_of(arrays, "test", "ALLS WELL/COUNTESS") == "e thou blest."
 
 
-def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
+def test_whole_windows_lie_in_a_text_and_one_without_roles_is_said(tmp_path: Path) -> None:
     write_leaf(tmp_path)
     arrays = arrays_of("shakespeare+source~leaf+stride~5+whole~true+window~5", tmp_path)
     text = "In delivering my son from me,\nI bury a second husband."
@@ -229,9 +229,6 @@ def test_whole_windows_lie_in_a_text(tmp_path: Path) -> None:
     windows = ["".join(arrays.classes[code] for code in row) for row in arrays.x["train"][rows]]
     assert windows == [text[at : at + 5] for at in range(0, len(text) - 5, 5)]
     assert text_of(arrays, "train", "ALLS WELL/COUNTESS") == text[5::5]
-
-
-def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
     for given, more, told in (
         (("nobody speaks",), "", "no role says anything"),
         ((), "min_lines~9+", "no role has min_lines~9 lines"),
@@ -242,7 +239,7 @@ def test_a_text_without_roles_is_said(tmp_path: Path) -> None:
             arrays_of(f"shakespeare+{more}source~leaf", tmp_path)
 
 
-def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
+def test_a_text_of_other_letters_and_other_files_of_cifar10_are_refused(tmp_path: Path) -> None:
     many = f"ACT I\nFOOL\t{''.join(map(chr, range(0x4E00, 0x4F00)))}\nFOOL\tagain\n".encode()
     for text, told in (
         (b"ACT I\nFOOL\tcaf\xe9\nFOOL\tagain\n", r"xz cannot .*a\.txt is not a text in UTF"),
@@ -254,9 +251,6 @@ def test_a_text_of_other_letters_is_named(tmp_path: Path) -> None:
     (tmp_path / "tiny_shakespeare.txt.xz").write_bytes(lzma.compress(b"Fool:\ncaf\xe9\n"))
     with pytest.raises(FedreproError, match=r"tiny_shakespeare\.txt\.xz cannot be read .*utf-8"):
         arrays_of("shakespeare+source~tiny", tmp_path)
-
-
-def test_other_files_in_the_archive_of_cifar10_are_refused(tmp_path: Path) -> None:
     batch = pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "labels": [0, 1]})
     write_tar(tmp_path / "cifar-10-python.tar", {"cifar-10-batches-py/data_batch_1": batch})
     with pytest.raises(FedreproError, match="its files are not those of CIFAR-10"):

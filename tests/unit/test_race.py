@@ -107,7 +107,7 @@ def stopped(frame):
     return dict(zip(own["setting"], own["value"].astype(int), strict=False))
 
 
-def test_the_worse_half_stops_at_each_rung_and_its_curve_is_kept(raced):
+def test_the_worse_half_of_the_mean_over_trials_stops_at_each_rung_and_keeps_its_curve(raced):
     frame = rows_of(raced)
     out = stopped(frame)
     assert sorted(out.values()) == [2, 2, 4, 8]
@@ -121,9 +121,6 @@ def test_the_worse_half_stops_at_each_rung_and_its_curve_is_kept(raced):
     assert set(server["round"]) == {1, 2, 3, 4, 6, 8, 9, 12, 15, 16}
     assert set(frame[(frame["split"] == "test")]["round"].dropna()) == {1, 3, 6, 9, 12, 15, 16}
     assert set(frame["training_lr"]) == {0.003, 0.2, 1e30, 0.03, 0.01}
-
-
-def test_halves_are_of_the_mean_over_trials_of_accuracy_at_the_server(raced):
     frame, left = rows_of(raced), 5
     out = stopped(frame)
     own = frame[(frame["split"] == "server_validation") & (frame["metric"] == "accuracy")]

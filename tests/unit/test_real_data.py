@@ -75,7 +75,7 @@ def test_cifar10_is_what_was_published() -> None:
 
 
 def test_preparing_cifar10_stays_below_a_gibibyte_and_a_half(tmp_path: Path) -> None:
-    """From a tar; what unpacking takes is held to its bound by test_archive."""
+    """From a tar; what unpacking takes is held to its bound by test_download."""
     for name in ("raw", "config"):
         (tmp_path / name).mkdir()
     (plain,) = (path.resolve() for path in link_plain("cifar10", tmp_path / "raw").iterdir())

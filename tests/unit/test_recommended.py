@@ -269,16 +269,13 @@ def test_every_name_of_the_field_stands_for_a_method_with_such_parameters(capsys
         assert name.name.split()[0] in capsys.readouterr().out
 
 
-def test_a_name_that_also_sets_the_training_is_no_token_and_a_slip_is_told(capsys):
+def test_names_of_the_field_are_checked_at_their_parameters_or_no_token(capsys):
     assert main(["check-method", "FedSGD"]) == 2
     assert "training with batch_size none: name it in an exhibit" in capsys.readouterr().err
     assert main(["list", "methods", "fedpro"]) == 0  # a part of a name
     assert "proximal~0.01" in capsys.readouterr().out
     assert main(["check-method", "fedproxx"]) == 2
     assert "did you mean 'fedprox'?" in capsys.readouterr().err
-
-
-def test_a_name_of_the_field_is_checked_at_its_parameters():
     (item,) = methods_of("FedAvgM")
     assert item.spec().token == "fedavg"  # its own defaults, of which a token says nothing
     assert item.spec()["server_momentum"] == 0.9

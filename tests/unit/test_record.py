@@ -222,15 +222,12 @@ def test_a_description_of_before_there_were_digests_is_read(made):
     assert compare("tiny", KEY).notes == []
 
 
-def test_what_is_tracked_can_be_recorded_and_compared_with():
+def test_what_is_tracked_can_be_compared_with_and_has_its_metrics():
     tracked = ROOT / "reports/record"
     record("paper", [KEY], source=tracked)
     found = compare("paper", KEY, reports=RECORD, recorded=tracked)
     assert (found.same_bytes, found.notes) == (True, [])
-
-
-def test_every_number_that_is_tracked_has_its_metrics():
-    """A csv can be made again from the tidy metrics beside it: they have every method in it."""
+    # A csv can be made again from the tidy metrics beside it: they have every method in it.
     tables = list((ROOT / "reports/record").rglob("*.metrics.parquet"))
     assert tables
     for path in tables:

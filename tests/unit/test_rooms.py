@@ -54,7 +54,7 @@ def named(node: ast.AST) -> list[str]:
     return [text] if re.fullmatch(r"fedrepro\.\w[\w.]*", text) and text != ENTRY_POINTS else []
 
 
-def test_every_room_is_on_the_page_and_no_import_runs_from_a_lower_one_to_a_higher_one() -> None:
+def test_rooms_are_on_the_page_imports_run_downwards_and_the_drawing_is_of_the_workflow() -> None:
     assert sorted(rooms()) == sorted({room_of(path) for path in sources()})
     order = {room: at for at, room in enumerate(rooms())}
     upwards = []
@@ -64,6 +64,12 @@ def test_every_room_is_on_the_page_and_no_import_runs_from_a_lower_one_to_a_high
             if package == "fedrepro" and order.get(other, -1) > order[room_of(path)]:
                 upwards.append(f"{path.relative_to(ROOT)} names {name}")
     assert not upwards
+    # It leaves out rules that no exhibit of ours needs at quick scale, and adds none.
+    drawn = set(re.findall(r">(\w+)</text>", (ROOT / "docs/figures/rules.svg").read_text("utf-8")))
+    files = [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
+    found = (names for path in files for names in re.findall(RULE, path.read_text("utf-8")))
+    assert drawn <= set(chain(*found)), "draw it again by the command in docs/architecture.md"
+    assert {"train", "exhibit", "claims", "site"} <= drawn
 
 
 def test_no_name_stands_for_two_things_and_no_file_is_longer_than_one_reads() -> None:
@@ -78,15 +84,6 @@ def test_no_name_stands_for_two_things_and_no_file_is_longer_than_one_reads() ->
     assert twice == {"run", "compare"}
     lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in sources()}
     assert not {path: count for path, count in lines.items() if count > 500}
-
-
-def test_the_drawing_of_rules_is_that_of_the_workflow() -> None:
-    """It leaves out rules that no exhibit of ours needs at quick scale, and adds none."""
-    drawn = set(re.findall(r">(\w+)</text>", (ROOT / "docs/figures/rules.svg").read_text("utf-8")))
-    files = [ROOT / "Snakefile", *(ROOT / "workflow").rglob("*.smk")]
-    found = (names for path in files for names in re.findall(RULE, path.read_text("utf-8")))
-    assert drawn <= set(chain(*found)), "draw it again by the command in docs/architecture.md"
-    assert {"train", "exhibit", "claims", "site"} <= drawn
 
 
 ROOMS = sorted(

@@ -171,7 +171,7 @@ def test_a_run_ends_at_its_target_and_says_so(federate, capsys):
     assert np.isinf(final(frame, "rounds_to_target")).all()
 
 
-def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
+def test_a_run_that_diverges_or_reports_what_nobody_declared_has_no_accuracy(federate, capsys):
     class Exploding(Averaging):
         def round(self, state, clients, info, rng):
             new, report = super().round(state, clients, info, rng)
@@ -182,9 +182,6 @@ def test_a_run_that_diverges_ends_and_has_no_accuracy(federate, capsys):
     assert np.isnan(final(frame, "accuracy", "test")).all()
     assert np.isfinite(in_round(frame, 1, "accuracy")).all()
     assert "2 rounds, diverged" in capsys.readouterr().err
-
-
-def test_a_number_that_nobody_declared_is_a_failure_in_the_first_round(federate, capsys):
     frame = federate(Averaging, metrics={"drift2": DRIFT})
     assert np.isnan(final(frame, "accuracy", "test")).all()
     said = "unknown metric 'drift' in what method 'averaging' reports: did you mean 'drift2'?"

@@ -102,7 +102,9 @@ def test_short_forms(option, word, token):
     assert getattr(made.points[0].scenario, kind).token == token
 
 
-def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
+def test_other_words_take_no_exhibits_place_and_intervals_are_as_wide_above_as_below(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("config/exhibits").mkdir(parents=True)
     for values, name in (({}, "fedavgmnist"), ({"lr": 0.1}, "fedavgmnistv2")):
@@ -110,6 +112,12 @@ def test_other_words_take_no_exhibits_place(tmp_path, monkeypatch):
             path, text = _place(RunWords(["fedavg"], **values))
             assert path.stem == name
             path.write_text(text)
+    values = np.array([0.5722222222, 0.4694444444])
+    found = interval_of_mean(values, 0.95)
+    half = pytest.approx(12.7062 * values.std(ddof=1) / np.sqrt(2), rel=1e-4)
+    assert found.high - found.value == half == found.value - found.low
+    one = interval_of_mean(values[:1], 0.95)
+    assert (one.low, one.high) == (-np.inf, np.inf)  # no ± is printed
 
 
 def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, monkeypatch):
@@ -121,15 +129,6 @@ def test_names_are_listed_and_a_second_run_at_once_is_refused(capsys, tmp_path, 
     with pytest.raises(FedreproError, match=r"another run is at work in .*wait until it has ended"):
         snakemake_in_folder.compute(["x"])
     os.close(held)
-
-
-def test_an_interval_is_as_wide_above_as_below_also_beyond_all_accuracies():
-    values = np.array([0.5722222222, 0.4694444444])
-    found = interval_of_mean(values, 0.95)
-    half = pytest.approx(12.7062 * values.std(ddof=1) / np.sqrt(2), rel=1e-4)
-    assert found.high - found.value == half == found.value - found.low
-    one = interval_of_mean(values[:1], 0.95)
-    assert (one.low, one.high) == (-np.inf, np.inf)  # no ± is printed
 
 
 def plain_fedavg(trial: int, clients: int, rounds: int, lr: float, batch: int) -> float:

@@ -124,7 +124,7 @@ def test_words_of_pages(call, given, told):
     assert call(given) == told
 
 
-def test_every_formula_word_and_colour_is_of_one_thing():
+def test_a_method_page_has_its_equation_once_and_every_formula_and_word_is_one_thing():
     assert set(KNOWN) <= set(components("method"))
     for one in (one for one in KNOWN.values() if "formula" in one):
         assert formula(one["formula"])["wide"] > 20
@@ -135,9 +135,6 @@ def test_every_formula_word_and_colour_is_of_one_thing():
     for known in (PRINTED, CLAIMS):
         judged = [word for word in known.values() if word.colour not in ("grey", "blank", "pale")]
         assert len({word.sign for word in judged}) >= len({word.colour for word in judged})
-
-
-def test_a_method_page_has_its_equation_once():
     first, rest = about(components("method")["fedlpa"])
     assert "sum" not in first + rest.partition("Source")[0]
     assert "A\\_i = E" in rest

@@ -224,7 +224,7 @@ def test_parameters_of_a_class_are_those_of_its_dataclass_or_of_the_init_it_wrot
     assert found(Written) == found(Inherited) == {"rounds": (4, "of each"), "lr": (0.5, "rate")}
 
 
-def test_a_parameter_is_described_and_one_that_cannot_be_written_down_is_refused():
+def test_a_parameter_is_described_and_a_list_is_refused_where_one_value_is_needed():
     def plain(x: int, *, rng: int = 0) -> None: ...
 
     def bad(*, what: Annotated[dict, Arg("a mapping")]) -> None: ...
@@ -232,9 +232,6 @@ def test_a_parameter_is_described_and_one_that_cannot_be_written_down_is_refused
     assert read_signature(plain) == {}
     with pytest.raises(TypeError, match="what"):
         read_signature(bad)
-
-
-def test_where_one_value_is_needed_a_list_is_refused_with_where_it_may_stand():
     swept = COMPONENT.spec({"clients": 2, "alpha": [1, 2]})
     with pytest.raises(FedreproError, match=r"here: partition .* under sweep, as partition\.alpha"):
         swept.single("here")

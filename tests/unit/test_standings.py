@@ -121,7 +121,7 @@ def test_pairs_cancel_what_trials_share_and_without_units_only_trials_are_drawn_
     assert standings(scores, noise(2, 2), ranked=False)[0].group is None
 
 
-def test_holm_and_groups_of_what_is_not_told_apart_from_the_best() -> None:
+def test_holm_groups_and_other_usual_tests_are_those_of_scipy() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.01, 0.02, 0.05]) == pytest.approx([0.03, 0.04, 0.05])
     assert holm([0.5, 0.5]) == [1.0, 1.0]
@@ -129,11 +129,8 @@ def test_holm_and_groups_of_what_is_not_told_apart_from_the_best() -> None:
     apart = np.zeros((4, 4), bool)
     apart[0, 2] = apart[2, 0] = apart[0, 3] = apart[3, 0] = True
     assert grouped([0, 1, 2, 3], apart) == {0: 1, 1: 1, 2: 2, 3: 2}
-
-
-def test_other_usual_tests_are_those_of_scipy() -> None:
-    """Two of three methods swap places; the third is last everywhere, and Wilcoxon's least chance
-    in twelve scenarios is below a third of the level."""
+    # Two of three methods swap places; the third is last everywhere, and Wilcoxon's least chance
+    # in twelve scenarios is below a third of the level.
     means = np.stack([noise(0, 12, 1).ravel(), noise(1, 12, 1).ravel(), np.full(12, -9.0)])
     for apart in usual_tests(means).values():
         assert apart.tolist() == [[False, False, True], [False, False, True], [True, True, False]]
@@ -238,13 +235,12 @@ def test_a_test_over_data_sets_errs_seldom(measured, methods: int, times: int, s
     assert errors(record, methods, of_data_sets, times) < BOUND
 
 
-def test_scenarios_taken_for_independent_would_err_often(measured):
+def test_scenarios_taken_for_independent_would_err_often_and_intervals_over_trials_miss_seldom(
+    measured,
+):
     """So the simulation can tell."""
     record = Record(measured, 0.5, shape=False)
     assert errors(record, 2, lambda tables: np.concatenate(tables, axis=1), 400) > 0.2
-
-
-def test_an_interval_over_trials_misses_what_these_scenarios_have_seldom(measured):
     record, missed = Record(measured, 0.5, shape=False), 0
     for _ in range(1500):
         trials = np.concatenate(record.drawn(2), axis=1)

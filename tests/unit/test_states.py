@@ -85,17 +85,14 @@ def test_what_is_kept_comes_back_as_it_was_and_is_written_with_the_same_bytes(na
     assert same(from_plain(load_state(tmp_path / "raw.pt")), state)
 
 
-def test_a_settled_state_shares_nothing_and_lies_as_one_that_was_read():
+def test_a_settled_state_shares_nothing_and_sets_have_bytes_in_any_order(tmp_path):
     array, tensor = np.asfortranarray(np.ones((2, 3))), torch.ones(3, 2).T
     found = normalized({"array": array, "tensor": tensor})
     found["array"][0] = found["tensor"][0] = 7
     assert array.max() == tensor.max() == 1
     assert found["array"].flags.c_contiguous
     assert found["tensor"].is_contiguous()
-
-
-def test_the_bytes_of_sets_do_not_depend_on_the_order_of_their_items(tmp_path):
-    """Which is that of hashes, and these are other ones for texts in each process."""
+    # Which is that of hashes, and these are other ones for texts in each process.
     sets = {0, 8}, {8, 0}
     assert [*sets[0]] != [*sets[1]]
     for items in sets:

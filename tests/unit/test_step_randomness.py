@@ -89,7 +89,7 @@ def by_example(task, chunks):
     return found
 
 
-def test_an_example_is_moved_alike_in_any_batching():
+def test_an_example_is_moved_alike_in_any_batching_and_places_draw_apart():
     _, tasks = problem()
     for task in tasks:
         whole = by_example(task, whole_steps([task], 6, 3))
@@ -98,9 +98,6 @@ def test_an_example_is_moved_alike_in_any_batching():
             assert by_example(task, schedule([task], batch, 3)) == whole
         some = replace(task, rows=task.rows[2:])
         assert by_example(some, schedule([some], 4, 3)).items() <= whole.items()
-
-
-def test_places_draw_apart():
     task = problem()[1][0]
     places = [{}, {"trial": 1}, {"client": 5}, {"round": 0}, {"round": 1}, {"round": 1, "call": 1}]
     halves = set()
@@ -189,7 +186,7 @@ def test_a_step_depends_on_its_place_alone():
     assert torch.equal(drawn(fewer, 4, 2), whole[4][:2])
 
 
-def test_models_steps_epochs_rounds_and_seeds_draw_apart():
+def test_models_steps_epochs_rounds_and_seeds_draw_apart_and_numbers_do_not_repeat():
     rows = [
         row
         for place in ({"trial": 1}, {"round": 0}, {"round": 1}, {"round": 0, "call": 1})
@@ -198,9 +195,6 @@ def test_models_steps_epochs_rounds_and_seeds_draw_apart():
         for row in drawn(noise_of(tasks(2, seed, **place), BATCH, CPU), step, 2)
     ]
     assert len({row.numpy().tobytes() for row in rows}) == len(rows)
-
-
-def test_numbers_do_not_repeat_within_a_step_nor_from_step_to_step():
     noise, like = noise_of(tasks(1), BATCH, CPU), torch.empty(1, 1000)
     found = []
     for step in range(9):

@@ -227,7 +227,7 @@ def test_rows_say_who_computed_them_and_reported_ones_change_nothing(kept, capsy
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refused(kept):
+def test_no_entry_and_entries_at_no_leaderboard_or_with_another_label_are_refused(kept, tmp_path):
     verdict = submissions.Verdict(2, ["results/x"], [])
     PLACE.rename("aside")
     with pytest.raises(FedreproError, match="lies at no leaderboard: move it to"):
@@ -238,9 +238,6 @@ def test_an_entry_with_the_label_of_another_method_or_at_no_leaderboard_is_refus
     with pytest.raises(FedreproError, match="'FedAvg', as another method of the leaderboard"):
         submissions.enter(PLACE, verdict, 0)
     assert not (PLACE / "verdict.json").exists()
-
-
-def test_a_folder_that_is_no_entry_is_a_sentence(tmp_path):
     for wrong in (tmp_path, tmp_path / "gone"):
         with pytest.raises(FedreproError, match=r"has no entry\.json: name a folder that"):
             submissions.verify(wrong, 0, 0)

@@ -72,12 +72,22 @@ def exhibit(**entry):
     return small(methods=[{**FEDERATED, **entry}])
 
 
-def test_every_rule_reads_a_directed_metric_off_test_data_and_says_what_it_discloses():
+def test_every_rule_reads_a_directed_metric_and_says_what_choosing_discloses():
     for name, choice in SELECTION_RULES.items():
         assert (choice.name, choice.split == "test") == (name, False)
         assert METRICS[choice.metric].better
         assert choice.need in DISCLOSED
         assert choice.words
+    (measure,) = exhibit(choose=CURVE | {"over": "area"}).measures
+    assert measure.needs == {"rounds"}
+    assert measure.discloses == {"server_validation"}
+    assert measure.evaluate == ("test", "server_validation")
+    assert measure.choose.name == "accuracy on server_validation, area"
+    # nothing is disclosed where nothing is chosen
+    (measure,) = exhibit(rounds=2, choose="server").measures
+    assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
+    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
+    assert measure.choose is SELECTION_RULES["pooled_train"]
 
 
 def test_settings_that_end_early_are_compared_in_the_second_half_of_the_rounds_that_all_ran():
@@ -165,19 +175,6 @@ def test_more_is_better_or_less_and_where_all_failed_the_first_may_stand_for_the
     assert chosen(rule(), math.nan, math.nan, lost_stay=True) == 0
     with pytest.raises(FedreproError, match="they have all diverged"):
         chosen(rule(), math.nan, math.nan)
-
-
-def test_what_is_handed_and_what_choosing_reads_are_two_things_by_name_or_in_full():
-    (measure,) = exhibit(choose=CURVE | {"over": "area"}).measures
-    assert measure.needs == {"rounds"}
-    assert measure.discloses == {"server_validation"}
-    assert measure.evaluate == ("test", "server_validation")
-    assert measure.choose.name == "accuracy on server_validation, area"
-    # nothing is disclosed where nothing is chosen
-    (measure,) = exhibit(rounds=2, choose="server").measures
-    assert (measure.discloses, measure.evaluate) == (frozenset(), ("test",))
-    (measure,) = exhibit(choose={"metric": "accuracy", "split": "train"}).measures
-    assert measure.choose is SELECTION_RULES["pooled_train"]
 
 
 __all__ = ["workplace"]

@@ -126,7 +126,7 @@ def timings(folder, *trials, **columns):
     return str(folder / "metrics.parquet")
 
 
-def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method(tmp_path):
+def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method_or_refused(tmp_path):
     exhibit = small(methods=METHODS, trials=2, **TIMED)
     assert exhibit.timed
     # the first round of a trial, and further trials, are left out
@@ -140,9 +140,6 @@ def test_rounds_are_the_trials_of_times_and_overhead_is_over_the_first_method(tm
     assert (other["by_trial"], other["trials"]) == ("2 3 2 3", 4)
     assert by_label.loc[("FA", "overhead"), "mean"] == 0
     assert by_label.loc[("other", "overhead"), "mean"] == pytest.approx(25)
-
-
-def test_timings_without_rounds_are_a_sentence(tmp_path):
     exhibit = small(methods=METHODS[:1], trials=1, **TIMED)
     path = timings(tmp_path, trial=[0], seconds=[1.0])
     with pytest.raises(FedreproError, match="has no times of single rounds; delete its folder"):
@@ -158,10 +155,20 @@ RIVALS = [
 FEW = {"trials": 5, "trials_of": {"A": 2}}
 
 
-def test_a_pair_is_marked_in_legend_and_caption():
+def test_a_pair_is_marked_and_its_mean_is_the_others_and_the_difference_within_trials():
     exhibit = small(methods=RIVALS, paired=True, **FEW)
     assert names_of(exhibit) == {"U": "U", "A": "A (paired)"}
     assert exhibit.caption.startswith("a caption A, with 2 trials, is shown as U over all 5 plus")
+    elsewhere = ("U", "accuracy", [0.1] * 5, {"clients": 4})
+    rows = ("U", "accuracy", U, TWO), ("A", "accuracy", [0.8, 0.75], TWO), elsewhere
+    first, second, _ = shown(*rows)
+    assert (first["paired_mean"], first["paired_with"]) == (None, "")
+    assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
+    assert (second["paired_with"], second["mean"]) == ("U", pytest.approx(0.775))
+    rows = ("U", "hidden_units", [50] * 5, TWO), ("A", "hidden_units", [9, 9], TWO)
+    assert shown(*rows)[1]["paired_mean"] is None
+    rows = ("U", "accuracy", U, TWO | {"round": None}), ("A", "accuracy", [0.4, 0.3], TWO | THIRD)
+    assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
 
 
 def shown(*given):
@@ -176,19 +183,6 @@ def shown(*given):
 
 
 TWO, THIRD, U = {"clients": 2}, {"round": 3}, [0.9, 0.8, 0.5, 0.5, 0.5]
-
-
-def test_a_paired_mean_is_the_others_mean_and_the_difference_within_trials_or_rounds():
-    elsewhere = ("U", "accuracy", [0.1] * 5, {"clients": 4})
-    rows = ("U", "accuracy", U, TWO), ("A", "accuracy", [0.8, 0.75], TWO), elsewhere
-    first, second, _ = shown(*rows)
-    assert (first["paired_mean"], first["paired_with"]) == (None, "")
-    assert second["paired_mean"] == pytest.approx(0.64 - 0.075)  # 0.775 would be above U
-    assert (second["paired_with"], second["mean"]) == ("U", pytest.approx(0.775))
-    rows = ("U", "hidden_units", [50] * 5, TWO), ("A", "hidden_units", [9, 9], TWO)
-    assert shown(*rows)[1]["paired_mean"] is None
-    rows = ("U", "accuracy", U, TWO | {"round": None}), ("A", "accuracy", [0.4, 0.3], TWO | THIRD)
-    assert shown(*rows)[1]["paired_mean"] == pytest.approx(0.64 - 0.5)
 
 
 def files_of(key, reports="reports/record/tiny"):

@@ -148,7 +148,7 @@ def trial_data(folder, name, trial=0):
     return TrialData(load_prepared(folder / "data"), members, RngKey(0, trial), "cpu")
 
 
-def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
+def test_a_sample_follows_from_trial_size_and_repetition_and_is_no_larger_than_there_is(folder):
     def rows(name, trial, size, repetition):
         return trial_data(folder, name, trial).public_sample(size, repetition).inputs.numpy()
 
@@ -158,9 +158,6 @@ def test_a_sample_follows_from_trial_size_and_repetition_alone(folder):
     assert len({part.tobytes() for part in others}) == 3
     whole, held = rows("few", 0, 200, 3), load_prepared(folder / "data").raw("validation")
     assert len(np.unique(whole, axis=0)) == len(np.unique(held, axis=0))
-
-
-def test_a_sample_larger_than_there_is_is_a_sentence(folder):
     with pytest.raises(FedreproError, match=r"sample of 201 examples .* clients have 200 valid"):
         trial_data(folder, "few").public_sample(201, 0)
     own = trial_data(folder, "few")
@@ -225,7 +222,7 @@ def exhibit(**settings):
     return small(**{**given, "methods": [PLAIN, TUNED, LINE, RAW], **settings})
 
 
-def test_a_size_is_a_point_and_a_job_tunes_at_all_of_them():
+def test_a_size_is_a_point_a_job_tunes_at_all_and_what_is_shown_twice_is_computed_once():
     found = exhibit()
     assert [point.values["examples"] for point in found.points] == SIZES
     assert len(found.runs) == 3
@@ -233,9 +230,6 @@ def test_a_size_is_a_point_and_a_job_tunes_at_all_of_them():
         for (label, setting), run in point.runs.items():
             assert run.tune["examples"] == (50, 100)
             assert setting.tune is None if label == "A" else setting.tune["examples"] == size
-
-
-def test_what_is_shown_as_it_comes_and_tuned_is_computed_once():
     (first, _) = exhibit().points
     runs = {label: run for (label, _), run in first.runs.items()}
     assert runs["A"] is runs["A tuned"]

@@ -108,7 +108,7 @@ def test_a_point_that_is_certified_lies_in_every_space(near, space):
         assert away <= prepared.radius(j, 0.5).value + 1e-4
 
 
-def test_a_centre_that_is_not_good_enough_is_recorded(linear):
+def test_a_centre_that_is_not_good_enough_and_no_intersection_are_results(linear):
     """Labels that no client predicts leave all its spaces empty."""
     data = linear.clients.data
     held = data.validation_examples
@@ -119,9 +119,6 @@ def test_a_centre_that_is_not_good_enough_is_recorded(linear):
     assert (said["empty_spaces"], said["common_point"]) == (linear.models.clients, 0)
     assert said["reach"] == np.inf  # a number in every trial, or means cannot be taken
     assert found.finite
-
-
-def test_no_intersection_is_a_result(linear):
     found = made(linear, CONVEX, epsilon=1.0, points=40)
     said = found.diagnostics
     assert (said["common_point"], said["descent_steps"]) == (0, 1000)
@@ -223,7 +220,7 @@ def test_copies_of_a_client_merge_to_its_units(neural, values):
     assert apart.min(axis=1).max() < 1e-6
 
 
-def test_random_units_are_as_many_as_merging_gave(neural):
+def test_random_units_are_as_many_as_merging_gave_and_the_authors_code_loses_one(neural):
     values = SMALL | {"epsilon_hidden": 0.5, "clusters": 5}
     merged, drawn, untrained = (
         made(neural, NEURAL, **values, units=units).tensors["weight0"][0]
@@ -237,8 +234,6 @@ def test_random_units_are_as_many_as_merging_gave(neural):
     assert not held[1] >= held[2]
     assert not held[0] & held[3]
 
-
-def test_units_merge_where_much_is_allowed_and_the_authors_code_loses_one(neural):
     def width(given, **more):
         found = made(given, NEURAL, **SMALL | {"epsilon_hidden": 50.0} | more)
         return found.tensors["weight0"].shape[2]

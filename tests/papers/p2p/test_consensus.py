@@ -163,7 +163,7 @@ def test_the_divergence_weighs_as_often_as_examples_are_visited(given, examples,
     assert term.share(30, minibatches=4, batch_size=8) == pytest.approx(0.7 / visited)
 
 
-def test_a_model_with_a_prior_is_trained_with_it_and_consensus_asks_for_beliefs(given):
+def test_consensus_asks_for_beliefs_that_are_finite_and_trains_with_their_prior(given):
     network = with_model(given, prior_sd=0.3).network
     assert with_prior(network, ()) == [GaussianPrior(over="client", sd=0.3)]
     assert with_prior(network, (GaussianPrior(),)) == [GaussianPrior()]
@@ -171,9 +171,6 @@ def test_a_model_with_a_prior_is_trained_with_it_and_consensus_asks_for_beliefs(
     plain, made = problem(), METHODS["variational_consensus"].fn()
     with pytest.raises(FedreproError, match=r"and model 'mlp.*' has none: take variational_mlp"):
         made.init(peers_of(plain.clients), plain.info, RngKey(0))
-
-
-def test_a_belief_that_is_not_finite_names_node_and_round(given):
     made = METHODS["variational_consensus"].fn(steps=1)
     state = after(made, with_model(given), given.info, 3)
     ill = with_model(unwell(given, given.rows[2]))

@@ -103,7 +103,7 @@ COUNTS = np.array([[8, 2, 0], [1, 9, 0], [5, 0, 5]])
 GROUPS = {"0 or 1": [0, 1]}
 
 
-def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
+def test_shares_are_of_the_examples_of_a_class_or_of_a_group_and_drawn_without_groups():
     found = shares(COUNTS, GROUPS, "here")
     assert found["0 as 1"] == 0.2
     assert found["2 as 0 or 1"] == found["2 right"] == 0.5
@@ -111,6 +111,15 @@ def test_shares_are_of_the_examples_of_a_class_or_of_a_group():
     assert found["0 or 1 right"] == pytest.approx(17 / 20)
     with pytest.raises(FedreproError, match="group 'x' has class 3, but there are the classes 0"):
         shares(COUNTS, {"x": [3]}, "here")
+    numbers = pd.DataFrame(
+        {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
+        for label in "BA"
+        for split, share in shares(COUNTS, GROUPS, "here").items()
+    )
+    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
+    with rules():
+        texts = [text.get_text() for text in figure(maps(), numbers).axes[0].texts]
+    assert texts == ["80", "20", "10", "90", "50", "50"]
 
 
 def confusions(trials) -> pd.DataFrame:
@@ -142,18 +151,6 @@ def test_the_confusion_of_a_node_and_a_belief_is_taken(tmp_path):
     assert found["confusion", "0 as 1"] == [0.2, 0.2]
     with pytest.raises(FedreproError, match="lacks it in trial 2"):
         exhibit.settings.drawing.further(*given, 3, "here")
-
-
-def test_a_map_has_the_shares_of_the_csv_without_groups():
-    numbers = pd.DataFrame(
-        {"method": label, "metric": "confusion", "split": split, "mean": share, "sd": 0.0}
-        for label in "BA"
-        for split, share in shares(COUNTS, GROUPS, "here").items()
-    )
-    assert map_of(numbers, "B", "here") == pytest.approx(COUNTS / 10)
-    with rules():
-        texts = [text.get_text() for text in figure(maps(), numbers).axes[0].texts]
-    assert texts == ["80", "20", "10", "90", "50", "50"]
 
 
 @pytest.mark.parametrize(

@@ -65,16 +65,13 @@ def test_on_a_complete_graph_the_likelihood_is_taken_to_the_power_one_over_n(dra
     assert found == pytest.approx(np.tile(pooled, (nodes, 1)), abs=1e-12)
 
 
-def test_the_recursion_of_the_proof(draws):
+def test_the_recursion_of_the_proof_and_consensus_without_normalising(draws):
     """log rho(a)/rho(b) after n steps is sum_k sum_j (W^k)_ij z_j^(n-k+1): appendix A."""
     likelihoods = np.log(draws.random((7, 2, 2)))
     beliefs, ratios = (of[..., 0] - of[..., 1] for of in (learned(W, likelihoods), likelihoods))
     expected = sum(np.linalg.matrix_power(W, k) @ ratios[7 - k] for k in range(1, 8))
     assert beliefs == pytest.approx(expected, abs=1e-12)
-
-
-def test_consensus_that_is_not_normalised_leaves_the_optimum_where_it_is(draws):
-    """Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q."""
+    # Claim Q8, exactly: KL(q || kappa rho) = KL(q || rho) - log kappa for every q.
     raw = mixed_beliefs(W, normalised(np.log(draws.random((2, 5)))))
     rho = normalised(raw)
     seen = np.log(draws.random((2, 5)))
@@ -153,7 +150,7 @@ def problem(**changes) -> Problem:
     return Problem(**usual | changes)
 
 
-def test_the_bounds_of_case_a():
+def test_the_bounds_of_case_a_and_how_the_printed_one_grows_as_remark_1_says():
     """W = [[.25, .75], [.75, .25]]: eigenvalue -1/2, S_W = 1."""
     assert printed_bound(problem(), -0.5) == pytest.approx(1597, abs=1)
     assert corrected_bound(problem(), 1.0) == pytest.approx(4060, abs=1)
@@ -161,10 +158,7 @@ def test_the_bounds_of_case_a():
     assert corrected_bound(problem(), 1e4) == pytest.approx(4 * C * 1e4 / (EVIDENCE / 2))
     found = corrected_bound(problem(range=1e-3), 1.0)
     assert found == pytest.approx(2 * np.log(2 * 4) / (EVIDENCE / 2))
-
-
-def test_the_printed_bound_grows_as_remark_1_says():
-    """Claim Q3, on the formula: log N, log M, and inverse in 1 - lambda; in K it is squared."""
+    # Claim Q3, on the formula: log N, log M, and inverse in 1 - lambda; in K it is squared.
     usual = printed_bound(problem(), 0.2)
     for what in ("nodes", "parameters"):
         steps = np.diff([printed_bound(problem(**{what: 4**k}), 0.2) for k in range(1, 6)])
@@ -219,7 +213,7 @@ def test_a_node_alone_believes_the_prior_of_what_it_does_not_see():
     assert found["parameter_error"] == pytest.approx([0.64, 0.25], abs=0.05)
 
 
-def test_the_theorem_on_the_matrix_of_case_a():
+def test_the_theorem_on_the_matrix_of_case_a_and_samples_that_graphs_need():
     whole = simulated("finite_beliefs+repeats~2")
     ended, short = whole.ended, simulated("finite_beliefs+repeats~2+steps~1600").ended
     assert ended["bound_printed"] == pytest.approx(1597, abs=1)
@@ -230,9 +224,6 @@ def test_the_theorem_on_the_matrix_of_case_a():
     assert {"error_at_printed", "error_at_corrected"} <= ended.keys()
     assert "error_at_printed" in short
     assert "error_at_corrected" not in short
-
-
-def test_on_a_complete_graph_more_nodes_need_fewer_samples_and_too_few_never_are_enough():
     few, many, one, none = (
         simulated(f"finite_beliefs+{token}").ended["samples_needed"]
         for token in (

@@ -209,7 +209,9 @@ def test_a_broken_case_is_refused_in_one_sentence(path, name):
     assert lines[0].startswith(f"cannot be checked: {path}:") or "matching: each pass" in lines[0]
 
 
-def test_files_that_are_no_recorded_case_are_refused(tmp_path, path):
+def test_files_that_are_no_recorded_case_are_refused_and_the_command_gives_the_exit_code(
+    tmp_path, path, capsys
+):
     np.savez(path, **usual())
     whole, middle = path.read_bytes(), path.stat().st_size // 2
     damaged = whole[:middle] + bytes(64) + whole[middle + 64 :]
@@ -223,9 +225,6 @@ def test_files_that_are_no_recorded_case_are_refused(tmp_path, path):
         assert run_check(one, lines.append) == 2, one
         assert len(lines) == 1
         assert str(one) in lines[0]
-
-
-def test_the_command_gives_the_exit_code(path, capsys):
     np.savez(path, **usual())
     assert main(["check", "pfnm", str(path)]) == 0
     assert "agrees  layer 0 size" in capsys.readouterr().out

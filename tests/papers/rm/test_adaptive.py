@@ -295,16 +295,13 @@ def test_every_client_begins_with_tensors_of_its_own_whenever_it_is_drawn(name, 
         assert not np.array_equal(*private["match0_weight"])
 
 
-def test_without_a_coefficient_it_is_fedavg(given):
+def test_without_a_coefficient_it_is_fedavg_and_parameters_are_those_of_the_loss(given):
     _, matched = run("representation_matching", given, matching=0.0)
     _, plain = run("fedavg", given)
     for key, value in plain[-1]["weights"].items():
         assert np.allclose(matched[-1]["weights"][key], value, atol=1e-4)
     _, other = run("representation_matching", given, matching=1.0)
     assert not np.allclose(other[-1]["weights"]["weight0"], plain[-1]["weights"]["weight0"])
-
-
-def test_the_parameters_are_those_of_the_loss(given):
     made = METHODS["representation_matching"].fn(
         matching=0.3, reduction="sum", source="same", entropy=1.0, divergence=0.1
     )
