@@ -143,24 +143,19 @@ def _workplace(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
 
-@pytest.mark.parametrize(
-    ("words", "other", "usual", "said"),
-    [
+def test_draw_writes_a_picture_and_says_its_numbers(capsys):
+    for kind, words, said, other, usual in (
         # a person may state a default and sort keys as they like; a path may not
-        (["partition", "dirichlet+alpha~0.2+clients~5"], ["partition", "pooled"],
-         "digits--pooled.svg", "distance from all"),
-        (["graph", "ring", "--clients", "5"], ["graph", "star"], "star--16.svg",
-         "10 directed edges"),
-    ],
-)  # fmt: skip
-def test_draw_writes_a_picture_and_says_its_numbers(capsys, words, other, usual, said):
-    assert main(["draw", *words, "--out", "map.png"]) == 0
-    out = capsys.readouterr().out
-    assert "drawn: map.png" in out
-    assert said in out
-    assert Path("map.png").read_bytes().startswith(b"\x89PNG")
-    assert main(["draw", *other]) == 0
-    assert Path(usual).exists()
+        ("partition", ["dirichlet+alpha~0.2+clients~5"], "from all", "pooled", "digits--pooled"),
+        ("graph", ["ring", "--clients", "5"], "10 directed edges", "star", "star--16"),
+    ):
+        assert main(["draw", kind, *words, "--out", f"{kind}.png"]) == 0
+        out = capsys.readouterr().out
+        assert f"drawn: {kind}.png" in out
+        assert said in out
+        assert Path(f"{kind}.png").read_bytes().startswith(b"\x89PNG")
+        assert main(["draw", kind, other]) == 0
+        assert Path(f"{usual}.svg").exists()
 
 
 def test_what_is_drawn_is_what_the_workflow_would_make():

@@ -397,16 +397,13 @@ def test_hidden_units_are_counted_in_tensors_where_that_means_something(token, u
         assert network.hidden_units({k: np.zeros((1, *v)) for k, v in shapes.items()}) == 201
 
 
-@pytest.mark.parametrize(
-    ("token", "shape", "expected"),
-    [
-        ("mlp+hidden~5", (6,), 7 * 5 + 6 * CLASSES),
-        # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
-        ("cnn+channels~2+hidden~3+kernel~3", (4, 4), 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES),
-    ],
-)
-def test_products_are_weights_times_the_places_they_are_laid_on(token, shape, expected):
-    assert network_of(parse_token("model", token), shape, CLASSES).products == expected
+def test_products_are_weights_times_the_places_they_are_laid_on():
+    perceptron, image = "mlp+hidden~5", "cnn+channels~2+hidden~3+kernel~3"
+    found = network_of(parse_token("model", perceptron), (6,), CLASSES).products
+    assert found == 7 * 5 + 6 * CLASSES
+    # a kernel of one channel at 4 × 4 places, then 2 · 2 · 2 pooled numbers to 3 units
+    found = network_of(parse_token("model", image), (4, 4), CLASSES).products
+    assert found == 16 * (9 + 1) * 2 + 9 * 3 + 4 * CLASSES
 
 
 @pytest.mark.parametrize("value", [1e-9, 1e-300, 100.0, 1e9])

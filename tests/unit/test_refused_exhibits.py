@@ -60,16 +60,12 @@ PAIRED = [
     ({"drawing": "accuracy-against-size"}, "not accuracy-against-size"),
 ]
 
-LISTED = [{"rounds": 2, "messages": "averaged"}, {"rounds": 3, "messages": "sequential"}]
 ENTRIES = [
     *(
         (method("downpour_sgd", choose="server", **entry), told)
         for entry, told in (
-            ({"settings": [{"rounds": 2}, {"rounds": 2}]}, "lists a setting twice"),
             ({"settings": [{"rounds": [2, 3]}]}, "lists several values"),
             ({"settings": [{"rouns": 2}]}, "did you mean 'rounds'"),
-            ({"settings": LISTED, "show": ["epochs"]}, "lists no values of it"),
-            ({"training": {"lr": [0.1, 0.1]}}, "lists a value twice"),
             ({"rounds": [2, 3], "messages": ["averaged", "sequential"]}, "one by one"),
         )
     ),
