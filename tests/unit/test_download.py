@@ -386,6 +386,7 @@ def test_a_good_file_is_not_fetched_again_a_bad_one_is_and_a_full_disk_is_said(
     target.write_bytes(DATA[:-1])
     assert get(target, ROW, mirror=mirror)[0]
     assert target.read_bytes() == DATA
+    target.unlink()
     full = Mock(side_effect=OSError(errno.ENOSPC, "No space left on device"))
     monkeypatch.setattr("urllib.request.urlopen", full)
     with pytest.raises(FedreproError, match="the disk is full"):
